@@ -1,0 +1,142 @@
+"""What happened, as typed records: the only output of everything below the command line.
+
+An operation calls `emit(event)` as it goes along; a renderer, a log or a test is listening.
+Nothing here formats for a terminal.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+Role = Literal["head", "worker"]
+
+
+class Phase(str, enum.Enum):
+    """The stages of a node's life, in order; `STOPPED` and `FAILED` can follow any of them."""
+
+    REQUESTED = "requested"
+    BOOTING = "booting"
+    REACHABLE = "reachable"
+    PREPARING = "preparing"
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    TERMINATING = "terminating"
+    GONE = "gone"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of all events. `kind` is the name that `--json` output carries."""
+
+    kind: ClassVar[str]
+
+
+Emit = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Stage(Event):
+    """The operation entered a stage that a person may have to wait for."""
+
+    kind = "stage"
+    text: str
+
+
+@dataclass(frozen=True)
+class Warned(Event):
+    """Something is odd, or was left out, without stopping the operation."""
+
+    kind = "warning"
+    what: str
+    why: str = ""
+    fix: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class PlanStep(Event):
+    """One thing that is about to be done, and the reason for it."""
+
+    kind = "plan"
+    action: Literal["create", "start", "restart", "update", "terminate", "keep"]
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class NodeChanged(Event):
+    """A node entered a phase, or its phase has something new to say."""
+
+    kind = "node"
+    node: str
+    node_type: str
+    role: Role
+    phase: Phase
+    detail: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True)
+class Output(Event):
+    """A line that a command on a node printed."""
+
+    kind = "output"
+    node: str
+    line: str
+    stream: Literal["stdout", "stderr"] = "stdout"
+
+
+@dataclass(frozen=True)
+class Unchanged(Event):
+    """The cluster already is what was asked for; nothing was done."""
+
+    kind = "unchanged"
+    cluster: str
+
+
+@dataclass(frozen=True)
+class ClusterReady(Event):
+    """All that was asked for is there. `next_steps` are commands a person may want now."""
+
+    kind = "ready"
+    cluster: str
+    nodes: int
+    seconds: float
+    address: str
+    dashboard: str = ""
+    next_steps: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class ClusterGone(Event):
+    """Nothing of the cluster is left."""
+
+    kind = "gone"
+    cluster: str
+    nodes: int
+    seconds: float
+
+
+def to_json(event: Event) -> dict[str, Any]:
+    """The event as plain data, its kind first."""
+    return {"event": event.kind, **_plain(dataclasses.asdict(event))}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value

@@ -1,0 +1,132 @@
+"""What the user asked for, typed and frozen, with every default and legacy field resolved.
+
+This is the form in which a cluster's wishes travel through the program and to the head. It is
+plain data: no YAML, no provider SDK, no defaults of its own. `spec.load` makes it from a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from shoal.events import Role
+
+AutoscalingMode = Literal["default", "aggressive", "conservative"]
+AuthMode = Literal["token", "none"]
+
+
+@dataclass(frozen=True)
+class ContainerSpec:
+    """The container that a node's commands and its Ray run in."""
+
+    image: str
+    name: str
+    engine: Literal["docker", "podman"] = "docker"
+    run_options: tuple[str, ...] = ()
+    pull_before_run: bool = True
+    detect_gpu_runtime: bool = True
+    detect_shm_size: bool = True
+
+
+@dataclass(frozen=True)
+class NodeSetup:
+    """What makes a bare machine of one type, in one role, a Ray node. Lists are final:
+    common, role and per-type commands are already joined in the order in which they run."""
+
+    initialization_commands: tuple[str, ...] = ()
+    setup_commands: tuple[str, ...] = ()
+    start_commands: tuple[str, ...] = ()
+    container: ContainerSpec | None = None
+
+
+@dataclass(frozen=True)
+class NodeType:
+    """One kind of machine. `resources` holds what the YAML declares; a provider may know more
+    (empty means: ask it). `setup` is for workers of this type; the head's is in ClusterSpec."""
+
+    name: str
+    node_config: Mapping[str, Any]
+    resources: Mapping[str, float]
+    labels: Mapping[str, str]
+    min_workers: int
+    max_workers: int
+    idle_timeout_s: float
+    priority: int = 0
+    setup: NodeSetup = field(default_factory=NodeSetup)
+
+
+@dataclass(frozen=True)
+class ProviderSpec:
+    """Where machines come from: Ray's `provider` section, `type` apart."""
+
+    type: Literal["aws", "gcp", "local", "external", "embedded"]
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class AuthSpec:
+    """How a person's machine logs in to a node."""
+
+    ssh_user: str = "ubuntu"
+    ssh_private_key: str | None = None
+    ssh_public_key: str | None = None
+    ssh_proxy_command: str | None = None
+    ssh_proxy_use_node_id: bool = False
+
+
+@dataclass(frozen=True)
+class FilesSpec:
+    """Which files go to the nodes. `mounts` maps a path on the node to a path here."""
+
+    mounts: Mapping[str, str]
+    cluster_synced: tuple[str, ...] = ()
+    sync_continuously: bool = False
+    rsync_exclude: tuple[str, ...] = ()
+    rsync_filter: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ScalingSpec:
+    """How the size follows the load. The last three are the old autoscaler's settings and keep
+    their old meaning; None means that the file does not use them."""
+
+    max_workers: int
+    upscaling_speed: float
+    idle_timeout_s: float
+    initial_workers: int | None = None
+    autoscaling_mode: AutoscalingMode | None = None
+    target_utilization_fraction: float | None = None
+
+
+@dataclass(frozen=True)
+class ShoalSettings:
+    """What stands under the top-level `shoal:` key."""
+
+    auth: AuthMode = "token"
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """A whole cluster as asked for."""
+
+    cluster_name: str
+    provider: ProviderSpec
+    auth: AuthSpec
+    head_node_type: str
+    node_types: Mapping[str, NodeType]
+    head_setup: NodeSetup
+    files: FilesSpec
+    scaling: ScalingSpec
+    no_restart: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    shoal: ShoalSettings = field(default_factory=ShoalSettings)
+
+    @property
+    def head(self) -> NodeType:
+        """The node type that the head is made of."""
+        return self.node_types[self.head_node_type]
+
+    def setup_for(self, node_type: str, role: Role) -> NodeSetup:
+        """The commands and container for a node of this type in this role."""
+        return self.head_setup if role == "head" else self.node_types[node_type].setup
