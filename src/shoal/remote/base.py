@@ -1,0 +1,99 @@
+"""What it takes to run things on a machine, whatever the way there.
+
+A runner knows one machine. It carries text and files; it knows nothing of Ray, of clusters or
+of what the commands are for.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+Stream = Literal["stdout", "stderr"]
+OnLine = Callable[[str, Stream], None]
+
+
+@dataclass(frozen=True)
+class Completed:
+    """How a command ended: its exit code and the last lines it printed, both streams mixed."""
+
+    code: int
+    tail: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which files of a tree stay behind: rsync's exclude patterns and per-directory filter
+    files (such as `.gitignore`)."""
+
+    exclude: tuple[str, ...] = ()
+    filter_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A port here that leads to a port on the machine."""
+
+    local: int
+    remote: int
+
+
+class Runner(Protocol):
+    """How to run things on one machine.
+
+    Every method raises `UnreachableError` when the machine cannot be reached (any more), and
+    `TimeoutError` when its own deadline passes; a command that merely fails is a `Completed`.
+    Cancelling a call ends what it started on the machine.
+    """
+
+    async def connect(self, *, timeout: float) -> None:
+        """Return once commands can be run; keep trying until the deadline."""
+        ...
+
+    async def run(
+        self,
+        command: str,
+        *,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        on_line: OnLine | None = None,
+        timeout: float | None = None,
+    ) -> Completed:
+        """Run a shell command in a login shell of its own, in the home directory: it sees the
+        dotfiles as the command before it left them. Lines arrive as they are printed."""
+        ...
+
+    async def attach(
+        self,
+        command: str | None,
+        *,
+        env: Mapping[str, str] | None = None,
+        tty: bool = True,
+        forwards: Sequence[Forward] = (),
+    ) -> int:
+        """Run a command (or a shell) with this process's own terminal, and return its code."""
+        ...
+
+    async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
+        """Make `target` on the machine equal to the file or tree `source` here."""
+        ...
+
+    async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
+        """Make `target` here equal to the file or tree `source` on the machine."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the connection. Anything left running on the machine stays."""
+        ...
+
+
+def quote(argv: Sequence[str]) -> str:
+    """A list of arguments as one shell word sequence. The only place where that is done."""
+    return shlex.join(argv)
