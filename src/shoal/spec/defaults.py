@@ -1,0 +1,182 @@
+"""What a cluster file leaves out. The meaning follows Ray's defaults for each provider; where
+those have gone stale (a nightly wheel for one Python, an autoscaler of Ray's own) it is what
+works today. Data and one function that lays it under a draft."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from shoal.spec.draft import DEFAULT, Draft, Origin
+
+CONTAINER_NAME = "ray_container"
+
+# The head of Ray's own templates, on which files without a `head_node_type` rely.
+_TEMPLATE_HEADS = ("ray.head.default", "ray_head_default", "head")
+
+_COMMON: dict[str, Any] = {
+    "cluster_name": "default",
+    "upscaling_speed": 1.0,
+    "idle_timeout_minutes": 5.0,
+    "auth": {},
+    "docker": {},
+    "file_mounts": {},
+    "cluster_synced_files": [],
+    "file_mounts_sync_continuously": False,
+    "rsync_exclude": [],
+    "rsync_filter": [],
+    "initialization_commands": [],
+    "setup_commands": [],
+    "head_setup_commands": [],
+    "worker_setup_commands": [],
+    "no_restart": False,
+    "metadata": {},
+    "shoal": {},
+}
+
+_INSTALL_RAY = 'which ray || pip install -U "ray[default]"'
+
+
+def _conda_on_path(directory: str) -> str:
+    """Machine images for deep learning keep their Python out of the way of a login shell."""
+    return (
+        f"(stat {directory} &> /dev/null && "
+        f"echo 'export PATH=\"{directory}:$PATH\"' >> ~/.bashrc) || true"
+    )
+
+
+def _start_ray(prelude: str, more: str = "", head: str = "") -> dict[str, list[str]]:
+    return {
+        "head_start_ray_commands": [
+            "ray stop",
+            f"{prelude}ray start --head --port=6379{more}{head}",
+        ],
+        "worker_start_ray_commands": [
+            "ray stop",
+            f"{prelude}ray start --address=$RAY_HEAD_IP:6379{more}",
+        ],
+    }
+
+
+_CLOUD_START = _start_ray(
+    "ulimit -n 65536; ", " --object-manager-port=8076", " --dashboard-host=0.0.0.0"
+)
+
+
+def _gcp_type(**more: Any) -> dict[str, Any]:
+    image = "projects/deeplearning-platform-release/global/images/family/common-cpu"
+    disk = {
+        "boot": True,
+        "autoDelete": True,
+        "type": "PERSISTENT",
+        "initializeParams": {"diskSizeGb": 50, "sourceImage": image},
+    }
+    return {
+        "resources": {"CPU": 2.0},
+        "node_config": {"machineType": "n1-standard-2", "disks": [disk], **more},
+    }
+
+
+_BY_PROVIDER: dict[str, dict[str, Any]] = {
+    "aws": {
+        "max_workers": 2,
+        "available_node_types": {
+            "ray.head.default": {
+                "node_config": {
+                    "InstanceType": "m5.large",
+                    "BlockDeviceMappings": [
+                        {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 256}}
+                    ],
+                }
+            },
+            "ray.worker.default": {
+                "node_config": {
+                    "InstanceType": "m5.large",
+                    "InstanceMarketOptions": {"MarketType": "spot"},
+                }
+            },
+        },
+        "head_node_type": "ray.head.default",
+        "setup_commands": [
+            _conda_on_path("$HOME/anaconda3/envs/tensorflow2_p310/bin"),
+            _INSTALL_RAY,
+        ],
+        "head_setup_commands": ["pip install 'boto3>=1.34'"],
+        **_CLOUD_START,
+    },
+    "gcp": {
+        "max_workers": 2,
+        "available_node_types": {
+            "ray_head_default": _gcp_type(),
+            "ray_worker_small": _gcp_type(scheduling=[{"preemptible": True}]),
+        },
+        "head_node_type": "ray_head_default",
+        "setup_commands": [_conda_on_path("/opt/conda/bin"), _INSTALL_RAY],
+        "head_setup_commands": ["pip install 'google-auth>=2.25' 'requests>=2.31'"],
+        **_CLOUD_START,
+    },
+    "local": _start_ray("ulimit -c unlimited; "),
+    "external": {
+        "max_workers": 2,
+        "available_node_types": {"ray.head.default": {}, "ray.worker.default": {}},
+        "head_node_type": "ray.head.default",
+        **_CLOUD_START,
+    },
+    "embedded": {
+        "max_workers": 4,
+        "available_node_types": {
+            "head": {"resources": {"CPU": 1.0}},
+            "worker": {"resources": {"CPU": 1.0}, "min_workers": 2},
+        },
+        "head_node_type": "head",
+        # The embedded provider starts its nodes itself, each on an address of its own.
+        "head_start_ray_commands": [],
+        "worker_start_ray_commands": [],
+    },
+}
+
+
+def default_for(provider: str) -> Origin:
+    """The origin of what is filled in for one provider."""
+    return Origin("default", f"for {provider}")
+
+
+def default_node_types(provider: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The head's and the workers' type of a file that names none."""
+    defaults = copy.deepcopy(_BY_PROVIDER[provider])
+    types = defaults["available_node_types"]
+    head = types.pop(defaults["head_node_type"])
+    (worker,) = types.values()
+    return head, worker
+
+
+def name_head(draft: Draft, provider: str) -> None:
+    """In a file with node types but no `head_node_type`, the head is the type that has the name
+    of the head in Ray's templates."""
+    types = draft.get("available_node_types", default={})
+    names = (_BY_PROVIDER[provider].get("head_node_type"), *_TEMPLATE_HEADS)
+    head = next((name for name in names if name in types), None)
+    if head is not None:
+        draft.put_missing(("head_node_type",), head, default_for(provider))
+
+
+def lay_under(draft: Draft, provider: str) -> None:
+    """Fill in all that the file leaves out. As in Ray, a list or mapping that is given replaces
+    the default as a whole."""
+    own = copy.deepcopy(_BY_PROVIDER[provider])
+    if draft.has("available_node_types"):
+        own.pop("head_node_type", None)
+    for key, value in own.items():
+        draft.put_missing((key,), value, default_for(provider))
+    for key, value in copy.deepcopy(_COMMON).items():
+        draft.put_missing((key,), value, DEFAULT)
+    _fit_to_max_workers(draft, provider)
+
+
+def _fit_to_max_workers(draft: Draft, provider: str) -> None:
+    """A default number of workers must not contradict a limit that was asked for."""
+    limit = draft.get("max_workers")
+    for name in draft.get("available_node_types", default={}):
+        path = ("available_node_types", name, "min_workers")
+        if draft.origin(*path).kind == "default" and draft.get(*path, default=0) > limit:
+            draft.put(path, limit, default_for(provider))

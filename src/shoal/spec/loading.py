@@ -1,0 +1,183 @@
+"""From a cluster file to a `ClusterSpec`: the layers, in the order in which they apply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shoal.spec.model import ClusterSpec
+from shoal.spec.problems import KeyPath, Problem, SpecError, SpecWarning
+from shoal.spec.source import YamlText, read
+
+if TYPE_CHECKING:
+    from shoal.spec.document import Document
+    from shoal.spec.draft import Draft, Origin
+
+# PyYAML and pydantic are imported inside of functions: commands that read no file start quicker.
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What the command line says over the file, as `ray up` has it."""
+
+    cluster_name: str | None = None
+    min_workers: int | None = None
+    max_workers: int | None = None
+
+
+@dataclass(frozen=True)
+class LoadedSpec:
+    """A spec and how it came to be. `origins` holds, by the path of a value in the spec, where
+    it came from. `refusals` are settings that are understood but that no provider of ours can
+    serve: the file can be looked at, not launched."""
+
+    spec: ClusterSpec
+    source: str
+    warnings: tuple[SpecWarning, ...]
+    origins: Mapping[KeyPath, Origin]
+    refusals: tuple[Problem, ...] = ()
+
+    def origin_of(self, *path: str | int) -> Origin | None:
+        """Where the value at this path of the spec came from; without an origin of its own,
+        that of what holds it."""
+        while path and path not in self.origins:
+            path = path[:-1]
+        return self.origins.get(path)
+
+    def launchable(self) -> ClusterSpec:
+        """The spec, for one who means to launch it. Raises `SpecError` when no one can."""
+        if self.refusals:
+            raise SpecError(self.refusals)
+        return self.spec
+
+
+def load(source: str | Path | YamlText, overrides: Overrides | None = None) -> LoadedSpec:
+    """Read a cluster file from a path, an http(s) address, or text that was already read.
+
+    Raises `SpecError` with every mistake in it.
+    """
+    from shoal.spec.document import parse
+
+    return _load(parse(read(source)), overrides or Overrides())
+
+
+def default_embedded(overrides: Overrides | None = None) -> LoadedSpec:
+    """The cluster of a person who gave no file: a head and two workers on this machine."""
+    from shoal.spec.document import Document
+
+    data = {"cluster_name": "local", "provider": {"type": "embedded"}}
+    loaded = _load(Document("default", data, {}, ()), overrides or Overrides())
+    return replace(loaded, source="")
+
+
+def _load(document: Document, overrides: Overrides) -> LoadedSpec:
+    from shoal.spec import checks, containers, defaults, legacy, own_machines, rehearsal
+    from shoal.spec.draft import Draft
+    from shoal.spec.resolve import resolve
+    from shoal.spec.schema import check_shape
+
+    data, placeholders = _tidied(document)
+    shape = check_shape(document, data)
+    draft = Draft(document.name, shape.data, document.lines)
+    for path in placeholders:
+        draft.warn(f"{path[-1]} is a template's placeholder", "put your own value there", *path)
+    _apply_overrides(draft, overrides)
+    _choose_provider(draft)
+    kind = checks.check_provider(draft)
+    basis = kind if kind in checks.SUPPORTED else "external"
+
+    if basis == "local":
+        own_machines.prepare(draft)
+    if basis == "embedded":
+        rehearsal.prepare(draft)
+    defaults.name_head(draft, basis)
+    legacy.modernise(draft, basis)
+    defaults.lay_under(draft, basis)
+    legacy.spread_min_workers(draft)
+    if basis == "embedded":
+        rehearsal.give_cpus(draft)
+
+    checks.check(draft, kind)
+    containers.check(draft)
+    own = [found for found in draft.problems if not _follows(found.path, shape.left_out)]
+    if problems := [*document.problems, *shape.problems, *own]:
+        raise SpecError(problems)
+    spec, origins = resolve(draft)
+    return LoadedSpec(spec, document.name, tuple(draft.warnings), origins, _refusals(draft))
+
+
+def _tidied(document: Document) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
+    """The file's data without what says nothing: empty values, and a template's placeholders."""
+    from shoal.spec.own_machines import without_placeholders
+
+    data = document.data
+    if data is None:
+        raise SpecError([Problem(document.name, "is empty")])
+    if not isinstance(data, dict):
+        kind = "a list" if isinstance(data, list) else "plain text"
+        raise SpecError([Problem(document.name, f"must be a mapping of settings, but is {kind}")])
+    data = _without_nulls(data)
+    for key in ("available_node_types", "head_node_type"):
+        if data.get(key) == {}:
+            del data[key]
+    provider = data.get("provider")
+    is_local = isinstance(provider, dict) and provider.get("type") == "local"
+    return data, without_placeholders(data) if is_local else []
+
+
+def _without_nulls(data: dict[str, Any]) -> dict[str, Any]:
+    """A key whose value was left empty counts as not given, wherever we know the keys. What a
+    provider reads (its section, and `node_config`) stays as it is."""
+    kept = {key: value for key, value in data.items() if value is not None}
+    for key in ("auth", "docker", "shoal"):
+        if isinstance(kept.get(key), dict):
+            kept[key] = {k: v for k, v in kept[key].items() if v is not None}
+    if isinstance(kept.get("available_node_types"), dict):
+        kept["available_node_types"] = {
+            name: {k: v for k, v in (kind or {}).items() if v is not None}
+            if kind is None or isinstance(kind, dict)
+            else kind
+            for name, kind in kept["available_node_types"].items()
+        }
+    return kept
+
+
+def _apply_overrides(draft: Draft, overrides: Overrides) -> None:
+    from shoal.spec.draft import COMMAND_LINE
+
+    given = {
+        "cluster_name": overrides.cluster_name,
+        "min_workers": overrides.min_workers,
+        "max_workers": overrides.max_workers,
+    }
+    for key, value in given.items():
+        if value is not None:
+            draft.put((key,), value, COMMAND_LINE)
+
+
+def _choose_provider(draft: Draft) -> None:
+    from shoal.spec.draft import DEFAULT
+
+    if not draft.has("provider"):
+        draft.warn("no provider is given", "the nodes run on this machine (type embedded)")
+        draft.put(("provider",), {"type": "embedded"}, DEFAULT)
+
+
+def _follows(path: KeyPath, left_out: set[KeyPath]) -> bool:
+    """Whether a mistake may be there only because something else was wrong and left out."""
+    if path in (("head_node_type",), ("worker_default_node_type",)):
+        left_out = left_out | ({path} if ("available_node_types",) in left_out else set())
+    return any(path[: len(other)] == other or other[: len(path)] == path for other in left_out)
+
+
+def _refusals(draft: Draft) -> tuple[Problem, ...]:
+    path = ("provider", "coordinator_address")
+    if not draft.has(*path):
+        return ()
+    message = (
+        "a coordinator that hands out machines is not supported; name the machines in head_ip and "
+        "worker_ips instead"
+    )
+    return (Problem(draft.name, message, path, draft.origin(*path).line),)

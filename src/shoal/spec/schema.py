@@ -1,0 +1,298 @@
+"""The cluster file's surface: every key that `ray up` reads or once read, and its type.
+
+Only shapes are checked here, one value at a time; what values mean together is in `checks`.
+A new setting of our own is one field in `ShoalYaml` and one in `model.ShoalSettings`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
+
+from shoal.spec.document import Document
+from shoal.spec.problems import KeyPath, Problem, did_you_mean, likely, shown
+
+
+def _wrong(words: str) -> PydanticCustomError:
+    # The words are a value, not the template: they may quote braces from the file.
+    return PydanticCustomError("shape", "{words}", {"words": words})
+
+
+def _whole(value: Any) -> int:
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not whole:
+        raise _wrong(f"must be a whole number, not {shown(value)}")
+    return int(value)
+
+
+def _count(value: Any) -> int:
+    number = _whole(value)
+    if number < 0:
+        raise _wrong(f"must be 0 or more, not {shown(value)}")
+    return number
+
+
+def _amount(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _wrong(f"must be a number, not {shown(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise _wrong(f"must be a finite number, not {shown(value)}")
+    if number < 0:
+        raise _wrong(f"must be 0 or more, not {shown(value)}")
+    return number
+
+
+def _fraction(value: Any) -> float:
+    number = _amount(value)
+    if not 0 < number <= 1:
+        raise _wrong(f"must be more than 0 and at most 1, not {shown(value)}")
+    return number
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(f"must be true or false, not {shown(value)}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    hint = "" if isinstance(value, (dict, list)) else "; put it in quotes"
+    raise _wrong(f"must be text, not {shown(value)}{hint}")
+
+
+def _command(value: Any) -> str:
+    if isinstance(value, dict):
+        raise _wrong("must be text, not a mapping; a command that contains ': ' needs quotes")
+    return _text(value)
+
+
+def _one_of(*words: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if value not in words:
+            raise _wrong(f"must be {' or '.join(words)}, not {shown(value)}")
+        return str(value)
+
+    return check
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+Count = Annotated[int, BeforeValidator(_count)]
+Amount = Annotated[float, BeforeValidator(_amount)]
+Fraction = Annotated[float, BeforeValidator(_fraction)]
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Text = Annotated[str, BeforeValidator(_text)]
+Texts = list[Text]
+Commands = list[Annotated[str, BeforeValidator(_command)]]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class AuthYaml(_Section):
+    """`auth`"""
+
+    ssh_user: Text = ""
+    ssh_private_key: Text = ""
+    ssh_public_key: Text = ""
+    ssh_proxy_command: Text = ""
+    ssh_proxy_use_node_id: Flag = False
+
+
+class DockerYaml(_Section):
+    """`docker`"""
+
+    image: Text = ""
+    head_image: Text = ""
+    worker_image: Text = ""
+    container_name: Text = ""
+    pull_before_run: Flag = True
+    run_options: Texts = []
+    head_run_options: Texts = []
+    worker_run_options: Texts = []
+    disable_automatic_runtime_detection: Flag = False
+    disable_shm_size_detection: Flag = False
+    use_podman: Flag = False
+
+
+class TypeDockerYaml(_Section):
+    """`available_node_types.<name>.docker`"""
+
+    worker_image: Text = ""
+    worker_run_options: Texts = []
+    pull_before_run: Flag = True
+
+
+class NodeTypeYaml(_Section):
+    """`available_node_types.<name>`"""
+
+    node_config: dict[str, Any] = {}
+    resources: dict[str, Amount] = {}
+    labels: dict[str, Text] = {}
+    min_workers: Count = 0
+    max_workers: Count = 0
+    idle_timeout_s: Amount = 0
+    priority: Whole = 0
+    initialization_commands: Commands = []
+    worker_setup_commands: Commands = []
+    docker: TypeDockerYaml = TypeDockerYaml()
+
+
+class ProviderYaml(BaseModel):
+    """`provider`: open, since a provider may read any key; only keys with one known meaning are
+    checked."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    type: Text = ""
+    module: Text = ""
+    region: Text = ""
+    use_internal_ips: Flag = False
+    cache_stopped_nodes: Flag = True
+    disable_node_updaters: Flag = False
+    head_ip: Text = ""
+    external_head_ip: Text = ""
+    worker_ips: Texts = []
+    coordinator_address: Text = ""
+
+
+class ShoalYaml(_Section):
+    """`shoal`: our own settings."""
+
+    auth: Annotated[str, BeforeValidator(_one_of("token", "none"))] = "token"
+
+
+class ClusterYaml(_Section):
+    """The whole file, today's keys first, then those of the first years."""
+
+    cluster_name: Text = ""
+    provider: ProviderYaml = ProviderYaml()
+    auth: AuthYaml = AuthYaml()
+    docker: DockerYaml = DockerYaml()
+    available_node_types: dict[str, NodeTypeYaml] = {}
+    head_node_type: Text = ""
+    max_workers: Count = 0
+    upscaling_speed: Amount = 0
+    idle_timeout_minutes: Amount = 0
+    file_mounts: dict[str, Text] = {}
+    cluster_synced_files: Texts = []
+    file_mounts_sync_continuously: Flag = False
+    rsync_exclude: Texts = []
+    rsync_filter: Texts = []
+    initialization_commands: Commands = []
+    setup_commands: Commands = []
+    head_setup_commands: Commands = []
+    worker_setup_commands: Commands = []
+    head_start_ray_commands: Commands = []
+    worker_start_ray_commands: Commands = []
+    no_restart: Flag = False
+    metadata: dict[str, Any] = {}
+    shoal: ShoalYaml = ShoalYaml()
+
+    min_workers: Count = 0
+    initial_workers: Count = 0
+    autoscaling_mode: Annotated[
+        str, BeforeValidator(_one_of("default", "aggressive", "conservative"))
+    ] = "default"
+    target_utilization_fraction: Fraction = 1
+    worker_default_node_type: Text = ""
+    head_node: dict[str, Any] = {}
+    worker_nodes: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a file has the right shape, typed. What has not is left out, so that the checks
+    that follow can still find mistakes in the rest; `left_out` has the paths."""
+
+    data: dict[str, Any]
+    problems: list[Problem] = field(default_factory=list)
+    left_out: set[KeyPath] = field(default_factory=set)
+
+
+def check_shape(document: Document, data: dict[str, Any]) -> Shape:
+    """Sort what is well formed from what is not, with a problem for each thing that is not."""
+    try:
+        return Shape(ClusterYaml.model_validate(data).model_dump(exclude_unset=True))
+    except ValidationError as error:
+        found = [(tuple(item["loc"]), item) for item in error.errors()]
+    problems = [_problem(document, path, item) for path, item in found]
+    wrong = {path for path, _ in found}
+    sound = ClusterYaml.model_validate(_without(data, wrong))
+    meant = {_as_meant(path) for path, item in found if item["type"] == "extra_forbidden"}
+    return Shape(sound.model_dump(exclude_unset=True), problems, wrong | meant)
+
+
+def _as_meant(path: KeyPath) -> KeyPath:
+    """The path of the key that a misspelt one was probably meant to be."""
+    return (*path[:-1], likely(str(path[-1]), known_keys(path[:-1])) or path[-1])
+
+
+def _problem(document: Document, path: KeyPath, error: Any) -> Problem:
+    kind, value = error["type"], error["input"]
+    if kind == "extra_forbidden":
+        message = "is not a known key" + did_you_mean(str(path[-1]), known_keys(path[:-1]))
+    elif kind in ("dict_type", "model_type", "model_attributes_type"):
+        message = f"must be a mapping, not {shown(value)}"
+    elif kind == "list_type":
+        message = f"must be a list, not {shown(value)}"
+    else:
+        message = str(error["msg"])
+    return Problem(document.name, message, path, line_of(document.lines, path))
+
+
+def line_of(lines: Any, path: KeyPath) -> int | None:
+    """The line of the value at `path`, or of the nearest thing around it that was written."""
+    while path not in lines:
+        if not path:
+            return None
+        path = path[:-1]
+    found = lines[path]
+    return int(found)
+
+
+def known_keys(path: KeyPath) -> list[str]:
+    """The keys that may stand in the section at `path`."""
+    model: type[BaseModel] = ClusterYaml
+    if path[:1] == ("available_node_types",):
+        model = TypeDockerYaml if path[2:] == ("docker",) else NodeTypeYaml
+    elif path:
+        sections: dict[str | int, type[BaseModel]] = {
+            "auth": AuthYaml,
+            "docker": DockerYaml,
+            "shoal": ShoalYaml,
+        }
+        model = sections.get(path[0], ProviderYaml)
+    return list(model.model_fields)
+
+
+def _without(data: Any, wrong: set[KeyPath], path: KeyPath = ()) -> Any:
+    """A copy without the wrong parts. A node type that is wrong as a whole stays, empty, so that
+    its name is still known."""
+    if isinstance(data, dict):
+        kept: dict[str, Any] = {}
+        for key, value in data.items():
+            below = (*path, key)
+            if below not in wrong:
+                kept[key] = _without(value, wrong, below)
+            elif path == ("available_node_types",):
+                kept[key] = {}
+        return kept
+    if isinstance(data, list):
+        return [
+            _without(item, wrong, (*path, i))
+            for i, item in enumerate(data)
+            if (*path, i) not in wrong
+        ]
+    return data
