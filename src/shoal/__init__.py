@@ -1,3 +1,23 @@
 """Shoal: from the YAML that `ray up` reads to a running Ray cluster, and back to nothing."""
 
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+__all__ = ["Cluster", "ExecResult", "ShoalError"]
+
+if TYPE_CHECKING:
+    from shoal.api import Cluster, ExecResult
+    from shoal.errors import ShoalError
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: the command line imports this package too, and must start quickly.
+    if name in ("Cluster", "ExecResult"):
+        from shoal import api
+
+        return getattr(api, name)
+    if name == "ShoalError":
+        from shoal.errors import ShoalError
+
+        return ShoalError
+    raise AttributeError(f"module 'shoal' has no attribute {name!r}")

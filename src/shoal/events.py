@@ -102,6 +102,7 @@ class Unchanged(Event):
 
     kind = "unchanged"
     cluster: str
+    why: str
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The only room that imports Ray, or knows how it is started and asked."""

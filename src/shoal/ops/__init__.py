@@ -1,0 +1,1 @@
+"""What a person can ask for: async functions that emit events and return data."""

@@ -43,7 +43,6 @@ class Instance:
     address: str
     created_at: float
     public_address: str = ""
-    resources: Mapping[str, float] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -67,8 +66,26 @@ class Finding:
     fix: str = ""
 
 
+@dataclass(frozen=True)
+class RayStart:
+    """How Ray is started on one machine: shell commands, the environment they need, and where
+    the cluster's GCS then listens. `python` is the interpreter there that has Ray."""
+
+    commands: tuple[str, ...]
+    env: Mapping[str, str]
+    gcs_address: str
+    python: str
+    dashboard: str = ""
+
+    def driver_env(self) -> dict[str, str]:
+        """What a program on the head needs so that `ray.init()` finds this cluster."""
+        inherited = {k: v for k, v in self.env.items() if k.startswith("RAY_AUTH_")}
+        return {"RAY_ADDRESS": self.gcs_address, **inherited}
+
+
 class Provider(Protocol):
-    """The verbs. All may raise `ProviderError`; all but `create` may be repeated freely."""
+    """The verbs. All may raise `ProviderError`; all but `create` may be repeated freely, and
+    `create` too, with the same tokens."""
 
     async def check(self, spec: ClusterSpec) -> Sequence[Finding]:
         """What stands in the way of `spec`, found without creating anything."""
@@ -76,17 +93,25 @@ class Provider(Protocol):
 
     async def create(self, spec: ClusterSpec, launches: Sequence[Launch]) -> Sequence[Instance]:
         """Ask for machines. Intent is on record before the first one exists, so that whoever
-        comes after a crash finds them by `list`."""
+        comes after a crash finds them by `find`."""
         ...
 
-    async def list(self, cluster: str | None = None) -> Sequence[Instance]:
+    async def find(self, cluster: str | None = None) -> Sequence[Instance]:
         """The machines of one cluster, or of every cluster that this provider can see."""
         ...
 
-    async def terminate(self, instances: Sequence[Instance]) -> None:
+    async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
+        """End what runs on these machines for the cluster. The machines stay."""
+        ...
+
+    async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         """End machines and return when the provider says that they are gone."""
         ...
 
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
         """The way to run things on this machine."""
+        ...
+
+    def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
+        """How this machine becomes a node of the cluster that `head` leads."""
         ...

@@ -1,0 +1,1 @@
+"""Each benchmark prints a ratio against a peer or a limit, measured in the same run."""

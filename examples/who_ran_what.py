@@ -1,0 +1,19 @@
+"""A small Ray program: forty tasks, each of which reports the node it ran on."""
+
+import time
+from collections import Counter
+
+import ray
+
+ray.init(log_to_driver=False, logging_level="WARNING")
+
+
+@ray.remote(num_cpus=1, scheduling_strategy="SPREAD")
+def where() -> str:
+    time.sleep(0.1)
+    return ray.util.get_node_ip_address()
+
+
+counts = Counter(ray.get([where.remote() for _ in range(40)]))
+for address, count in sorted(counts.items()):
+    print(f"{address:<12} ran {count:2} tasks {'#' * count}")

@@ -1,0 +1,42 @@
+"""Turns events into something to look at: a live table, plain lines, or JSON."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Protocol
+
+from shoal.errors import ShoalError
+from shoal.events import Event
+
+
+class Renderer(Protocol):
+    """Shows events as they happen. Used as a context around an operation."""
+
+    def event(self, event: Event) -> None: ...
+
+    def error(self, error: ShoalError) -> None: ...
+
+    def __enter__(self) -> Renderer: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def renderer(*, json: bool, verbose: bool) -> Renderer:
+    """The renderer that fits where the output goes."""
+    if json:
+        from shoal.cli.render.machine import JsonRenderer
+
+        return JsonRenderer()
+    if sys.stderr.isatty():
+        from shoal.cli.render.live import LiveRenderer
+
+        return LiveRenderer(verbose=verbose)
+    from shoal.cli.render.plain import PlainRenderer
+
+    return PlainRenderer(verbose=verbose)

@@ -1,0 +1,63 @@
+"""How events and errors read, one line or a few each, for both renderers that a person sees."""
+
+from __future__ import annotations
+
+import click
+
+from shoal.errors import ShoalError
+from shoal.events import ClusterGone, ClusterReady, Event, PlanStep, Stage, Unchanged, Warned
+
+_SIGNS = {"create": "+", "start": ">", "restart": "~", "update": "~", "terminate": "-"}
+_COLOURS = {"create": "green", "start": "green", "terminate": "red"}
+
+
+def lines(event: Event) -> list[str]:
+    """What a person reads of an event, styled; nothing for those that are drawn elsewhere."""
+    if isinstance(event, Stage):
+        return [click.style(event.text, dim=True)]
+    if isinstance(event, Warned):
+        return _block("warning", "yellow", event.what, event.why, event.fix)
+    if isinstance(event, PlanStep):
+        sign = click.style(
+            f"{_SIGNS[event.action]} {event.action:<9}", fg=_COLOURS.get(event.action, "yellow")
+        )
+        return [f"  {sign} {event.subject:<24} {click.style(event.reason, dim=True)}"]
+    if isinstance(event, Unchanged):
+        return [f"{click.style(event.cluster, bold=True)}: {event.why}, nothing was done"]
+    if isinstance(event, ClusterReady):
+        return _ready(event)
+    if isinstance(event, ClusterGone):
+        name = click.style(event.cluster, bold=True)
+        return [f"{name} is gone: {event.nodes} nodes ended in {event.seconds:.1f} s"]
+    return []
+
+
+def error_lines(error: ShoalError) -> list[str]:
+    """An error: what, why, the last lines the node printed, and the fix last."""
+    what = f"{error.node}: {error.what}" if error.node else error.what
+    block = _block("error", "red", what, error.why, "")
+    block += [click.style(f"  | {line}", dim=True) for line in error.output]
+    return block + _fix(error.fix)
+
+
+def _ready(event: ClusterReady) -> list[str]:
+    name = click.style(event.cluster, bold=True)
+    found = [
+        f"{name} is {click.style('ready', fg='green')}: "
+        f"{event.nodes} nodes in {event.seconds:.1f} s, Ray at {event.address}"
+    ]
+    if event.dashboard:
+        found.append(f"  {'dashboard':<20} {event.dashboard}")
+    found += [f"  {what:<20} {click.style(how, fg='cyan')}" for what, how in event.next_steps]
+    return found
+
+
+def _block(label: str, colour: str, what: str, why: str, fix: str) -> list[str]:
+    block = [f"{click.style(label, fg=colour, bold=True)}: {what}"]
+    if why:
+        block.append(f"  why: {why}")
+    return block + _fix(fix)
+
+
+def _fix(fix: str) -> list[str]:
+    return [f"  fix: {click.style(fix, fg='cyan')}"] if fix else []

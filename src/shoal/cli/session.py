@@ -1,0 +1,85 @@
+"""Runs one operation for the command line: picks a renderer, asks questions, and turns an
+error into words and an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+
+from shoal.cli.render import Renderer, renderer
+from shoal.errors import ConfigError, ShoalError
+from shoal.ops.context import Context
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+INTERRUPTED = 130
+
+
+def run(
+    operation: Callable[[Context], Awaitable[T]],
+    *,
+    json: bool = False,
+    verbose: bool = False,
+    yes: bool = False,
+) -> T:
+    """Run an operation to its end and return its result, or exit with the error's code."""
+    screen = renderer(json=json, verbose=verbose)
+    ctx = Context(emit=screen.event, confirm=functools.partial(_confirm, yes=yes))
+    try:
+        with screen:
+            return asyncio.run(_awaited(operation, ctx))
+    except ShoalError as error:
+        if os.environ.get("SHOAL_DEBUG"):
+            raise
+        screen.error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _say_interrupted(screen)
+        sys.exit(INTERRUPTED)
+
+
+def shared_options(function: F) -> F:
+    """`--json`, `-v` and `--cluster-name`, which most commands have."""
+    for option in (
+        click.option("--json", "json", is_flag=True, help="Print for a program: JSON only."),
+        click.option("-v", "--verbose", is_flag=True, help="Show what the nodes print, too."),
+        click.option("-n", "--cluster-name", metavar="NAME", help="Use this name, not the file's."),
+    ):
+        function = option(function)
+    return function
+
+
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+async def _awaited(operation: Callable[[Context], Awaitable[T]], ctx: Context) -> T:
+    return await operation(ctx)
+
+
+def _confirm(question: str, *, yes: bool) -> bool:
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "this needs a yes, and there is nobody to ask",
+            why="standard input is not a terminal",
+            fix="add --yes",
+        )
+    return click.confirm(question, default=True, err=True)
+
+
+def _say_interrupted(screen: Renderer) -> None:
+    screen.error(
+        ShoalError(
+            "interrupted",
+            why="what was begun is still there",
+            fix="the same command again goes on with it; shoal down gives everything back",
+        )
+    )

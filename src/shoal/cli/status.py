@@ -1,0 +1,85 @@
+"""`shoal status`"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.columns import columns, duration, gib, number
+from shoal.cli.session import run, shared_options
+
+if TYPE_CHECKING:
+    from shoal.ops.status import ClusterStatus, NodeStatus
+
+_NOT_UP = 3
+_NOT_READY = 4
+
+
+@click.command("status")
+@click.argument("cluster", required=False)
+@shared_options
+def command(cluster: str | None, json: bool, verbose: bool, cluster_name: str | None) -> None:
+    """Show a cluster's nodes and what they do.
+
+    Exits with 0 when all nodes are ready, 3 when the cluster is not up, 4 when nodes are missing.
+    """
+    from shoal import spec
+    from shoal.ops import target
+    from shoal.ops.context import Context
+    from shoal.ops.status import status
+
+    async def operation(ctx: Context) -> ClusterStatus:
+        overrides = spec.Overrides(cluster_name=cluster_name)
+        return await status(ctx, await target.resolve(ctx, cluster, overrides))
+
+    result = run(operation, json=json, verbose=verbose)
+    if json:
+        click.echo(jsonlib.dumps(asdict(result)))
+    else:
+        for line in _lines(result):
+            click.echo(line)
+    if not result.ready:
+        sys.exit(_NOT_READY if result.nodes else _NOT_UP)
+
+
+def _lines(status: ClusterStatus) -> list[str]:
+    name = click.style(status.cluster, bold=True)
+    if not status.nodes:
+        return [f"{name} ({status.provider}) is not up"]
+    ready = sum(node.phase == "ready" for node in status.nodes)
+    title = f"{name} ({status.provider}): {ready} of {len(status.nodes)} nodes ready"
+    if status.address:
+        title += f", Ray at {status.address}"
+    header = ("node", "type", "phase", "address", "age", "in use", "")
+    return [title, *columns(header, [_row(node) for node in status.nodes])]
+
+
+def _row(node: NodeStatus) -> tuple[str, ...]:
+    colour = {"ready": "green", "failed": "red"}.get(node.phase.value, "yellow")
+    return (
+        node.name,
+        node.node_type,
+        click.style(node.phase.value, fg=colour),
+        node.address,
+        duration(node.age_s),
+        _usage(node),
+        node.detail,
+    )
+
+
+def _usage(node: NodeStatus) -> str:
+    """What Ray has handed out of the node, for the resources that a person declared."""
+    parts = []
+    for name, total in sorted(node.total.items()):
+        if name.startswith("node:") or name == "object_store_memory":
+            continue
+        used = total - node.available.get(name, 0.0)
+        if name == "memory":
+            parts.append(f"{gib(used)}/{gib(total)} memory")
+        else:
+            parts.append(f"{number(used)}/{number(total)} {name}")
+    return ", ".join(parts)

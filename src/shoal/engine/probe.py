@@ -1,0 +1,41 @@
+"""Asks a running cluster's GCS what it knows of its nodes, and prints that as JSON.
+
+This file runs on the head, in the Python that runs Ray there, by being piped to it: it must
+not import anything of Shoal's. `engine.view` reads what it prints.
+
+    python - HOST:PORT
+"""
+
+import json
+import sys
+from typing import Any
+
+
+def read_nodes(client: Any, pb: Any) -> list[dict[str, Any]]:
+    reply = pb.GetClusterResourceStateReply()
+    reply.ParseFromString(client.get_cluster_resource_state(timeout_s=10))
+    return [
+        {
+            "ray_id": node.node_id.hex(),
+            "instance_id": node.instance_id,
+            "address": node.node_ip_address,
+            "node_type": node.ray_node_type_name,
+            "status": pb.NodeStatus.Name(node.status).lower(),
+            "idle_s": node.idle_duration_ms / 1000,
+            "total": dict(node.total_resources),
+            "available": dict(node.available_resources),
+        }
+        for node in reply.cluster_resource_state.node_states
+        if node.status != pb.DEAD
+    ]
+
+
+def main(address: str) -> None:
+    from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore]
+    from ray.core.generated import autoscaler_pb2 as pb
+
+    print(json.dumps({"nodes": read_nodes(GcsClient(address=address), pb)}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

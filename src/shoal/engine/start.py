@@ -1,0 +1,105 @@
+"""The words that start Ray on a node: environment and arguments, as data. Runs nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal.spec.model import AuthMode
+
+# A head with its own ports needs this many in a row.
+HEAD_PORTS = 5
+DEFAULT_OBJECT_STORE_BYTES = 200_000_000
+
+
+@dataclass(frozen=True)
+class HeadPorts:
+    """Where a head listens, when several heads share a machine."""
+
+    base: int
+
+    @property
+    def gcs(self) -> int:
+        return self.base
+
+    @property
+    def dashboard(self) -> int:
+        return self.base + 1
+
+    @property
+    def client(self) -> int:
+        return self.base + 2
+
+    @property
+    def agent(self) -> int:
+        return self.base + 3
+
+    @property
+    def metrics(self) -> int:
+        return self.base + 4
+
+
+def identity(
+    instance_id: str,
+    node_type: str,
+    resources: Mapping[str, float],
+    labels: Mapping[str, str],
+) -> dict[str, str]:
+    """The environment by which Ray's view of a node can be joined with its provider's, and
+    which overrides what Ray would detect of the machine."""
+    env = {"RAY_CLOUD_INSTANCE_ID": instance_id, "RAY_NODE_TYPE_NAME": node_type}
+    if resources:
+        env["RAY_OVERRIDE_RESOURCES"] = json.dumps(
+            {k: int(v) if v == int(v) else v for k, v in resources.items()}
+        )
+    if labels:
+        env["RAY_OVERRIDE_LABELS"] = json.dumps(dict(labels))
+    return env
+
+
+def authentication(mode: AuthMode, token_path: str) -> dict[str, str]:
+    """The environment that lets a process into a cluster: nodes and drivers alike."""
+    if mode == "none":
+        return {"RAY_AUTH_MODE": "disabled"}
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": token_path}
+
+
+def head_environment() -> dict[str, str]:
+    """What a head needs so that its GCS reports all demand, and leaves the sizing to us."""
+    return {"RAY_enable_autoscaler_v2": "1", "RAY_max_resource_shapes_per_load_report": "-1"}
+
+
+def head_on_shared_machine(
+    python: str, address: str, ports: HeadPorts, directory: str
+) -> tuple[list[str], dict[str, str]]:
+    """Arguments and environment for a head that shares its machine with other nodes."""
+    argv = [
+        *_ray_start(python, address, directory),
+        "--head",
+        f"--port={ports.gcs}",
+        "--no-monitor",
+        f"--dashboard-host={address}",
+        f"--dashboard-port={ports.dashboard}",
+        f"--ray-client-server-port={ports.client}",
+        f"--dashboard-agent-listen-port={ports.agent}",
+    ]
+    return argv, {"DASHBOARD_METRIC_PORT": str(ports.metrics), **head_environment()}
+
+
+def worker_on_shared_machine(
+    python: str, address: str, head_address: str, directory: str
+) -> list[str]:
+    """Arguments for a worker that shares its machine with other nodes."""
+    return [*_ray_start(python, address, directory), f"--address={head_address}"]
+
+
+def _ray_start(python: str, address: str, directory: str) -> list[str]:
+    return [
+        *(python, "-m", "ray.scripts.scripts", "start"),
+        f"--node-ip-address={address}",
+        f"--temp-dir={directory}",
+        # The operating system picks ports for Ray's workers, so that nodes cannot collide.
+        *("--min-worker-port=0", "--max-worker-port=0"),
+        "--disable-usage-stats",
+    ]

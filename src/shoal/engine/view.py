@@ -1,0 +1,62 @@
+"""What Ray itself says of a cluster's nodes, as data, read by running the probe on the head."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Literal
+
+from shoal.errors import SetupError
+from shoal.remote.base import Runner, Stream, quote
+
+_READ_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class RayNode:
+    """A live node as Ray's GCS reports it."""
+
+    ray_id: str
+    instance_id: str
+    address: str
+    node_type: str
+    status: Literal["running", "idle", "draining", "unspecified"]
+    idle_s: float
+    total: Mapping[str, float]
+    available: Mapping[str, float]
+
+
+async def ray_nodes(
+    head: Runner, python: str, address: str, env: Mapping[str, str]
+) -> dict[str, RayNode]:
+    """The cluster's live nodes by instance id. Raises `SetupError` when Ray does not answer."""
+    answers: list[str] = []
+
+    def on_line(line: str, stream: Stream) -> None:
+        if stream == "stdout" and line.startswith('{"nodes"'):
+            answers.append(line)
+
+    source = resources.files("shoal.engine").joinpath("probe.py").read_bytes()
+    command = quote([python, "-", address])
+    try:
+        done = await head.run(
+            command, env=env, stdin=source, on_line=on_line, timeout=_READ_SECONDS
+        )
+    except asyncio.TimeoutError:
+        raise _silent(f"no reply within {_READ_SECONDS:.0f} s") from None
+    if not done.ok or not answers:
+        raise _silent("asking its GCS failed", done.tail)
+    nodes = [RayNode(**fields) for fields in json.loads(answers[0])["nodes"]]
+    return {node.instance_id: node for node in nodes}
+
+
+def _silent(why: str, output: Sequence[str] = ()) -> SetupError:
+    return SetupError(
+        "Ray on the head does not answer",
+        why=why,
+        fix="shoal up restarts what is broken",
+        output=output,
+    )

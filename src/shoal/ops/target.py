@@ -1,0 +1,100 @@
+"""Which cluster is meant: a YAML file, an address, the name of a cluster that is up, or none.
+
+Clusters that were brought up from here are remembered by name, for convenience only: every
+command also works from the YAML file alone, on a machine that never saw the cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+from shoal import providers, spec
+from shoal.errors import ConfigError, NotFoundError
+from shoal.events import Warned
+from shoal.ops.context import Context
+from shoal.spec.model import ClusterSpec
+
+
+async def resolve(
+    ctx: Context, named: str | None, overrides: spec.Overrides | None = None
+) -> ClusterSpec:
+    """The spec of the cluster that the user means. Without a name it is the one cluster that
+    is up; the warnings that a file gives rise to are emitted."""
+    overrides = overrides or spec.Overrides()
+    if named is None and overrides.cluster_name is None:
+        return _only_one(ctx, await names(ctx))
+    if named is not None and looks_like_a_file(named):
+        loaded = spec.load(named, overrides)
+        for warning in loaded.warnings:
+            ctx.emit(Warned(str(warning)))
+        return loaded.launchable()
+    name = named or overrides.cluster_name
+    assert name is not None
+    if name in await names(ctx):
+        return recall(ctx, name)
+    raise NotFoundError(
+        f"no cluster named {name!r} is known here",
+        why="it is neither a file nor a cluster that was brought up from this machine",
+        fix="shoal ls shows the known ones; a path to its YAML file works from anywhere",
+    )
+
+
+def looks_like_a_file(named: str) -> bool:
+    return (
+        named.startswith(("http://", "https://"))
+        or named.endswith((".yaml", ".yml"))
+        or Path(named).exists()
+    )
+
+
+async def names(ctx: Context) -> list[str]:
+    """The clusters known here: those remembered, and embedded ones that a crash left."""
+    remembered = {p.stem for p in _directory(ctx).glob("*.json")}
+    with contextlib.suppress(ConfigError):
+        instances = await providers.embedded(ctx.home, ctx.clock).find()
+        remembered |= {i.cluster for i in instances}
+    return sorted(remembered)
+
+
+def remember(ctx: Context, cluster: ClusterSpec) -> None:
+    directory = _directory(ctx)
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = directory / f"{cluster.cluster_name}.new"
+    draft.write_text(json.dumps(spec.to_json(cluster)))
+    draft.replace(directory / f"{cluster.cluster_name}.json")
+
+
+def recall(ctx: Context, name: str) -> ClusterSpec:
+    """A remembered spec. One that cannot be read is taken for a default embedded cluster of
+    that name, which is enough to find and end its machines."""
+    path = _directory(ctx) / f"{name}.json"
+    try:
+        return spec.from_json(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError, KeyError):
+        return spec.default_embedded(spec.Overrides(cluster_name=name)).spec
+
+
+def forget(ctx: Context, name: str) -> None:
+    (_directory(ctx) / f"{name}.json").unlink(missing_ok=True)
+
+
+def _directory(ctx: Context) -> Path:
+    return ctx.home / "clusters"
+
+
+def _only_one(ctx: Context, known: list[str]) -> ClusterSpec:
+    if len(known) == 1:
+        return recall(ctx, known[0])
+    if not known:
+        raise NotFoundError(
+            "no cluster is up",
+            why="none was brought up from this machine",
+            fix="shoal up starts one here; shoal up cluster.yaml starts yours",
+        )
+    raise ConfigError(
+        "it is not clear which cluster is meant",
+        why=f"these are up: {', '.join(known)}",
+        fix="name one of them, or its YAML file",
+    )

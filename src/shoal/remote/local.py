@@ -1,0 +1,107 @@
+"""Runs things on this very machine, each as a process of its own session.
+
+For nodes that live here. The environment given at construction is put on every process, which
+is how the owner of a node finds all of its processes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from shoal.errors import ConfigError
+from shoal.remote.base import Completed, Filters, Forward, OnLine
+from shoal.remote.process import run_process
+
+
+class LocalRunner:
+    """Commands run in `directory`; an attached one runs where the caller stands."""
+
+    def __init__(self, directory: Path, env: Mapping[str, str]) -> None:
+        self._directory = directory
+        self._env = dict(env)
+
+    async def connect(self, *, timeout: float) -> None:
+        if not self._directory.is_dir():
+            raise ConfigError(
+                f"the node's directory {self._directory} is gone",
+                why="someone removed it while the cluster was up",
+                fix="shoal down, then shoal up",
+            )
+
+    async def run(
+        self,
+        command: str,
+        *,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        on_line: OnLine | None = None,
+        timeout: float | None = None,
+    ) -> Completed:
+        return await run_process(
+            _shell(command),
+            cwd=self._directory,
+            env=self._environment(env),
+            stdin=stdin,
+            on_line=on_line,
+            timeout=timeout,
+        )
+
+    async def attach(
+        self,
+        command: str | None,
+        *,
+        env: Mapping[str, str] | None = None,
+        tty: bool = True,
+        forwards: Sequence[Forward] = (),
+    ) -> int:
+        argv = _shell(command) if command is not None else [os.environ.get("SHELL", "/bin/sh")]
+        # Started before interrupts are set aside: a child inherits what is being ignored.
+        process = await asyncio.create_subprocess_exec(*argv, env=self._environment(env))
+        with _interrupts_left_to_the_child():
+            code = await process.wait()
+        return code if code >= 0 else 128 - code
+
+    async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
+        raise _nothing_to_copy()
+
+    async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
+        raise _nothing_to_copy()
+
+    async def close(self) -> None:
+        pass
+
+    def _environment(self, extra: Mapping[str, str] | None) -> dict[str, str]:
+        return {**os.environ, **self._env, **(extra or {})}
+
+
+def _shell(command: str) -> list[str]:
+    # bash where there is one, because that is what cluster files are written for
+    return [shutil.which("bash") or "/bin/sh", "-c", command]
+
+
+@contextlib.contextmanager
+def _interrupts_left_to_the_child() -> Iterator[None]:
+    """While a child owns the terminal, Ctrl-C is its business: we wait for what it makes of it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets interrupts, and only it may set them aside
+        return
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _nothing_to_copy() -> ConfigError:
+    return ConfigError(
+        "there is nothing to copy",
+        why="the nodes of an embedded cluster see this machine's own files",
+        fix="use the paths as they are here",
+    )

@@ -1,0 +1,116 @@
+"""What `up` decides to do, from data alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shoal.bootstrap.receipt import Receipt
+from shoal.ops.plan import Seen, UpPlan, plan_up
+from shoal.providers.base import Instance, State
+from shoal.spec.model import ClusterSpec
+from tests.specs import cluster
+
+DONE = Receipt(setup="s", start="r")
+
+
+def machine(name: str, node_type: str = "worker", age: int = 0) -> Instance:
+    return Instance(
+        id=f"id-{name}",
+        cluster="c",
+        name=name,
+        node_type=node_type,
+        role="head" if name == "head" else "worker",
+        state=State.RUNNING,
+        address="127.77.0.1",
+        created_at=1000 + age,
+    )
+
+
+def healthy(*instances: Instance) -> Seen:
+    ids = [i.id for i in instances]
+    return Seen(instances, dict.fromkeys(ids, DONE), dict.fromkeys(ids, DONE), frozenset(ids))
+
+
+def words(plan: UpPlan) -> list[tuple[str, str]]:
+    return [(step.action, step.subject) for step in plan.steps]
+
+
+HEAD = machine("head", "head")
+
+
+def test_an_empty_cluster_gets_its_head_and_its_minimum() -> None:
+    plan = plan_up(cluster(min_workers=2), Seen())
+    assert words(plan) == [("create", "1 x head"), ("create", "2 x worker")]
+    assert [(launch.role, launch.count) for launch in plan.launches] == [("head", 1), ("worker", 2)]
+
+
+def test_a_cluster_that_is_as_asked_for_needs_nothing() -> None:
+    seen = healthy(HEAD, machine("worker-1"), machine("worker-2"))
+    assert plan_up(cluster(min_workers=2), seen).empty
+
+
+def test_workers_beyond_the_minimum_are_left_alone() -> None:
+    assert plan_up(cluster(min_workers=0), healthy(HEAD, machine("worker-1"))).empty
+
+
+def test_only_what_is_missing_is_created() -> None:
+    plan = plan_up(cluster(min_workers=3), healthy(HEAD, machine("worker-1")))
+    assert words(plan) == [("create", "2 x worker")]
+    assert "1 there" in plan.steps[0].reason
+
+
+def test_a_node_that_ray_does_not_know_is_started_alone() -> None:
+    lost = machine("worker-1")
+    seen = replace(healthy(HEAD, lost), alive=frozenset({HEAD.id}))
+    plan = plan_up(cluster(min_workers=1), seen)
+    assert plan.restart == (lost,)
+    assert plan.steps[0].reason == "Ray is not running on it"
+
+
+def test_a_head_without_ray_takes_its_workers_along() -> None:
+    worker = machine("worker-1")
+    seen = replace(healthy(HEAD, worker), alive=frozenset())
+    assert plan_up(cluster(min_workers=1), seen).restart == (HEAD, worker)
+
+
+def test_workers_of_a_lost_head_are_kept_and_restarted() -> None:
+    worker = machine("worker-1")
+    plan = plan_up(cluster(min_workers=1), healthy(worker))
+    assert words(plan) == [("create", "1 x head"), ("restart", "worker-1")]
+    assert plan.steps[1].reason == "its head is new"
+
+
+def test_changed_commands_restart_unless_told_not_to() -> None:
+    worker = machine("worker-1")
+    seen = replace(healthy(HEAD, worker), receipts={HEAD.id: DONE, worker.id: Receipt("old", "r")})
+    assert plan_up(cluster(min_workers=1), seen).restart == (worker,)
+    assert plan_up(cluster(min_workers=1), seen, no_restart=True).empty
+
+
+def test_a_lower_maximum_ends_the_youngest_workers() -> None:
+    old, young = machine("worker-1", age=0), machine("worker-2", age=5)
+    plan = plan_up(cluster(min_workers=0, max_workers=1), healthy(HEAD, young, old))
+    assert plan.terminate == (young,)
+    assert "max_workers is 1" in plan.steps[0].reason
+
+
+def test_workers_of_a_type_that_left_the_file_are_ended() -> None:
+    stranger = machine("worker-1", node_type="gpu")
+    plan = plan_up(cluster(min_workers=0), healthy(HEAD, stranger))
+    assert plan.terminate == (stranger,)
+    assert "no longer in the file" in plan.steps[0].reason
+
+
+def test_a_head_of_another_type_is_replaced() -> None:
+    old = machine("head", node_type="small")
+    plan = plan_up(cluster(min_workers=0), healthy(old))
+    assert words(plan) == [("create", "1 x head"), ("terminate", "head")]
+
+
+def test_the_old_initial_workers_are_created_beyond_the_minimum() -> None:
+    spec = _with_initial(cluster(min_workers=1, max_workers=3), initial=9)
+    assert words(plan_up(spec, Seen()))[1] == ("create", "3 x worker")
+
+
+def _with_initial(spec: ClusterSpec, initial: int) -> ClusterSpec:
+    return replace(spec, scaling=replace(spec.scaling, initial_workers=initial))
