@@ -1,0 +1,129 @@
+"""`SimCloud`: a cloud for the length of a `with` block."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from tests.simcloud.blueprint import Machine
+from tests.simcloud.hosts import Host
+from tests.simcloud.keys import new_key
+from tests.simcloud.network import LAPTOP, Fabric, on_fabric
+from tests.simcloud.sweep import sweep
+
+_PLAIN_HOSTS = "10.20.0.{}"
+LAPTOP_USER = "me"
+
+
+class SimCloud:
+    """Machines with addresses, SSH servers and process trees of their own, on this computer.
+
+    async with SimCloud() as cloud:
+        laptop = await cloud.laptop()
+        host = await cloud.boot()
+        await laptop.run(["ssh", f"ubuntu@{host.address}", "hostname"])
+    """
+
+    def __init__(self) -> None:
+        self.fabric = Fabric()
+        self.laptop_key = new_key("me@laptop")
+        self.hosts: dict[str, Host] = {}
+        """Every machine that exists, by its address."""
+        self._numbers = itertools.count(1)
+        self._laptop: Host | None = None
+
+    async def __aenter__(self) -> SimCloud:
+        sweep()
+        await self.fabric.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self._destroy_all()
+        finally:
+            await self.fabric.close()
+
+    @on_fabric
+    async def _destroy_all(self) -> None:
+        await asyncio.gather(*(host.destroy() for host in list(self.hosts.values())))
+
+    async def boot(
+        self,
+        address: str | None = None,
+        *,
+        image: Path | None = None,
+        authorized_keys: Sequence[str] | None = None,
+        user: str = "ubuntu",
+        name: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Host:
+        """Boot a machine of one's own, with no cloud API in between.
+
+        The keys (the laptop's, unless said otherwise) open `user` and root.
+        """
+        number = next(self._numbers)
+        keys = [self.laptop_key.public] if authorized_keys is None else authorized_keys
+        machine = Machine(
+            name=name or f"host-{number}",
+            address=address or _PLAIN_HOSTS.format(number),
+            host_key=new_key("host"),
+            user=user,
+            user_keys=keys,
+            root_keys=keys,
+            image=image,
+            environment=environment or {},
+        )
+        host = await self.build(machine)
+        await host.boot()
+        return host
+
+    async def laptop(self) -> Host:
+        """Return the user's own computer: it has the SSH key, and no network but this cloud."""
+        if self._laptop is None:
+            machine = Machine(
+                name="laptop",
+                address=LAPTOP,
+                host_key=new_key("laptop"),
+                user=LAPTOP_USER,
+                console_user=LAPTOP_USER,
+            )
+            laptop = self._laptop = await self.build(machine)
+            await laptop.boot()
+            result = await laptop.run(
+                "umask 077 && mkdir -p ~/.ssh && cat > ~/.ssh/id_ed25519 && "
+                "ssh-keygen -y -f ~/.ssh/id_ed25519 > ~/.ssh/id_ed25519.pub",
+                stdin=self.laptop_key.private,
+            )
+            result.require("putting the key on the laptop")
+        return self._laptop
+
+    @on_fabric
+    async def build(self, machine: Machine) -> Host:
+        """Make a machine, switched off, that knows every other by name and is known to them."""
+        if machine.address in self.hosts:
+            raise ValueError(f"{machine.address} is already taken in this cloud")
+        host = Host(self.fabric, machine)
+        for other in self.hosts.values():
+            other.learn(machine)
+            host.learn(other.machine)
+        self.hosts[machine.address] = host
+        try:
+            await host.build()
+        except BaseException:
+            del self.hosts[machine.address]
+            raise
+        return host
+
+    @on_fabric
+    async def destroy(self, host: Host) -> None:
+        """End a machine for good and free its address."""
+        await host.destroy()
+        self.hosts.pop(host.address, None)
