@@ -17,12 +17,12 @@ trap finish EXIT
 trap 'exit 130' INT TERM
 
 show() {
-    printf '\n\033[1m$ %s\033[0m\n' "$*"
-    "$@"
+    printf '\n\033[1m$ %s\033[0m\n' "$1"
+    eval "$1"
 }
 
-show shoal up --cluster-name demo
-show shoal exec demo 'python examples/who_ran_what.py'
-show shoal status demo
-show shoal down demo --yes
-show shoal ls
+show "shoal up --cluster-name demo"
+show "shoal exec demo 'python examples/who_ran_what.py'"
+show "shoal status demo"
+show "shoal down demo --yes"
+show "shoal ls"

@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import psutil
+
 
 async def until(condition: Callable[[], bool], *, seconds: float = 20.0) -> None:
     """Return as soon as the condition holds; fail the test when it does not come to hold."""
@@ -14,3 +16,11 @@ async def until(condition: Callable[[], bool], *, seconds: float = 20.0) -> None
         if time.monotonic() > deadline:
             raise AssertionError(f"did not come true within {seconds:.0f} s")
         await asyncio.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process still does anything: one that waits to be reaped does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

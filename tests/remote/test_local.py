@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from shoal.remote.local import LocalRunner
-from tests.waiting import until
+from tests.waiting import alive, until
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def test_a_command_that_exceeds_its_deadline_is_ended_with_all_it_started(
 ) -> None:
     with pytest.raises(asyncio.TimeoutError):
         await runner.run("sleep 60 & echo $! > child; wait", timeout=0.5)
-    await until(lambda: not psutil.pid_exists(int((tmp_path / "child").read_text())))
+    await until(lambda: not alive(int((tmp_path / "child").read_text())))
 
 
 async def test_cancelling_ends_the_command(runner: LocalRunner, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ async def test_cancelling_ends_the_command(runner: LocalRunner, tmp_path: Path) 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await until(lambda: not psutil.pid_exists(int(pid.read_text())))
+    await until(lambda: not alive(int(pid.read_text())))
 
 
 async def test_an_attached_command_runs_where_the_caller_stands(

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from shoal.bootstrap import receipt as receipts
 from shoal.bootstrap.receipt import Receipt, digest
+from shoal.engine.start import wait_for_port
 from shoal.errors import SetupError, ShoalError
 from shoal.events import Emit, NodeChanged, Output, Phase
 from shoal.providers.base import Instance, RayStart
@@ -22,6 +24,7 @@ from shoal.spec.model import NodeSetup
 REACHABLE_SECONDS = 300.0
 COMMAND_SECONDS = 1800.0
 START_SECONDS = 180.0
+HEAD_SECONDS = 1800.0
 
 Failures = dict[str, ShoalError]
 
@@ -80,9 +83,8 @@ async def bring_up(work: NodeWork, head_is_up: asyncio.Future[None], emit: Emit)
         await receipts.write(work.runner, replace(done, setup=goal.setup, start=""))
 
     if work.instance.role == "worker":
-        if not head_is_up.done():
-            say.phase(Phase.PREPARING, "waits for the head")
-        await asyncio.shield(head_is_up)
+        say.phase(Phase.PREPARING, "waits for the head")
+        await _gcs_answers(work, head_is_up)
     say.phase(Phase.STARTING)
     # `ray start` returns when the node has registered with the head's GCS, not before.
     await _run_all(work, work.start.commands, "start", START_SECONDS, say)
@@ -90,6 +92,28 @@ async def bring_up(work: NodeWork, head_is_up: asyncio.Future[None], emit: Emit)
     if work.instance.role == "head":
         head_is_up.set_result(None)
     say.phase(Phase.READY)
+
+
+async def _gcs_answers(work: NodeWork, head_is_up: asyncio.Future[None]) -> None:
+    """Wait, on the worker itself, for the head's GCS port. It opens well before the head's own
+    `ray start` returns, and that it can be reached from here is what counts."""
+    command = wait_for_port(work.start.gcs_address)
+    waiting = asyncio.ensure_future(work.runner.run(command, timeout=HEAD_SECONDS))
+    try:
+        either: set[asyncio.Future[Any]] = {waiting, head_is_up}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if head_is_up.done():
+            head_is_up.result()  # raises when the head failed
+        await waiting
+    except asyncio.TimeoutError:
+        raise SetupError(
+            f"the head's GCS cannot be reached at {work.start.gcs_address}",
+            why=f"nothing answered there within {HEAD_SECONDS:.0f} s",
+            fix="let the nodes talk to each other, then shoal up again",
+            node=work.instance.name,
+        ) from None
+    finally:
+        waiting.cancel()
 
 
 async def _run_all(

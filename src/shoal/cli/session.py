@@ -40,6 +40,11 @@ def run(
             raise
         screen.error(error)
         sys.exit(error.exit_code)
+    except Exception as error:
+        if os.environ.get("SHOAL_DEBUG"):
+            raise
+        screen.error(_unexpected(error))
+        sys.exit(1)
     except KeyboardInterrupt:
         _say_interrupted(screen)
         sys.exit(INTERRUPTED)
@@ -82,4 +87,12 @@ def _say_interrupted(screen: Renderer) -> None:
             why="what was begun is still there",
             fix="the same command again goes on with it; shoal down gives everything back",
         )
+    )
+
+
+def _unexpected(error: Exception) -> ShoalError:
+    return ShoalError(
+        f"something went wrong inside Shoal: {type(error).__name__}: {error}",
+        why="this is a fault of the program, not of yours",
+        fix="the same command with SHOAL_DEBUG=1 shows where; please report it",
     )

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shoal.remote.base import quote
 from shoal.spec.model import AuthMode
 
 # A head with its own ports needs this many in a row.
@@ -92,6 +93,13 @@ def worker_on_shared_machine(
 ) -> list[str]:
     """Arguments for a worker that shares its machine with other nodes."""
     return [*_ray_start(python, address, directory), f"--address={head_address}"]
+
+
+def wait_for_port(address: str) -> str:
+    """A shell command that ends when something listens at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    probe = quote(["bash", "-c", 'exec 3<>"/dev/tcp/$0/$1"', host, port])
+    return f"until {probe} 2>/dev/null; do sleep 0.1; done"
 
 
 def _ray_start(python: str, address: str, directory: str) -> list[str]:

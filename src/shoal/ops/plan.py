@@ -31,6 +31,11 @@ class UpPlan:
     def empty(self) -> bool:
         return not (self.launches or self.restart or self.terminate)
 
+    @property
+    def disturbs(self) -> bool:
+        """Whether something that runs now would be interrupted."""
+        return any(step.action in ("restart", "terminate") for step in self.steps)
+
 
 @dataclass(frozen=True)
 class Seen:

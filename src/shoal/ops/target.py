@@ -53,7 +53,7 @@ async def names(ctx: Context) -> list[str]:
     """The clusters known here: those remembered, and embedded ones that a crash left."""
     remembered = {p.stem for p in _directory(ctx).glob("*.json")}
     with contextlib.suppress(ConfigError):
-        instances = await providers.embedded(ctx.home, ctx.clock).find()
+        instances = await providers.embedded_provider(ctx.home, ctx.clock).find()
         remembered |= {i.cluster for i in instances}
     return sorted(remembered)
 

@@ -51,7 +51,9 @@ async def up(ctx: Context, spec: ClusterSpec, *, no_restart: bool = False) -> Up
         return UpResult(plan, tuple(seen.instances))
     for step in plan.steps:
         ctx.emit(step)
-    if not ctx.confirm(f"Bring up cluster {spec.cluster_name}?"):
+    # A question is for what costs money or interrupts work; a cluster here does neither.
+    costs = spec.provider.type != "embedded"
+    if (costs or plan.disturbs) and not ctx.confirm(f"Bring up cluster {spec.cluster_name}?"):
         return UpResult(None)
 
     target.remember(ctx, spec)

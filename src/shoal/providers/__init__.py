@@ -13,7 +13,7 @@ from shoal.spec.model import ClusterSpec
 def provider_for(spec: ClusterSpec, home: Path, clock: Clock) -> Provider:
     """The provider that a cluster's file names. `home` is where local state may be kept."""
     if spec.provider.type == "embedded":
-        return embedded(home, clock)
+        return embedded_provider(home, clock)
     raise ConfigError(
         f"provider {spec.provider.type!r} cannot be used yet",
         why="this version of Shoal runs embedded clusters",
@@ -21,7 +21,7 @@ def provider_for(spec: ClusterSpec, home: Path, clock: Clock) -> Provider:
     )
 
 
-def embedded(home: Path, clock: Clock) -> Provider:
+def embedded_provider(home: Path, clock: Clock) -> Provider:
     """The provider of machines in miniature on this one."""
     try:
         from shoal.providers.embedded.provider import EmbeddedProvider

@@ -54,8 +54,14 @@ class EmbeddedProvider:
         directory = self._store.directory(instance.id)
         # The interpreter that runs Shoal has Ray; commands must find that one first.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        env = {processes.MARK: instance.id, "PATH": path, "TMPDIR": str(directory / "tmp")}
-        return LocalRunner(directory, env)
+        return LocalRunner(
+            directory,
+            {
+                **processes.marked(instance.id),
+                "PATH": path,
+                "TMPDIR": str(Path(instance.tags["ray-directory"], "tmp")),
+            },
+        )
 
     def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
         ports = HeadPorts(int(head.tags["port-base"]))

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import secrets
 import shutil
-import tempfile
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -22,9 +21,9 @@ from pathlib import Path
 from shoal.errors import TransientError
 from shoal.events import Role
 
-# Ray puts Unix sockets below its directory, and such a path may have 103 bytes on macOS. The
-# session part that Ray appends takes up to 68.
-_LONGEST_RAY_DIRECTORY = 35
+# Ray puts Unix sockets below its directory, and the system limits the length of their paths.
+_SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107
+_RAY_APPENDS_BYTES = len("/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
 _LOCK_SECONDS = 20.0
 
 
@@ -65,8 +64,7 @@ class Store:
     def add(self, record: Record) -> None:
         directory = self.directory(record.id)
         directory.mkdir(parents=True, mode=0o700)
-        (directory / "tmp").mkdir()
-        Path(record.ray_directory).mkdir(parents=True, exist_ok=True, mode=0o700)
+        Path(record.ray_directory, "tmp").mkdir(parents=True, mode=0o700)
         if record.role == "head":
             with open(self.token_path(record.id), "w", opener=_owner_only) as file:
                 file.write(secrets.token_hex(32))
@@ -118,10 +116,9 @@ class Store:
         """Where the machine's Ray keeps its session: inside the machine's own directory, or,
         when that path is too long for a Unix socket, in a short one."""
         inside = self.directory(id)
-        if len(os.fsencode(str(inside))) <= _LONGEST_RAY_DIRECTORY:
+        if len(os.fsencode(str(inside))) + _RAY_APPENDS_BYTES <= _SOCKET_PATH_BYTES:
             return str(inside)
-        owner = hashlib.sha256(os.fsencode(str(self.root))).hexdigest()[:6]
-        return str(Path(tempfile.gettempdir()) / f"shoal-{os.getuid()}-{owner}" / id)
+        return f"/tmp/shoal-{os.getuid()}-{id}"
 
 
 def _owner_only(path: str, flags: int) -> int:
