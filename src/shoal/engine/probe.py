@@ -7,13 +7,25 @@ not import anything of Shoal's. `engine.view` reads what it prints.
 """
 
 import json
+import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+_CONNECT_SECONDS = 1.0
 
 
 def read_nodes(client: Any, pb: Any) -> list[dict[str, Any]]:
     reply = pb.GetClusterResourceStateReply()
     reply.ParseFromString(client.get_cluster_resource_state(timeout_s=10))
+    nodes = [n for n in reply.cluster_resource_state.node_states if n.status != pb.DEAD]
+    # The GCS takes many seconds to notice that a node is gone; its raylet's port tells at once.
+    ports = {
+        info.node_id.hex(): (info.node_manager_address, info.node_manager_port)
+        for info in client.get_all_node_info(timeout=10).values()
+    }
+    with ThreadPoolExecutor(32) as pool:
+        answers = pool.map(listens, [ports.get(node.node_id.hex()) for node in nodes])
     return [
         {
             "ray_id": node.node_id.hex(),
@@ -25,9 +37,19 @@ def read_nodes(client: Any, pb: Any) -> list[dict[str, Any]]:
             "total": dict(node.total_resources),
             "available": dict(node.available_resources),
         }
-        for node in reply.cluster_resource_state.node_states
-        if node.status != pb.DEAD
+        for node, answer in zip(nodes, answers, strict=True)
+        if answer
     ]
+
+
+def listens(address: Any) -> bool:
+    if address is None:
+        return False
+    try:
+        socket.create_connection(address, timeout=_CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def main(address: str) -> None:

@@ -51,9 +51,8 @@ def identity(
     which overrides what Ray would detect of the machine."""
     env = {"RAY_CLOUD_INSTANCE_ID": instance_id, "RAY_NODE_TYPE_NAME": node_type}
     if resources:
-        env["RAY_OVERRIDE_RESOURCES"] = json.dumps(
-            {k: int(v) if v == int(v) else v for k, v in resources.items()}
-        )
+        # Ray refuses to start a node with part of a resource, although it hands out parts.
+        env["RAY_OVERRIDE_RESOURCES"] = json.dumps({k: int(v) for k, v in resources.items()})
     if labels:
         env["RAY_OVERRIDE_LABELS"] = json.dumps(dict(labels))
     return env

@@ -1,0 +1,73 @@
+"""Runs the real `shoal` command, with a home of its own, as a person would."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from shoal.providers.embedded import processes
+
+SHOAL = str(Path(sys.executable).parent / "shoal")
+
+
+@dataclass(frozen=True)
+class Home:
+    """A person's machine: where Shoal keeps its state, and how commands are run there."""
+
+    path: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {**os.environ, "SHOAL_HOME": str(self.path), "COLUMNS": "100"}
+
+    def shoal(
+        self, *args: str, cwd: Path | None = None, timeout: float = 150
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [SHOAL, *args],
+            env=self.env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [SHOAL, *args],
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def json(self, *args: str) -> Any:
+        done = self.shoal(*args, "--json")
+        return json.loads(done.stdout)
+
+    def machines(self) -> set[str]:
+        return {p.parent.name for p in self.path.glob("e/*/machine.json")}
+
+    def left_over(self, machines: set[str]) -> list[str]:
+        """What is still there of these machines: processes and directories."""
+        found = []
+        for process in itertools.chain(*processes.of_machines(machines).values()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(f"{process.pid} {process.name()}")
+        found += [str(p) for p in self.path.glob("e/*/")]
+        return found
+
+
+def ray_daemons_of(machine: str) -> list[psutil.Process]:
+    return [p for p in processes.of_machines({machine})[machine] if p.name() == "raylet"]

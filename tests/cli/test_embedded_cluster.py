@@ -1,0 +1,145 @@
+"""A real Ray cluster on this machine, from the command line: one cluster, used up by the tests
+in order, from `up` to `down`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import Home, ray_daemons_of
+
+pytestmark = pytest.mark.ray
+
+YAML = """
+cluster_name: rehearsal
+max_workers: 3
+provider: {type: embedded}
+available_node_types:
+  boss:
+    resources: {CPU: 0}
+  fast:
+    resources: {CPU: 2, wheel: 1.5}
+    labels: {team: red}
+    min_workers: 1
+    max_workers: 3
+head_node_type: boss
+setup_commands:
+  - echo "set up as $RAY_NODE_TYPE_NAME in $(basename "$PWD")" > proof.txt
+"""
+
+PROGRAM = """
+import ray, sys
+ray.init(log_to_driver=False)
+
+@ray.remote(num_cpus=1, resources={"wheel": 0.5}, label_selector={"team": "red"})
+def where():
+    return ray.util.get_node_ip_address()
+
+print("ran on", ray.get(where.remote()), *sys.argv[1:])
+"""
+
+
+@pytest.fixture(scope="module")
+def yaml(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("yaml with a space") / "cluster.yaml"
+    path.write_text(YAML)
+    return path
+
+
+@pytest.fixture(scope="module")
+def up(module_home: Home, yaml: Path) -> Home:
+    done = module_home.shoal("up", str(yaml))
+    assert done.returncode == 0, done.stderr
+    assert "rehearsal is ready: 2 nodes" in done.stderr
+    return module_home
+
+
+def test_the_nodes_are_real_and_have_what_the_file_declares(up: Home, yaml: Path) -> None:
+    status = up.json("status", str(yaml))
+    head, worker = status["nodes"]
+    assert (head["name"], head["phase"]) == ("head", "ready")
+    assert (worker["node_type"], worker["phase"]) == ("fast", "ready")
+    assert head["address"] != worker["address"]
+    assert worker["total"]["CPU"] == 2
+    assert worker["total"]["wheel"] == 1
+    assert head["total"].get("CPU", 0) == 0
+
+
+def test_setup_commands_ran_once_on_every_node(up: Home) -> None:
+    proofs = sorted(p.read_text() for p in up.path.glob("e/*/proof.txt"))
+    assert [proof.split()[3] for proof in proofs] == ["boss", "fast"]
+
+
+def test_a_program_finds_the_cluster_by_itself(up: Home, yaml: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    worker = up.json("status", str(yaml))["nodes"][1]
+    done = up.shoal("exec", str(yaml), "python program.py 'a  b' \"$HOME\"", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"ran on {worker['address']} a  b /")
+
+
+def test_exec_returns_the_commands_own_exit_code(up: Home) -> None:
+    assert up.shoal("exec", "rehearsal", "exit 42").returncode == 42
+
+
+def test_nobody_gets_in_without_the_clusters_token(up: Home) -> None:
+    address = up.json("status")["address"]
+    code = f"import ray; ray.init('{address}', log_to_driver=False)"
+    command = f'unset RAY_AUTH_TOKEN_PATH RAY_AUTH_MODE; {sys.executable} -c "{code}"'
+    done = up.shoal("exec", command)
+    assert done.returncode != 0
+    assert "auth" in (done.stdout + done.stderr).lower()
+
+
+def test_a_second_up_does_nothing_and_says_so(up: Home, yaml: Path) -> None:
+    before = up.machines()
+    done = up.shoal("up", str(yaml))
+    assert done.returncode == 0
+    assert "nothing was done" in done.stderr
+    assert up.machines() == before
+
+
+def test_it_is_listed(up: Home) -> None:
+    (entry,) = up.json("ls")
+    assert (entry["cluster"], entry["provider"], entry["nodes"]) == ("rehearsal", "embedded", 2)
+
+
+def test_up_restarts_only_the_node_that_died(up: Home, yaml: Path) -> None:
+    worker = next(
+        m for m in up.machines() if "worker" in (up.path / "e" / m / "machine.json").read_text()
+    )
+    for daemon in ray_daemons_of(worker):
+        daemon.kill()
+        daemon.wait(10)
+    done = up.shoal("up", str(yaml), "--json")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(e["action"], e["subject"]) for e in events if e["event"] == "plan"] == [
+        ("start", "worker-1")
+    ]
+    assert {e["node"] for e in events if e["event"] == "node"} == {"worker-1"}
+    assert events[-1]["event"] == "ready"
+
+
+def test_a_larger_minimum_adds_a_node_and_touches_no_other(up: Home, yaml: Path) -> None:
+    done = up.shoal("up", str(yaml), "--min-workers", "2")
+    assert done.returncode == 0, done.stderr
+    assert "+ create    1 x fast" in done.stderr
+    assert len(up.json("status", "rehearsal")["nodes"]) == 3
+
+
+def test_down_asks_and_takes_silence_for_no(up: Home) -> None:
+    done = up.shoal("down", "rehearsal")
+    assert done.returncode == 2
+    assert "--yes" in done.stderr
+    assert len(up.machines()) == 3
+
+
+def test_down_leaves_nothing(up: Home) -> None:
+    machines = up.machines()
+    done = up.shoal("down", "rehearsal", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert up.left_over(machines) == []
+    assert up.json("ls") == []
