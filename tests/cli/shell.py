@@ -56,6 +56,10 @@ class Home:
         done = self.shoal(*args, "--json")
         return json.loads(done.stdout)
 
+    def last_event(self, done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+        event: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return event
+
     def machines(self) -> set[str]:
         return {p.parent.name for p in self.path.glob("e/*/machine.json")}
 

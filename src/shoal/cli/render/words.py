@@ -35,7 +35,12 @@ def lines(event: Event) -> list[str]:
 def error_lines(error: ShoalError) -> list[str]:
     """An error: what, why, the last lines the node printed, and the fix last."""
     what = f"{error.node}: {error.what}" if error.node else error.what
-    block = _block("error", "red", what, error.why, "")
+    mistakes = what.splitlines()
+    if len(mistakes) > 1:
+        title = f"{len(mistakes)} mistakes, and nothing was done"
+        block = [*_block("error", "red", title, error.why, ""), *mistakes]
+    else:
+        block = _block("error", "red", what, error.why, "")
     block += [click.style(f"  | {line}", dim=True) for line in error.output]
     return block + _fix(error.fix)
 

@@ -1,0 +1,109 @@
+"""Mistakes on the command line: said in words, with a deliberate exit code, never a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import Home
+
+UNUSABLE = {
+    "empty": (b"", "is empty"),
+    "list": (b"- up\n", "must be a mapping"),
+    "binary": (b"\x7fELF\x00\x01\x02", "binary"),
+    "cyclic": (b"a: &a [*a]\n", "contains itself"),
+    "large": (b"setup_commands:\n" + b"  - echo and so on and on\n" * 400_000, "larger than"),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_a_file_that_cannot_be_a_cluster_gets_one_line(
+    home: Home, tmp_path: Path, name: str
+) -> None:
+    content, words = UNUSABLE[name]
+    (tmp_path / "c.yaml").write_bytes(content)
+    done = home.shoal("up", "c.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: c.yaml") and words in line
+
+
+def test_a_missing_file_gets_one_line(home: Home, tmp_path: Path) -> None:
+    done = home.shoal("up", "none.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["error: none.yaml  no such file"]
+
+
+def test_every_mistake_is_told_at_once_with_its_place(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "provider: {type: embedded}\n"
+        "available_node_types:\n"
+        "  gpu:\n"
+        "    min_workers: -1\n"
+        "    max_worker: 2\n"
+        "head_node_type: gppu\n"
+    )
+    done = home.shoal("up", "c.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: 3 mistakes, and nothing was done",
+        "c.yaml:4  available_node_types.gpu.min_workers  must be 0 or more, not -1",
+        "c.yaml:5  available_node_types.gpu.max_worker  is not a known key; "
+        "did you mean 'max_workers'?",
+        "c.yaml:6  head_node_type  'gppu' is not among available_node_types; did you mean 'gpu'?",
+    ]
+    assert home.machines() == set()
+
+
+def test_a_program_gets_the_error_as_json(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("provider: {type: cloud9}\n")
+    done = home.shoal("up", "c.yaml", "--json", cwd=tmp_path)
+    error = home.last_event(done)
+    assert (error["event"], error["class"], error["exit_code"]) == ("error", "config", 2)
+    assert "cloud9" in error["what"]
+    assert done.stderr == ""
+
+
+def test_a_misspelt_command_is_answered_with_the_likely_one(home: Home) -> None:
+    done = home.shoal("stats")
+    assert done.returncode == 2
+    assert "Did you mean 'status'?" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("status",), ("down", "--yes"), ("exec", "true")])
+def test_without_a_cluster_a_command_says_how_to_get_one(
+    home: Home, command: tuple[str, ...]
+) -> None:
+    done = home.shoal(*command)
+    assert done.returncode == 3
+    assert "no cluster is up" in done.stderr
+    assert "fix: shoal up" in done.stderr
+
+
+def test_an_unknown_name_is_not_mistaken_for_a_file(home: Home) -> None:
+    done = home.shoal("status", "nobody")
+    assert done.returncode == 3
+    assert "no cluster named 'nobody' is known here" in done.stderr
+
+
+def test_a_cluster_that_is_not_up_is_no_error_to_take_down(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("cluster_name: calm\nprovider: {type: embedded}\n")
+    done = home.shoal("down", "c.yaml", "--yes", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "nothing to end" in done.stderr
+    assert home.shoal("status", "c.yaml", cwd=tmp_path).returncode == 3
+
+
+def test_exec_without_a_command_says_so(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("provider: {type: embedded}\n")
+    done = home.shoal("exec", "c.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "No command to run on c.yaml" in done.stderr
+
+
+def test_help_names_every_command_and_each_has_its_own(home: Home) -> None:
+    help = home.shoal("--help").stdout
+    for name in ("up", "down", "exec", "status", "ls", "config"):
+        assert f"  {name} " in help
+        assert home.shoal(name, "--help").returncode == 0
