@@ -1,0 +1,175 @@
+"""Files to and from a machine: rsync over the shared connection.
+
+What is already there is not sent again, and nothing that is there besides is removed. Only what
+every rsync since 2.6.9 understands is used, because that is what a Mac has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shlex
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.errors import ConfigError, SetupError, UnreachableError
+from shoal.remote.base import Filters
+from shoal.remote.lines import TAIL_LINES
+from shoal.remote.target import SshTarget, shared_argv
+
+# Recursion, links, modes and times. Unlike with -a, files belong to who logs in: the owner's
+# number here means someone else there. Compression: the way up from a desk is the narrow part.
+_HOW = "-rlptz"
+
+# rsync's own codes, and the one that ssh and the shell at the far end have.
+_VANISHED = 24
+_NOT_FOUND = 127
+_NO_CONNECTION = 255
+
+# At the far end, rsync is started by these lines. They put the real path in place of the last
+# argument, so that it meets no shell, and no rsync's idea of quoting, on the way.
+_RECEIVE_TREE = 'mkdir -p -- "$path" && exec rsync "${@:1:$#-1}" "$path/"'
+_RECEIVE_FILE = (
+    'case $path in */) into=$path;; *) into=$(dirname -- "$path");; esac;'
+    ' mkdir -p -- "$into" && exec rsync "${@:1:$#-1}" "$path"'
+)
+_SEND = (
+    'if [ -d "$path" ]; then exec rsync "${@:1:$#-1}" "$path/"; fi;'
+    # --server --sender come first.
+    ' exec rsync "$1" "$2" -L "${@:3:$#-3}" "$path"'
+)
+
+_HOME_OF = re.compile(r"~[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+async def put(node: str, machine: SshTarget, source: Path, target: str, filters: Filters) -> None:
+    """Bring the file or the tree's content to `target`, whose parents are made."""
+    script, here = _outgoing(node, source)
+    await _rsync(node, machine, script, target, [*_rules(filters), *here, "node:."])
+
+
+async def get(node: str, machine: SshTarget, source: str, target: Path, filters: Filters) -> None:
+    """Bring the file or the tree's content from `source`; `target`'s parents are made."""
+    here = _incoming(target)
+    await _rsync(node, machine, _SEND, source, [*_rules(filters), "node:.", here])
+
+
+def _outgoing(node: str, source: Path) -> tuple[str, list[str]]:
+    here = source.absolute()
+    if here.is_dir():
+        return _RECEIVE_TREE, [f"{here}/"]
+    if here.exists():
+        # A link that was asked for by name stands for its file.
+        return _RECEIVE_FILE, ["-L", str(here)]
+    raise ConfigError(f"there is no {here} to send", fix="correct the path", node=node)
+
+
+def _incoming(target: Path) -> str:
+    here = target.absolute()
+    here.parent.mkdir(parents=True, exist_ok=True)
+    return f"{here}/" if here.is_dir() else str(here)
+
+
+def far_path(path: str) -> str:
+    """A path on the machine as a shell word that any login shell passes on to bash unharmed.
+    Relative paths start at home, as does `~`; nothing else in a path means anything."""
+    home, path = _split_home(path)
+    if path and not path.startswith("/") and not home:
+        path = f"./{path}"
+    octal = "".join(f"\\0{byte:03o}" for byte in os.fsencode(path))
+    return f'{home}"$(printf %b. "{octal}")"'
+
+
+def _split_home(path: str) -> tuple[str, str]:
+    first, slash, rest = path.partition("/")
+    if first == "~":
+        return '"$HOME"', slash + rest
+    if _HOME_OF.fullmatch(first):
+        return first, slash + rest
+    return "", path
+
+
+def _rules(filters: Filters) -> list[str]:
+    return [
+        *(f"--exclude={pattern}" for pattern in filters.exclude),
+        *(f"--filter=dir-merge,- {name}" for name in filters.filter_files),
+    ]
+
+
+async def _rsync(
+    node: str, machine: SshTarget, script: str, path: str, arguments: Sequence[str]
+) -> None:
+    # The dot keeps a new line at the path's end from being taken for printf's.
+    prepare = f"path={far_path(path)}; path=${{path%.}};"
+    far_rsync = f"exec bash --noprofile --norc -c {shlex.quote(f'{prepare} {script}')} rsync"
+    argv = [
+        "rsync",
+        f"--rsh={shlex.join([*shared_argv(machine), '-T'])}",
+        f"--rsync-path={far_rsync}",
+        _HOW,
+        *arguments,
+    ]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RSYNC_")}
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise ConfigError(
+            "this machine has no rsync",
+            why="files reach the cluster by it",
+            fix="install it: apt-get install rsync, or brew install rsync",
+        ) from None
+    try:
+        _, printed = await process.communicate()
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            await process.wait()
+    said = printed.decode(errors="replace").splitlines()[-TAIL_LINES:]
+    if process.returncode not in (0, _VANISHED):
+        raise _failure(node, machine, path, process.returncode, said)
+
+
+def _failure(
+    node: str, machine: SshTarget, path: str, code: int | None, said: Sequence[str]
+) -> SetupError:
+    text = "\n".join(said)
+    if code == _NOT_FOUND or "rsync: command not found" in text or "rsync: not found" in text:
+        return SetupError(
+            f"{machine} has no rsync",
+            why="files reach a machine by it",
+            fix="install it there, or in the machine's image",
+            node=node,
+            output=said,
+        )
+    if "is your shell clean" in text:
+        return SetupError(
+            f"{machine} prints something at every login",
+            why="a line in a dotfile there, such as ~/.bashrc, prints even without a terminal",
+            fix="let that file end early without one: [[ $- == *i* ]] || return",
+            node=node,
+            output=said,
+        )
+    if code == _NO_CONNECTION:
+        return UnreachableError(
+            f"lost the connection to {machine} while sending files",
+            why="the machine went down, or the network to it did",
+            node=node,
+            output=said,
+        )
+    return SetupError(
+        f"not all files reached their place at {path}",
+        why=next((line for line in said if line.strip()), f"rsync ended with {code}"),
+        node=node,
+        output=said,
+    )

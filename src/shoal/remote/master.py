@@ -1,0 +1,170 @@
+"""The one shared connection to a machine: opened once, used by every command, left warm.
+
+It is held by an ssh process in the background, not by this program, so the next command finds
+it again; without use it ends by itself. Who finds it dead puts a new one in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import random
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from shoal.clock import Clock
+from shoal.errors import ConfigError
+from shoal.remote.base import quote
+from shoal.remote.lines import TAIL_LINES
+from shoal.remote.target import (
+    SshTarget,
+    control_argv,
+    master_argv,
+    prepare_control_directory,
+)
+from shoal.remote.trouble import Chance, Trouble, diagnose
+
+# For the address to answer and for the greeting; what follows gets as much again.
+_CONNECT_SECONDS = 10
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 1.0
+# Servers punish and guards ban addresses that fail to log in often: ask rarely.
+_DENIED_PAUSE = 4.0
+_FAREWELL_SECONDS = 2.0
+
+
+async def open_connection(
+    node: str, target: SshTarget, *, timeout: float, login_grace: float, clock: Clock
+) -> None:
+    """Return once the shared connection is there. What may pass is tried again until `timeout`,
+    a refused login only for `login_grace` seconds; what cannot pass is raised at once."""
+    _check_files(node, target)
+    deadline = clock.monotonic() + timeout
+    denied_since: float | None = None
+    pause = _FIRST_PAUSE
+    while True:
+        left = deadline - clock.monotonic()
+        if target.jump is not None:
+            await open_connection(
+                node, target.jump, timeout=left, login_grace=login_grace, clock=clock
+            )
+            left = deadline - clock.monotonic()
+        trouble = await _attempt(node, target, max(left, 1.0))
+        if trouble is None:
+            return
+        now = clock.monotonic()
+        if trouble.chance is Chance.MAYBE:
+            denied_since = now if denied_since is None else denied_since
+            wait, until = _DENIED_PAUSE, min(deadline, denied_since + login_grace)
+        else:
+            wait, until = pause * random.uniform(0.8, 1.2), deadline
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+        if trouble.chance is Chance.NEVER or now + wait > until:
+            raise trouble.error
+        await clock.sleep(wait)
+
+
+async def is_open(target: SshTarget) -> bool:
+    """Whether some process holds a shared connection. Not whether the machine still answers."""
+    try:
+        _, writer = await asyncio.open_unix_connection(str(target.socket))
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+async def close_connection(target: SshTarget) -> None:
+    """End the shared connection and whatever runs over it."""
+    await _say(target, "exit")
+
+
+async def retire_connection(target: SshTarget) -> None:
+    """Make room for a new shared connection. What runs over the old one may go on to its end."""
+    await _say(target, "stop")
+
+
+async def _say(target: SshTarget, verb: str) -> None:
+    async with _lock(target.socket.with_suffix(".lock")):
+        if not await is_open(target):
+            return
+        process = await asyncio.create_subprocess_exec(
+            *control_argv(target, verb),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            await asyncio.wait_for(process.wait(), _FAREWELL_SECONDS)
+        except asyncio.TimeoutError:
+            # A holder that does not listen ends by itself once its peer stays silent.
+            await _kill(process)
+        target.socket.unlink(missing_ok=True)
+
+
+def _check_files(node: str, target: SshTarget) -> None:
+    prepare_control_directory(target.control_dir)
+    target.known_hosts.parent.mkdir(parents=True, exist_ok=True)
+    if target.key is not None and not target.key.is_file():
+        raise ConfigError(
+            f"there is no key {target.key}",
+            why="the cluster's file names it as `auth.ssh_private_key`",
+            fix=f"put it there, or make one: {quote(['ssh-keygen', '-f', str(target.key)])}",
+            node=node,
+        )
+
+
+async def _attempt(node: str, target: SshTarget, left: float) -> Trouble | None:
+    """Try once, unless someone else just succeeded."""
+    async with _lock(target.socket.with_suffix(".lock")):
+        if await is_open(target):
+            return None
+        connect_timeout = max(1, min(_CONNECT_SECONDS, int(left)))
+        # Not a pipe: older clients keep their error stream open in the background.
+        log = target.socket.with_suffix(".log")
+        with log.open("wb") as stderr:
+            process = await asyncio.create_subprocess_exec(
+                *master_argv(target, connect_timeout=connect_timeout),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=stderr,
+                # Ctrl-C at a terminal is for the command, not for the connection.
+                start_new_session=True,
+            )
+        try:
+            code = await asyncio.wait_for(process.wait(), 2 * connect_timeout)
+        except asyncio.TimeoutError:
+            return diagnose(node, target, ["Connection timed out during the login"])
+        finally:
+            if process.returncode is None:
+                await _kill(process)
+        if code == 0:
+            return None
+        said = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        return diagnose(node, target, said)
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGKILL)
+    await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def _lock(path: Path) -> AsyncIterator[None]:
+    """One process at a time opens a connection: a second holder would find the socket taken and
+    stay behind unused. The lock goes with its owner, however that ends."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(0.02)
+        yield
+    finally:
+        os.close(descriptor)

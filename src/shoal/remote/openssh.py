@@ -1,0 +1,238 @@
+"""Runs things on a machine over SSH, each command in a login shell of its own.
+
+All commands share one connection (see `master`), so a command costs a new session on it and no
+new login. What is sent and what comes back is described in `wire`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+from shoal.clock import Clock, SystemClock
+from shoal.errors import ConfigError, SetupError, UnreachableError
+from shoal.remote import files, master
+from shoal.remote.base import Completed, Filters, Forward, OnLine
+from shoal.remote.session import Lost, NotBegun, converse
+from shoal.remote.target import SshTarget, forwarding_argv, shared_argv
+from shoal.remote.terminal import interrupts_left_to_the_child
+from shoal.remote.trouble import diagnose
+from shoal.remote.wire import REMOTE_COMMAND, attached_command, attached_program
+
+# Until a session says its first word. The connection may be a dead one at first, so the first
+# wait is short; then it is new, and only a login shell on a very busy machine takes longer.
+_BEGIN_SECONDS = (6.0, 20.0)
+# For a connection that has to be made anew before a command.
+_RECONNECT_SECONDS = 30.0
+# sshd allows ten sessions on a connection, and other programs of ours may use it as well.
+_SESSIONS = 6
+_SESSION_PAUSE = 0.2
+_SESSION_TRIES = 150
+
+
+class SshRunner:
+    """A machine reached by OpenSSH. `name` is what errors call it.
+
+    `login_grace` is for how many seconds `connect` takes a refused login for a new machine that
+    has not installed the key yet.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: SshTarget,
+        *,
+        login_grace: float = 30.0,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self.target = target
+        self._login_grace = login_grace
+        self._clock = clock or SystemClock()
+        self._sessions = asyncio.Semaphore(_SESSIONS)
+
+    async def connect(self, *, timeout: float) -> None:
+        """Return once commands can be run; keep trying until the deadline, but not after what
+        cannot pass: a changed host key, an unusable key, a login that stays refused."""
+        deadline = self._clock.monotonic() + timeout
+        await self._open(timeout)
+        # The connection may be an old one. Whether its machine is still there shows when
+        # something is asked of it, and `run` replaces it if need be.
+        try:
+            await self.run(":", timeout=max(1.0, deadline - self._clock.monotonic()))
+        except TimeoutError:
+            raise UnreachableError(
+                f"{self.target} does not run commands",
+                why="it let us in, but a command that does nothing did not end in time",
+                node=self.name,
+            ) from None
+
+    async def run(
+        self,
+        command: str,
+        *,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        on_line: OnLine | None = None,
+        timeout: float | None = None,
+    ) -> Completed:
+        work = self._run(command, env or {}, stdin or b"", on_line)
+        try:
+            return await asyncio.wait_for(work, timeout)
+        except asyncio.TimeoutError:
+            raise TimeoutError(f"{self.name}: no end after {timeout:g} s: {command}") from None
+
+    async def attach(
+        self,
+        command: str | None,
+        *,
+        env: Mapping[str, str] | None = None,
+        tty: bool = True,
+        forwards: Sequence[Forward] = (),
+    ) -> int:
+        """Run a command (or a shell) with this process's own terminal, and return its code.
+
+        With `tty` the far end has a terminal, too: Ctrl-C reaches the command, and losing us
+        ends it. Without, the streams pass as they are, and a command that does not read its
+        input notices our end only when it prints.
+        """
+        _check_free(forwards)
+        remote = await self._leave_program(command, env or {})
+        argv = forwarding_argv(self.target, forwards) if forwards else shared_argv(self.target)
+        argv += ["-tt" if tty else "-T", "--", self.target.host, *remote]
+        with interrupts_left_to_the_child():
+            process = await asyncio.create_subprocess_exec(*argv)
+            code = await process.wait()
+        return code if code >= 0 else 128 - code
+
+    async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
+        await self._transfer(
+            lambda: files.put(self.name, self.target, source, target, filters),
+        )
+
+    async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
+        await self._transfer(
+            lambda: files.get(self.name, self.target, source, target, filters),
+        )
+
+    async def close(self) -> None:
+        """Nothing to do: the shared connection stays warm for the next command."""
+
+    async def disconnect(self) -> None:
+        """End the shared connection for whoever uses it: the machine is about to go."""
+        await master.close_connection(self.target)
+
+    async def _open(self, timeout: float = _RECONNECT_SECONDS) -> None:
+        await master.open_connection(
+            self.name,
+            self.target,
+            timeout=timeout,
+            login_grace=self._login_grace,
+            clock=self._clock,
+        )
+
+    async def _transfer(self, transfer: Callable[[], Awaitable[None]]) -> None:
+        async with self._sessions:
+            await self._open()
+            try:
+                await transfer()
+            except UnreachableError:
+                # What arrived stays, so going on over a new connection is all that is left.
+                await master.retire_connection(self.target)
+                await self._open()
+                await transfer()
+
+    async def _run(
+        self, command: str, env: Mapping[str, str], stdin: bytes, on_line: OnLine | None
+    ) -> Completed:
+        said: tuple[str, ...] = ()
+        async with self._sessions:
+            for begin_timeout in _BEGIN_SECONDS:
+                await self._open()
+                outcome = await self._in_a_session(command, env, stdin, on_line, begin_timeout)
+                if isinstance(outcome, Completed):
+                    return outcome
+                # The command never began, so beginning it again on a new connection is safe.
+                said = outcome.said
+                await master.retire_connection(self.target)
+        raise diagnose(self.name, self.target, said).error
+
+    async def _in_a_session(
+        self,
+        command: str,
+        env: Mapping[str, str],
+        stdin: bytes,
+        on_line: OnLine | None,
+        begin_timeout: float,
+    ) -> Completed | NotBegun:
+        argv = [*shared_argv(self.target), "-T", "--", self.target.host, REMOTE_COMMAND]
+        for _ in range(_SESSION_TRIES):
+            outcome = await converse(
+                argv, command, env=env, stdin=stdin, on_line=on_line, begin_timeout=begin_timeout
+            )
+            if not (isinstance(outcome, NotBegun) and outcome.for_want_of_sessions):
+                break
+            # Others use this connection as well, and its machine allows no more at a time.
+            await self._clock.sleep(_SESSION_PAUSE)
+        if isinstance(outcome, Lost):
+            raise UnreachableError(
+                f"lost the connection to {self.target} while a command ran",
+                why="the machine went down, or the network to it did",
+                fix="run it again once the machine is back",
+                node=self.name,
+                output=outcome.tail,
+            )
+        if isinstance(outcome, NotBegun) and 0 <= outcome.code < 255:
+            raise _no_shell(self.name, self.target, outcome)
+        return outcome
+
+    async def _leave_program(self, command: str | None, env: Mapping[str, str]) -> tuple[str, ...]:
+        """What to run for `attach`. A terminal leaves no way in but the command line, where
+        neither secrets nor another shell's quotes belong: so the program waits in a file that
+        only its reader can read, and is gone once read."""
+        if command is None and not env:
+            await self.connect(timeout=_RECONNECT_SECONDS)
+            return ()
+        left = await self.run(
+            'umask 077; file=$(mktemp) && cat >"$file" && echo "$file"',
+            stdin=attached_program(command, env),
+        )
+        if not left.ok:
+            raise SetupError(
+                f"{self.target} has no room for a temporary file",
+                fix="make room in its /tmp",
+                node=self.name,
+                output=left.tail,
+            )
+        return (attached_command(left.tail[-1]),)
+
+
+def _check_free(forwards: Sequence[Forward]) -> None:
+    for forward in forwards:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", forward.local))
+            except OSError as error:
+                raise ConfigError(
+                    f"port {forward.local} of this machine cannot be used",
+                    why=error.strerror or str(error),
+                    fix="choose another local port",
+                ) from None
+
+
+def _no_shell(node: str, target: SshTarget, outcome: NotBegun) -> SetupError:
+    if outcome.code == 127:
+        return SetupError(
+            f"{target} has no bash", why="commands of a cluster file are written for it",
+            fix="install bash there", node=node, output=outcome.said,
+        )  # fmt: skip
+    return SetupError(
+        f"{target} does not run commands",
+        why=outcome.said[-1] if outcome.said else f"its login shell ended with {outcome.code}",
+        fix="check `auth.ssh_user`: many images refuse root and name the user to take",
+        node=node,
+        output=outcome.said,
+    )

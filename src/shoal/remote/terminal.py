@@ -1,0 +1,21 @@
+"""What a child process that owns our terminal needs from us."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def interrupts_left_to_the_child() -> Iterator[None]:
+    """While a child owns the terminal, Ctrl-C is its business: we wait for what it makes of it.
+
+    A handler that does nothing, rather than ignoring the signal, because a child would inherit
+    the latter and be deaf to Ctrl-C itself.
+    """
+    previous = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

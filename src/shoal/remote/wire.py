@@ -1,0 +1,147 @@
+"""What travels over a connection to run one command: text for the far end, marks on the way back.
+
+Only a constant program stands on a command line, here or there. The command, its environment
+and its input come through the connection, so no secret shows in a list of processes. As long as
+the input stays open the command may run; when it closes, for whatever reason, the far end ends
+the command and everything that the command started.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from shoal.remote.lines import TAIL_LINES, LineBuffer, readable
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+# Runs under whatever login shell the user has, so it must mean the same to all of them: one
+# line, no single quotes, no backslash before a quote of that kind, no exclamation mark.
+#
+# It reads "mark lines bytes", then that many lines of program and bytes of input, and says the
+# mark on both streams: what was printed before is the login shell's own chatter. The program
+# runs as a job with a process group of its own. A second job waits for the end of our input and
+# then ends the first; having begun, it no longer lets itself be stopped. Last come the marks
+# again, with the exit code: what a daemon prints later is not the command's.
+_SUPERVISOR = " ".join(
+    (
+        "set -m;",
+        'nl=$(printf "\\012x"); nl=${nl%x};',
+        "read -r mark lines bytes || exit 1;",
+        'while [ "$lines" -gt 0 ]; do',
+        "IFS= read -r line || exit 1; SHOAL_RUN=$SHOAL_RUN$line$nl; lines=$((lines-1));",
+        "done;",
+        "export SHOAL_RUN;",
+        'echo "$mark"; echo "$mark" >&2;',
+        "exec 4>&2 5<&0;",
+        'if [ "$bytes" = 0 ]; then exec 3</dev/null; else',
+        "spool=$(mktemp) || exit 1;",
+        'exec 6>"$spool" 3<"$spool"; rm -f "$spool"; head -c "$bytes" >&6 || exit 1; exec 6>&-;',
+        "fi;",
+        'bash --noprofile --norc --login -i -c "eval \\"\\$SHOAL_RUN\\""',
+        "<&3 3<&- 5<&- 2>/dev/null &",
+        "job=$!;",
+        "{ cat <&5 >/dev/null;",
+        'trap "" TERM;',
+        "kill -HUP -- -$job; kill -TERM -- -$job;",
+        "n=0; while [ $n -lt 30 ] && kill -0 -- -$job; do sleep 0.1; n=$((n+1)); done;",
+        "kill -KILL -- -$job;",
+        "} 2>/dev/null & guard=$!;",
+        "wait $job 2>/dev/null; code=$?;",
+        "kill -TERM -- -$guard 2>/dev/null; wait $guard 2>/dev/null;",
+        'echo "$mark $code"; echo "$mark $code" >&2;',
+        "exit $code",
+    )
+)
+
+REMOTE_COMMAND = f"exec bash --noprofile --norc -c {shlex.quote(_SUPERVISOR)}"
+
+# What a login shell reads, in the order in which it reads it, and then .bashrc, as Ray does it,
+# so that lines meant for terminals count too. The usual profile already reads .bashrc: once is
+# enough then, since tools such as conda make it slow. There is no terminal, and dotfiles like to
+# complain about that: what they print is not the command's.
+LOGIN = r"""
+unset SHOAL_RUN
+{
+if [ -r /etc/profile ]; then . /etc/profile; fi
+if [ -r ~/.bash_profile ]; then SHOAL_PROFILE=~/.bash_profile
+elif [ -r ~/.bash_login ]; then SHOAL_PROFILE=~/.bash_login
+else SHOAL_PROFILE=~/.profile; fi
+if [ -r "$SHOAL_PROFILE" ]; then . "$SHOAL_PROFILE"; fi
+SHOAL_USUAL='(^|
+)[[:blank:]]*if \[ -f (~|"\$HOME)/\.bashrc"? \]; then[[:space:]]+(\.|source) '
+if [[ -r ~/.bashrc && ! "$(cat "$SHOAL_PROFILE")" =~ $SHOAL_USUAL ]]; then . ~/.bashrc; fi
+unset SHOAL_PROFILE SHOAL_USUAL
+} </dev/null >/dev/null 2>&1
+"""
+
+
+def exports(env: Mapping[str, str]) -> str:
+    """Shell text that puts these variables into the environment, to the letter."""
+    for name, value in env.items():
+        if not _NAME.fullmatch(name) or "\0" in value:
+            raise ValueError(f"not possible as an environment variable: {name}")
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items())
+
+
+def request(mark: str, command: str, env: Mapping[str, str], stdin: bytes) -> bytes:
+    """What `REMOTE_COMMAND` is to read. The command's own `exit` and `exec` stay in a subshell;
+    the new lines around it leave room for a comment at its end."""
+    if "\0" in command:
+        raise ValueError("a command cannot hold a NUL character")
+    program = f"{LOGIN}exec 2>&4 4>&-\n{exports(env)}(\n{command}\n)\n"
+    header = f"{mark} {program.count(chr(10))} {len(stdin)}\n"
+    return (header + program).encode(errors="surrogateescape") + stdin
+
+
+def attached_program(command: str | None, env: Mapping[str, str]) -> bytes:
+    """What an attached terminal is to run: a command as above, or the user's own shell."""
+    if command is None:
+        program = f'{exports(env)}exec "${{SHELL:-bash}}" -l\n'
+    else:
+        program = f"{LOGIN}{exports(env)}(\n{command}\n)\n"
+    return program.encode(errors="surrogateescape")
+
+
+def attached_command(file: str) -> str:
+    """The command line that runs the program in `file`, which is removed before."""
+    loader = f'file={shlex.quote(file)}; text=$(cat "$file"); rm -f "$file"; eval "$text"'
+    return f"exec bash --noprofile --norc --login -i -c {shlex.quote(loader)}"
+
+
+class Reply:
+    """One output stream of a session: chatter, the mark, the command's lines, the mark and code."""
+
+    def __init__(self, mark: str, on_line: Callable[[str], None]) -> None:
+        self._mark = mark.encode()
+        self._on_line = on_line
+        self._buffer = LineBuffer(keep=len(self._mark) + 8)
+        self.begun = False
+        self.code: int | None = None
+        self.chatter: deque[str] = deque(maxlen=TAIL_LINES)
+
+    def feed(self, chunk: bytes) -> None:
+        for line in self._buffer.feed(chunk):
+            self._take(line)
+
+    def finish(self) -> None:
+        """The stream is at its end: whatever is there is all there will be."""
+        if rest := self._buffer.rest():
+            self._take(rest)
+
+    def _take(self, line: bytes) -> None:
+        before, mark, after = line.partition(self._mark)
+        if self.code is not None:
+            return
+        if not self.begun:
+            self.begun = bool(mark)
+            if before.strip():
+                self.chatter.append(readable(before))
+        elif mark:
+            if before:
+                self._on_line(readable(before))
+            self.code = int(after)
+        else:
+            self._on_line(readable(line))
