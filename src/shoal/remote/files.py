@@ -6,18 +6,15 @@ every rsync since 2.6.9 understands is used, because that is what a Mac has.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import re
 import shlex
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.errors import ConfigError, SetupError, UnreachableError
-from shoal.remote.base import Filters
-from shoal.remote.lines import TAIL_LINES
+from shoal.remote.base import Completed, Filters
+from shoal.remote.process import run_process
 from shoal.remote.target import SshTarget, shared_argv
 
 # Recursion, links, modes and times. Unlike with -a, files belong to who logs in: the owner's
@@ -112,37 +109,22 @@ async def _rsync(
         _HOW,
         *arguments,
     ]
+    # The user's own settings for rsync are meant for other transfers than these.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RSYNC_")}
     try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
+        done = await run_process(argv, env=environment)
     except FileNotFoundError:
         raise ConfigError(
             "this machine has no rsync",
             why="files reach the cluster by it",
             fix="install it: apt-get install rsync, or brew install rsync",
         ) from None
-    try:
-        _, printed = await process.communicate()
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-            await process.wait()
-    said = printed.decode(errors="replace").splitlines()[-TAIL_LINES:]
-    if process.returncode not in (0, _VANISHED):
-        raise _failure(node, machine, path, process.returncode, said)
+    if done.code not in (0, _VANISHED):
+        raise _failure(node, machine, path, done)
 
 
-def _failure(
-    node: str, machine: SshTarget, path: str, code: int | None, said: Sequence[str]
-) -> SetupError:
+def _failure(node: str, machine: SshTarget, path: str, done: Completed) -> SetupError:
+    code, said = done.code, done.tail
     text = "\n".join(said)
     if code == _NOT_FOUND or "rsync: command not found" in text or "rsync: not found" in text:
         return SetupError(

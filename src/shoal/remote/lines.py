@@ -29,7 +29,7 @@ class LineBuffer:
         return lines
 
     def rest(self) -> bytes:
-        """What came after the last line end."""
+        """What came after the last line end; asked for once there is no more to come."""
         rest, self._pending = self._pending, b""
         return rest
 

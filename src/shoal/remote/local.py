@@ -7,17 +7,15 @@ is how the owner of a node finds all of its processes again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shoal.errors import ConfigError
 from shoal.remote.base import Completed, Filters, Forward, OnLine
 from shoal.remote.process import run_process
+from shoal.remote.terminal import interrupts_left_to_the_child
 
 
 class LocalRunner:
@@ -62,9 +60,8 @@ class LocalRunner:
         forwards: Sequence[Forward] = (),
     ) -> int:
         argv = _shell(command) if command is not None else [os.environ.get("SHELL", "/bin/sh")]
-        # Started before interrupts are set aside: a child inherits what is being ignored.
-        process = await asyncio.create_subprocess_exec(*argv, env=self._environment(env))
-        with _interrupts_left_to_the_child():
+        with interrupts_left_to_the_child():
+            process = await asyncio.create_subprocess_exec(*argv, env=self._environment(env))
             code = await process.wait()
         return code if code >= 0 else 128 - code
 
@@ -84,19 +81,6 @@ class LocalRunner:
 def _shell(command: str) -> list[str]:
     # bash where there is one, because that is what cluster files are written for
     return [shutil.which("bash") or "/bin/sh", "-c", command]
-
-
-@contextlib.contextmanager
-def _interrupts_left_to_the_child() -> Iterator[None]:
-    """While a child owns the terminal, Ctrl-C is its business: we wait for what it makes of it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets interrupts, and only it may set them aside
-        return
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def _nothing_to_copy() -> ConfigError:

@@ -11,14 +11,12 @@ import contextlib
 import fcntl
 import os
 import random
-import signal
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 from shoal.clock import Clock
 from shoal.errors import ConfigError
 from shoal.remote.base import quote
-from shoal.remote.lines import TAIL_LINES
+from shoal.remote.process import run_process
 from shoal.remote.target import (
     SshTarget,
     control_argv,
@@ -88,21 +86,12 @@ async def retire_connection(target: SshTarget) -> None:
 
 
 async def _say(target: SshTarget, verb: str) -> None:
-    async with _lock(target.socket.with_suffix(".lock")):
-        if not await is_open(target):
-            return
-        process = await asyncio.create_subprocess_exec(
-            *control_argv(target, verb),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        try:
-            await asyncio.wait_for(process.wait(), _FAREWELL_SECONDS)
-        except asyncio.TimeoutError:
+    async with _lock(target):
+        if await is_open(target):
             # A holder that does not listen ends by itself once its peer stays silent.
-            await _kill(process)
-        target.socket.unlink(missing_ok=True)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await run_process(control_argv(target, verb), timeout=_FAREWELL_SECONDS)
+            target.socket.unlink(missing_ok=True)
 
 
 def _check_files(node: str, target: SshTarget) -> None:
@@ -119,44 +108,24 @@ def _check_files(node: str, target: SshTarget) -> None:
 
 async def _attempt(node: str, target: SshTarget, left: float) -> Trouble | None:
     """Try once, unless someone else just succeeded."""
-    async with _lock(target.socket.with_suffix(".lock")):
+    async with _lock(target):
         if await is_open(target):
             return None
         connect_timeout = max(1, min(_CONNECT_SECONDS, int(left)))
-        # Not a pipe: older clients keep their error stream open in the background.
-        log = target.socket.with_suffix(".log")
-        with log.open("wb") as stderr:
-            process = await asyncio.create_subprocess_exec(
-                *master_argv(target, connect_timeout=connect_timeout),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=stderr,
-                # Ctrl-C at a terminal is for the command, not for the connection.
-                start_new_session=True,
-            )
         try:
-            code = await asyncio.wait_for(process.wait(), 2 * connect_timeout)
+            opened = await run_process(
+                master_argv(target, connect_timeout=connect_timeout), timeout=2 * connect_timeout
+            )
         except asyncio.TimeoutError:
             return diagnose(node, target, ["Connection timed out during the login"])
-        finally:
-            if process.returncode is None:
-                await _kill(process)
-        if code == 0:
-            return None
-        said = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
-        return diagnose(node, target, said)
-
-
-async def _kill(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.send_signal(signal.SIGKILL)
-    await process.wait()
+        return None if opened.ok else diagnose(node, target, opened.tail)
 
 
 @contextlib.asynccontextmanager
-async def _lock(path: Path) -> AsyncIterator[None]:
+async def _lock(target: SshTarget) -> AsyncIterator[None]:
     """One process at a time opens a connection: a second holder would find the socket taken and
     stay behind unused. The lock goes with its owner, however that ends."""
+    path = target.socket.with_suffix(".lock")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while True:

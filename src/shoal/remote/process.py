@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import cast
 
 from shoal.remote.base import Completed, OnLine, Stream
+from shoal.remote.lines import TAIL_LINES, LineBuffer, readable
 
-TAIL_LINES = 20
 _GRACE_SECONDS = 3.0
 _DRAIN_SECONDS = 0.5
 _STREAMS: dict[int, Stream] = {1: "stdout", 2: "stderr"}
@@ -73,11 +73,10 @@ class _Child(asyncio.SubprocessProtocol):
         self.closed: asyncio.Future[None] = loop.create_future()
         self._on_line = on_line
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._pending: dict[int, bytes] = {1: b"", 2: b""}
+        self._pending = {1: LineBuffer(), 2: LineBuffer()}
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        *whole, self._pending[fd] = (self._pending[fd] + data).split(b"\n")
-        for line in whole:
+        for line in self._pending[fd].feed(data):
             self._deliver(line, fd)
 
     def process_exited(self) -> None:
@@ -90,15 +89,13 @@ class _Child(asyncio.SubprocessProtocol):
 
     def finish(self) -> tuple[str, ...]:
         """Deliver lines that never ended, and return the last lines of all."""
-        for fd, rest in self._pending.items():
-            if rest:
+        for fd, pending in self._pending.items():
+            if rest := pending.rest():
                 self._deliver(rest, fd)
-        self._pending = {1: b"", 2: b""}
         return tuple(self._tail)
 
     def _deliver(self, raw: bytes, fd: int) -> None:
-        # A progress bar overwrites its line: what it said last is the line.
-        line = raw.decode(errors="replace").rstrip("\r").rsplit("\r", 1)[-1]
+        line = readable(raw)
         self._tail.append(line)
         if self._on_line is not None:
             self._on_line(line, _STREAMS[fd])

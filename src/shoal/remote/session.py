@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
-from shoal.remote.base import Completed, OnLine, Stream
-from shoal.remote.lines import TAIL_LINES
-from shoal.remote.wire import Reply, request
+from shoal.remote.base import Completed, OnLine
+from shoal.remote.wire import Replies, request
 
 # The far end takes three seconds to end a command that does not want to.
 _END_SECONDS = 6.0
 # Once the command is over, ssh may still wait for a daemon that it left behind. We do not.
 _LINGER_SECONDS = 0.1
-_READ_SIZE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -56,89 +54,90 @@ async def converse(
     """Run `command` over the `ssh` that `argv` starts on `wire.REMOTE_COMMAND`."""
     mark = secrets.token_hex(16)
     payload = request(mark, command, env, stdin)
-    tail: deque[str] = deque(maxlen=TAIL_LINES)
-
-    def listener(stream: Stream) -> Reply:
-        def take(line: str) -> None:
-            tail.append(line)
-            if on_line is not None:
-                on_line(line, stream)
-
-        return Reply(mark, take)
-
-    out, err = listener("stdout"), listener("stderr")
-    process = await asyncio.create_subprocess_exec(
+    loop = asyncio.get_running_loop()
+    transport, talk = await loop.subprocess_exec(
+        lambda: _Talk(loop, Replies(mark, on_line)),
         *argv,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
         # Ctrl-C at a terminal comes to us; what it means for the command is our decision.
         start_new_session=True,
     )
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-    begun = asyncio.Event()
-    listening = {
-        asyncio.ensure_future(_listen(process.stdout, out, begun)),
-        asyncio.ensure_future(_listen(process.stderr, err, asyncio.Event())),
-    }
-    feeding = asyncio.ensure_future(_feed(process.stdin, payload))
+    replies = talk.replies
+    line_out = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
     try:
+        line_out.write(payload)
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(begun.wait(), begin_timeout)
-        if out.begun:
-            # Unlike gather, wait lets the listeners go on when we are cancelled: ssh must be
-            # able to get rid of what it still has, or it cannot end.
-            done, _ = await asyncio.wait(listening, return_when=asyncio.FIRST_EXCEPTION)
-            for listener_task in done:
-                listener_task.result()
+            await asyncio.wait_for(asyncio.shield(talk.begun), begin_timeout)
+        if replies.begun:
+            await asyncio.shield(talk.over)
     finally:
-        await _end(process, _LINGER_SECONDS if out.code is not None else _END_SECONDS)
-        for task in (*listening, feeding):
-            task.cancel()
-        await asyncio.gather(*listening, feeding, return_exceptions=True)
-    return _outcome(await process.wait(), out, err, tuple(tail))
+        if not line_out.is_closing():
+            line_out.abort()
+        await _end(transport, talk, _END_SECONDS if replies.code is None else _LINGER_SECONDS)
+        transport.close()
+    code = transport.get_returncode()
+    assert code is not None
+    return _outcome(code, replies)
 
 
-def _outcome(
-    code: int, out: Reply, err: Reply, tail: tuple[str, ...]
-) -> Completed | NotBegun | Lost:
-    if not out.begun:
-        return NotBegun(code, (*out.chatter, *err.chatter))
-    if out.code is not None:
-        return Completed(out.code, tail)
+def _outcome(code: int, replies: Replies) -> Completed | NotBegun | Lost:
+    if not replies.begun:
+        return NotBegun(code, replies.chatter)
+    if replies.code is not None:
+        return Completed(replies.code, replies.tail)
     # 255 is ssh's own code for a broken connection, a negative one means that we ended it; any
     # other is that of the shell at the far end, which did not live to tell.
     if code < 0 or code == 255:
-        return Lost(tail)
-    return Completed(code, tail)
+        return Lost(replies.tail)
+    return Completed(code, replies.tail)
 
 
-async def _listen(reader: asyncio.StreamReader, reply: Reply, begun: asyncio.Event) -> None:
-    try:
-        while reply.code is None and (chunk := await reader.read(_READ_SIZE)):
-            reply.feed(chunk)
-            if reply.begun:
-                begun.set()
-        reply.finish()
-    finally:
-        # At the stream's end there is nothing to wait for any more, begun or not.
-        begun.set()
-
-
-async def _feed(writer: asyncio.StreamWriter, payload: bytes) -> None:
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        writer.write(payload)
-        await writer.drain()
-
-
-async def _end(process: asyncio.subprocess.Process, patience: float) -> None:
-    assert process.stdin is not None
-    process.stdin.close()
+async def _end(transport: asyncio.SubprocessTransport, talk: _Talk, patience: float) -> None:
     try:
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(process.wait(), patience)
+            await asyncio.wait_for(asyncio.shield(talk.exited), patience)
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        if not talk.exited.done():
+            transport.kill()
+            await talk.exited
+
+
+class _Talk(asyncio.SubprocessProtocol):
+    """Tells when the command has begun, when it is over, and when ssh is gone. The first two
+    also come true when there is nothing more to hear."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, replies: Replies) -> None:
+        self.replies = replies
+        self.begun: asyncio.Future[None] = loop.create_future()
+        self.over: asyncio.Future[None] = loop.create_future()
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self._open_streams = {1, 2}
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        self._hear(lambda: self.replies.feed(fd, data))
+        if self.replies.begun:
+            _settle(self.begun)
+        if self.replies.code is not None:
+            _settle(self.over)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd in self._open_streams:
+            self._open_streams.remove(fd)
+            self._hear(lambda: self.replies.finish(fd))
+        if not self._open_streams:
+            _settle(self.begun)
+            _settle(self.over)
+
+    def _hear(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:  # of whoever listens to the lines: it is for them to see
+            if not self.over.done():
+                self.over.set_exception(error)
+
+    def process_exited(self) -> None:
+        _settle(self.exited)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 
 
@@ -14,6 +15,9 @@ def interrupts_left_to_the_child() -> Iterator[None]:
     A handler that does nothing, rather than ignoring the signal, because a child would inherit
     the latter and be deaf to Ctrl-C itself.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets interrupts, and only it may set them aside
+        return
     previous = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield

@@ -13,6 +13,7 @@ import shlex
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from shoal.remote.base import OnLine, Stream
 from shoal.remote.lines import TAIL_LINES, LineBuffer, readable
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -111,30 +112,73 @@ def attached_command(file: str) -> str:
     return f"exec bash --noprofile --norc --login -i -c {shlex.quote(loader)}"
 
 
-class Reply:
-    """One output stream of a session: chatter, the mark, the command's lines, the mark and code."""
+class Replies:
+    """What comes back on both streams: chatter, the mark, the command's lines, the mark and the
+    exit code. Whatever follows that is not the command's, and is dropped."""
 
-    def __init__(self, mark: str, on_line: Callable[[str], None]) -> None:
-        self._mark = mark.encode()
+    def __init__(self, mark: str, on_line: OnLine | None) -> None:
         self._on_line = on_line
-        self._buffer = LineBuffer(keep=len(self._mark) + 8)
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._streams = {
+            1: _Reply(mark.encode(), lambda line: self._take(line, "stdout")),
+            2: _Reply(mark.encode(), lambda line: self._take(line, "stderr")),
+        }
+
+    def feed(self, fd: int, chunk: bytes) -> None:
+        self._streams[fd].feed(chunk)
+
+    def finish(self, fd: int) -> None:
+        """There is no more to come: whatever is there counts as a line."""
+        self._streams[fd].finish()
+
+    @property
+    def begun(self) -> bool:
+        """The far end is there and about to run the command."""
+        return any(reply.begun for reply in self._streams.values())
+
+    @property
+    def code(self) -> int | None:
+        """The command's exit code, once every line that it printed is here."""
+        codes = [reply.code for reply in self._streams.values()]
+        return None if None in codes else codes[0]
+
+    @property
+    def tail(self) -> tuple[str, ...]:
+        """The last lines of the command, both streams mixed."""
+        return tuple(self._tail)
+
+    @property
+    def chatter(self) -> tuple[str, ...]:
+        """What was said before the mark: by ssh, or by a login shell's dotfiles."""
+        return tuple(line for reply in self._streams.values() for line in reply.chatter)
+
+    def _take(self, line: str, stream: Stream) -> None:
+        self._tail.append(line)
+        if self._on_line is not None:
+            self._on_line(line, stream)
+
+
+class _Reply:
+    def __init__(self, mark: bytes, on_line: Callable[[str], None]) -> None:
+        self._mark = mark
+        self._on_line = on_line
+        self._buffer = LineBuffer(keep=len(mark) + 8)
         self.begun = False
         self.code: int | None = None
         self.chatter: deque[str] = deque(maxlen=TAIL_LINES)
 
     def feed(self, chunk: bytes) -> None:
         for line in self._buffer.feed(chunk):
-            self._take(line)
+            if self.code is None:
+                self._take(line)
 
     def finish(self) -> None:
-        """The stream is at its end: whatever is there is all there will be."""
-        if rest := self._buffer.rest():
+        rest = self._buffer.rest()
+        if rest and self.code is None:
             self._take(rest)
 
     def _take(self, line: bytes) -> None:
         before, mark, after = line.partition(self._mark)
-        if self.code is not None:
-            return
         if not self.begun:
             self.begun = bool(mark)
             if before.strip():

@@ -1,0 +1,79 @@
+"""Machines for the tests of `remote`: real servers on loopback, real clients."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.remote.master import close_connection
+from shoal.remote.openssh import SshRunner
+from shoal.remote.target import SshTarget
+from tests.remote.sshd import Sshd, new_key, target_of
+
+
+@pytest.fixture(scope="session")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return new_key(tmp_path_factory.mktemp("keys") / "id")
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    """What a laptop keeps. In a short place: pytest's own are too long for a socket's path."""
+    with tempfile.TemporaryDirectory(prefix="sh-", dir="/tmp") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+async def new_server(
+    tmp_path: Path, state: Path, key: Path
+) -> AsyncIterator[Callable[..., tuple[Sshd, SshTarget]]]:
+    """Makes servers (not started) that let the key in, and how to log in to each."""
+    made: list[tuple[Sshd, SshTarget]] = []
+
+    def make(alias: str = "node-1", **options: object) -> tuple[Sshd, SshTarget]:
+        server = Sshd(tmp_path / alias, **options)  # type: ignore[arg-type]
+        server.admit(key)
+        target = target_of(server, state, key, alias)
+        made.append((server, target))
+        return server, target
+
+    yield make
+    for server, target in made:
+        server.stop()
+        await close_connection(target)
+
+
+@pytest.fixture(scope="module")
+def shared_server(
+    tmp_path_factory: pytest.TempPathFactory, key: Path
+) -> Iterator[tuple[Sshd, Path]]:
+    server = Sshd(tmp_path_factory.mktemp("server") / "shared")
+    server.admit(key)
+    server.start()
+    with tempfile.TemporaryDirectory(prefix="sh-", dir="/tmp") as directory:
+        yield server, Path(directory)
+        # Its connection ends with it.
+        server.stop()
+
+
+@pytest.fixture
+def server(shared_server: tuple[Sshd, Path]) -> Iterator[Sshd]:
+    """A server that the tests of a module share, with an empty home for each of them."""
+    server = shared_server[0]
+    yield server
+    for entry in server.home.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            os.unlink(entry)  # noqa: PTH108 - unlike Path.unlink, fits any name
+
+
+@pytest.fixture
+def runner(server: Sshd, shared_server: tuple[Sshd, Path], key: Path) -> SshRunner:
+    """A runner on that server; the connection to it stays warm from test to test."""
+    return SshRunner("node-1", target_of(server, shared_server[1], key))
