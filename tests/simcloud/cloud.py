@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from tests.simcloud.blueprint import Machine
+from tests.simcloud.ec2 import Ec2
+from tests.simcloud.faults import Faults
 from tests.simcloud.hosts import Host
 from tests.simcloud.keys import new_key
+from tests.simcloud.ledger import Ledger
 from tests.simcloud.network import LAPTOP, Fabric, on_fabric
 from tests.simcloud.sweep import sweep
 
@@ -32,12 +36,18 @@ class SimCloud:
         self.laptop_key = new_key("me@laptop")
         self.hosts: dict[str, Host] = {}
         """Every machine that exists, by its address."""
+        self.faults = Faults()
+        self.ledger = Ledger()
+        self.ec2 = Ec2(self, self.faults, self.ledger)
         self._numbers = itertools.count(1)
         self._laptop: Host | None = None
 
     async def __aenter__(self) -> SimCloud:
         sweep()
         await self.fabric.open()
+        # Made in this thread, so that it is the test's own loopback and not the fabric's.
+        local = socket.create_server(("127.0.0.1", 0))
+        await self.fabric.within(self.ec2.open(local))
         return self
 
     async def __aexit__(
@@ -53,6 +63,7 @@ class SimCloud:
 
     @on_fabric
     async def _destroy_all(self) -> None:
+        await self.ec2.close()
         await asyncio.gather(*(host.destroy() for host in list(self.hosts.values())))
 
     async def boot(
@@ -94,6 +105,7 @@ class SimCloud:
                 host_key=new_key("laptop"),
                 user=LAPTOP_USER,
                 console_user=LAPTOP_USER,
+                environment=self.ec2.environment(),
             )
             laptop = self._laptop = await self.build(machine)
             await laptop.boot()
@@ -127,3 +139,8 @@ class SimCloud:
         """End a machine for good and free its address."""
         await host.destroy()
         self.hosts.pop(host.address, None)
+
+    async def assert_nothing_left(self) -> None:
+        """Fail when a cloud's API still has anything that the test did not start with."""
+        left = await self.ec2.leftovers()
+        assert not left, "still there: " + ", ".join(map(str, left))

@@ -21,6 +21,7 @@ from tests.simcloud.processes import Result
 from tests.simcloud.sweep import mark
 
 _ORDER_DEADLINE_S = 30
+_SHUTDOWN_DEADLINE_S = 2
 
 
 class BootFailed(Exception):
@@ -107,11 +108,15 @@ class Host:
 
     @on_fabric
     async def power_off(self) -> None:
-        """Shut the machine down in good order, as a stop through the cloud's API does."""
-        if self.running:
-            self._commanded_down = True
-            os.kill(self.pid, signal.SIGUSR1)
-            await self._down.wait()
+        """Shut the machine down in good order, or pull the plug if it does not react."""
+        if not self.running:
+            return
+        self._commanded_down = True
+        os.kill(self.pid, signal.SIGUSR1)
+        try:
+            await asyncio.wait_for(self._down.wait(), _SHUTDOWN_DEADLINE_S)
+        except asyncio.TimeoutError:
+            await self.kill()
 
     @on_fabric
     async def reboot(self) -> None:

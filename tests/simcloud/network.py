@@ -24,6 +24,8 @@ METADATA = "169.254.169.254"
 SERVICES = "198.51.100.1"
 """Where the laptop and the hosts find the cloud's API."""
 LAPTOP = "198.51.100.20"
+OUTSIDE = "198.51.100.0/24"
+"""The internet, as far as there is one here."""
 PUBLIC_RANGE = "203.0.113.0/24"
 
 _SILENT_RANGES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", PUBLIC_RANGE)

@@ -1,0 +1,235 @@
+"""moto's server in a process of its own, taught what only real machines can know.
+
+Run as `python -m tests.simcloud.aws_backend PORT`. moto keeps the books: ids, tags, filters,
+groups, keys, roles. Here it learns that a machine takes time to come and to go, where public
+addresses come from, and what EC2 refuses that moto lets pass. The front (`aws.py`) reads the
+books and settles states through the paths below `/simcloud/`, which no AWS client ever asks for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.ec2.exceptions import DependencyViolationError, InvalidKeyPairNameError
+from moto.ec2.models import ec2_backends, elastic_network_interfaces
+from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState, StateReason
+from moto.ec2.models.security_groups import SecurityGroupBackend
+from moto.iam.models import iam_backends
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+from werkzeug.serving import run_simple
+
+_CODES = {
+    "pending": 0,
+    "running": 16,
+    "shutting-down": 32,
+    "terminated": 48,
+    "stopping": 64,
+    "stopped": 80,
+}
+_ENDING = ("shutting-down", "terminated")
+
+_public_addresses = (f"203.0.113.{last}" for last in itertools.cycle(range(1, 255)))
+
+
+def _move(instance: Instance, state: str) -> None:
+    instance._state = InstanceState(state, _CODES[state])
+
+
+def teach_moto() -> None:
+    """Replace what moto settles at once by what a machine has to settle."""
+    make, start, stop, end = (
+        Instance.__init__,
+        Instance.start,
+        Instance.stop,
+        Instance.terminate,
+    )
+    run = InstanceBackend.run_instances
+    delete_group = SecurityGroupBackend._delete_security_group
+
+    def made_pending(self: Instance, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        _move(self, "pending")
+
+    def start_slowly(self: Instance) -> InstanceState:
+        before = start(self)
+        _move(self, "running" if before.name == "running" else "pending")
+        return before
+
+    def stop_slowly(self: Instance) -> InstanceState:
+        before = stop(self)
+        _move(self, "stopped" if before.name == "stopped" else "stopping")
+        return before
+
+    def end_slowly(self: Instance) -> InstanceState:
+        if self.state in _ENDING:
+            return InstanceState(self.state, self.state_code)
+        before = end(self)
+        _move(self, "shutting-down")
+        return before
+
+    def reboot(self: Instance) -> None:
+        """Leave the state alone: EC2 says `running` all through a reboot."""
+
+    def run_in_a_subnet(self: Any, image_id: str, count: int, *args: Any, **kwargs: Any) -> Any:
+        key = kwargs.get("key_name")
+        if key and key not in self.key_pairs:
+            raise InvalidKeyPairNameError(key)
+        if not kwargs.get("subnet_id") and not kwargs.get("nics"):
+            subnets = self.get_default_subnets()
+            zone = kwargs.get("placement") or min(subnets)
+            kwargs["subnet_id"] = subnets[zone].id
+            kwargs["associate_public_ip"] = kwargs.get("associate_public_ip") or None
+        return run(self, image_id, count, *args, **kwargs)
+
+    def delete_unused_group(self: Any, vpc_id: str | None, group_id: str) -> None:
+        for instance in self.all_instances():
+            if instance.state != "terminated" and group_id in _groups_of(instance):
+                raise DependencyViolationError(f"resource {group_id} has a dependent object")
+        delete_group(self, vpc_id, group_id)
+
+    replacements: list[tuple[type, str, Callable[..., Any]]] = [
+        (Instance, "__init__", made_pending),
+        (Instance, "start", start_slowly),
+        (Instance, "stop", stop_slowly),
+        (Instance, "terminate", end_slowly),
+        (Instance, "reboot", reboot),
+        (InstanceBackend, "run_instances", run_in_a_subnet),
+        (SecurityGroupBackend, "_delete_security_group", delete_unused_group),
+    ]
+    for owner, name, replacement in replacements:
+        setattr(owner, name, replacement)
+    setattr(elastic_network_interfaces, "random_public_ip", lambda: next(_public_addresses))  # noqa: B010
+
+
+def _groups_of(instance: Any) -> list[str]:
+    return sorted({group.id for nic in instance.nics.values() for group in nic.group_set})
+
+
+def _instance(region: str, instance: Any) -> dict[str, Any]:
+    profile = instance.ec2_backend.iam_instance_profile_associations.get(instance.id)
+    return {
+        "id": instance.id,
+        "region": region,
+        "zone": instance.placement.zone,
+        "type": instance.instance_type,
+        "image": instance.image_id,
+        "state": instance.state,
+        "market": "spot" if instance.lifecycle == "spot" else "on-demand",
+        "vpc": instance.vpc_id,
+        "private": instance.private_ip,
+        "public": instance.public_ip,
+        "mac": instance.nics[0].mac_address,
+        "groups": _groups_of(instance),
+        "key": instance.key_name,
+        "user_data": instance.user_data.decode() if instance.user_data else "",
+        "at_shutdown": str(instance.instance_initiated_shutdown_behavior),
+        "http_tokens": instance.metadata_options.http_tokens,
+        "http_endpoint": instance.metadata_options.http_endpoint,
+        "profile": profile.iam_instance_profile.name if profile else None,
+        "tags": {tag["key"]: tag["value"] for tag in instance.get_tags()},
+        "token": instance.client_token,
+    }
+
+
+def _rule(rule: Any) -> dict[str, Any]:
+    return {
+        "protocol": rule.ip_protocol,
+        "from": rule.from_port,
+        "to": rule.to_port,
+        "cidr": rule.ip_range.get("CidrIp"),
+        "group": rule.source_group.get("GroupId"),
+    }
+
+
+def inventory() -> dict[str, Any]:
+    """Return everything in the books that a machine, a firewall or an auditor asks about."""
+    found: dict[str, list[dict[str, Any]]] = {
+        name: [] for name in ("instances", "groups", "keys", "volumes", "addresses", "subnets")
+    }
+    for region, backend in list(ec2_backends[DEFAULT_ACCOUNT_ID].items()):
+        found["instances"] += [_instance(region, one) for one in backend.all_instances()]
+        found["groups"] += [
+            {"id": group.id, "name": group.name, "ingress": [*map(_rule, group.ingress_rules)]}
+            for group in backend.describe_security_groups()
+        ]
+        found["keys"] += [
+            {"id": key.id, "name": name, "region": region, "public": key.public_key}
+            for name, key in backend.key_pairs.items()
+        ]
+        found["volumes"] += [{"id": volume_id} for volume_id in backend.volumes]
+        found["addresses"] += [{"id": address.public_ip} for address in backend.addresses]
+        found["subnets"] += [
+            {"id": subnet.id, "zone": subnet.availability_zone}
+            for subnet in backend.describe_subnets()
+        ]
+    iam = iam_backends[DEFAULT_ACCOUNT_ID]["aws"]
+    profiles = [
+        {"id": profile.name, "roles": [role.name for role in profile.roles]}
+        for profile in iam.instance_profiles.values()
+    ]
+    roles = [{"id": role.name} for role in iam.roles.values()]
+    return {**found, "profiles": profiles, "roles": roles}
+
+
+def settle(order: dict[str, Any]) -> dict[str, Any]:
+    """Write down what became of a machine."""
+    backend = ec2_backends[DEFAULT_ACCOUNT_ID][order["region"]]
+    instance = backend.get_instance(order["id"])
+    state = order["state"]
+    if state == "shutting-down":
+        instance.terminate()
+    elif state == "stopping":
+        instance.stop()
+    elif not (instance.state in _ENDING and state != "terminated"):
+        _move(instance, state)
+    if state == "terminated":
+        for nic in list(instance.nics.values()):
+            if nic.id in backend.enis:
+                nic.delete()
+    if order.get("reason"):
+        code, message = order["reason"]
+        instance.state_reason = StateReason(f"{code}: {message}", code)
+    return {"state": instance.state}
+
+
+class Backend:
+    """The WSGI application: our paths, and moto for all others."""
+
+    def __init__(self) -> None:
+        self._moto = DomainDispatcherApplication(create_backend_app)
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if not path.startswith("/simcloud/"):
+            return self._moto(environ, start_response)  # type: ignore[no-any-return]
+        try:
+            if path == "/simcloud/inventory":
+                answer = inventory()
+            else:
+                size = int(environ.get("CONTENT_LENGTH") or 0)
+                answer = settle(json.loads(environ["wsgi.input"].read(size)))
+        except Exception:  # for whoever reads the test's output, not for this process
+            start_response("500 Internal Server Error", [("Content-Type", "text/plain")])
+            return [traceback.format_exc().encode()]
+        start_response("200 OK", [("Content-Type", "application/json")])
+        return [json.dumps(answer).encode()]
+
+
+def main() -> None:
+    teach_moto()
+    # One request at a time, so that calls take effect in an order.
+    run_simple("127.0.0.1", int(sys.argv[1]), Backend(), request_handler=MotoRequestHandler)
+
+
+if __name__ == "__main__":
+    main()

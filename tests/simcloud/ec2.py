@@ -1,0 +1,377 @@
+"""The front of the simulated AWS: every call passes here on its way to moto and to machines.
+
+It checks credentials, lets faults strike, keeps the ledger, makes launches idempotent by their
+token, and has the machines follow the books after every call that may have changed them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import re
+import socket
+import sys
+import time
+from typing import Any
+from xml.etree import ElementTree
+
+import aiohttp
+from aiohttp import web
+
+from tests.simcloud.aws_calls import ApiError, Call, credential_error, read_call
+from tests.simcloud.blueprint import PROJECT, SYSTEM_PATH
+from tests.simcloud.faults import LOST, Faults, Launch
+from tests.simcloud.hosts import Host
+from tests.simcloud.instances import Builder, Instances, Record
+from tests.simcloud.ledger import Ledger, Leftover, Rental
+from tests.simcloud.metadata import Metadata
+from tests.simcloud.network import METADATA, SERVICES, Fabric, on_fabric
+from tests.simcloud.sweep import mark
+
+REGION = "us-west-2"
+ACCESS_KEY = "AKIASIMCLOUDLAPTOP00"
+_SECRET_KEY = "not-a-secret-in-a-simulated-cloud"
+_BACKEND = "http://127.0.0.1:5000"
+_BACKEND_DEADLINE_S = 30
+_READS = ("Describe", "Get", "List", "Search")
+_HOP_HEADERS = {"host", "content-length", "transfer-encoding", "connection"}
+_XML = {"Content-Type": "text/xml"}
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class Ec2:
+    """An EC2 (with IAM, STS and SSM) whose instances are machines."""
+
+    def __init__(self, builder: Builder, faults: Faults, ledger: Ledger) -> None:
+        self.fabric: Fabric = builder.fabric
+        self.url = f"http://{SERVICES}"
+        """The endpoint, seen from the laptop and from every machine."""
+        self.local_url = ""
+        """The same endpoint, seen from the process that runs the test."""
+        self._faults, self._ledger = faults, ledger
+        self.instances = Instances(
+            builder, self, {"AWS_ENDPOINT_URL": self.url}, self._close_rental
+        )
+        self.metadata = Metadata(self.instances, self)
+        self._numbers = itertools.count(1)
+        self._starting = asyncio.Lock()
+        self._backend: asyncio.subprocess.Process | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._runners: list[web.AppRunner] = []
+        self._launched: dict[tuple[str, str], tuple[dict[str, str], Answer]] = {}
+        self._baseline: set[Leftover] = set()
+
+    # -- for tests ----------------------------------------------------------------------------
+
+    def environment(self) -> dict[str, str]:
+        """Return what a user's shell has when their AWS account is set up."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": _SECRET_KEY,
+            "AWS_DEFAULT_REGION": REGION,
+        }
+
+    def client_options(self) -> dict[str, str]:
+        """Return what `boto3.client("ec2", **options)` needs in the test's own process."""
+        return {
+            "endpoint_url": self.local_url,
+            "region_name": REGION,
+            "aws_access_key_id": ACCESS_KEY,
+            "aws_secret_access_key": _SECRET_KEY,
+        }
+
+    def host(self, instance_id: str) -> Host:
+        """Return the machine behind an instance."""
+        host = self.instances.host(instance_id)
+        if host is None:
+            raise LookupError(f"no machine for {instance_id}")
+        return host
+
+    def boot_delay(self, seconds: float) -> None:
+        """Have instances take this long from `pending` to `running`, on top of booting."""
+        self.instances.boot_delay_s = seconds
+
+    @on_fabric
+    async def spot_notice(self, instance_id: str, seconds: float = 120) -> None:
+        """Announce the end of a spot instance in its metadata, and take it when time is up."""
+        self.metadata.announce_spot_end(instance_id, time.time() + seconds)
+        self.instances.errand(self._take_back(instance_id, seconds))
+
+    @on_fabric
+    async def maintenance_notice(self, instance_id: str, seconds: float = 3600) -> None:
+        """Announce a retirement of the hardware below an instance in its metadata."""
+        self.metadata.announce_maintenance(instance_id, time.time() + seconds)
+
+    async def _take_back(self, instance_id: str, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        (record,) = [
+            one for one in (await self.inventory())["instances"] if one["id"] == instance_id
+        ]
+        reason = ("Server.SpotInstanceTermination", "Spot instance termination")
+        await self.settle(record, "shutting-down", reason)
+        await self.instances.follow()
+
+    @on_fabric
+    async def disown_what_is_there(self) -> None:
+        """Take everything that exists now as the user's own: it is no leftover later."""
+        self._baseline = set(_things(await self.inventory()))
+
+    @on_fabric
+    async def leftovers(self) -> list[Leftover]:
+        """Return what is still there that was not there from the start."""
+        if self._backend is None:
+            return []
+        found = set(_things(await self.inventory())) - self._baseline
+        return sorted(found, key=lambda thing: (thing.kind, thing.id))
+
+    # -- life ---------------------------------------------------------------------------------
+
+    async def open(self, local: socket.socket) -> None:
+        """Listen at the endpoint, at the metadata address, and on the test's own loopback."""
+        host, port = local.getsockname()
+        self.local_url = f"http://{host}:{port}"
+        self._session = aiohttp.ClientSession(auto_decompress=False)
+        api = await self._serve(self._handle)
+        await web.SockSite(api, local).start()
+        await web.TCPSite(api, SERVICES, 80).start()
+        metadata = await self._serve(self.metadata.handle)
+        await web.TCPSite(metadata, METADATA, 80).start()
+
+    async def _serve(self, handler: Any) -> web.AppRunner:
+        application = web.Application(client_max_size=32 << 20)
+        application.router.add_route("*", "/{path:.*}", handler)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        self._runners.append(runner)
+        return runner
+
+    async def close(self) -> None:
+        await self.instances.close()
+        for runner in self._runners:
+            await runner.cleanup()
+        if self._session:
+            await self._session.close()
+        if self._backend:
+            self._backend.kill()
+            await self._backend.wait()
+
+    @on_fabric
+    async def warm_up(self) -> None:
+        """Start moto now rather than at the first call, which then need not wait for it."""
+        async with self._starting:
+            if self._backend is not None:
+                return
+            backend = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tests.simcloud.aws_backend", "5000"),
+                cwd=PROJECT,
+                env={
+                    "PATH": SYSTEM_PATH,
+                    "MOTO_IAM_LOAD_MANAGED_POLICIES": "true",
+                    "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",
+                    **mark(),
+                },
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            deadline = time.monotonic() + _BACKEND_DEADLINE_S
+            while True:
+                try:
+                    self._backend = backend
+                    self._baseline = set(_things(await self.inventory()))
+                    return
+                except aiohttp.ClientConnectionError:
+                    if backend.returncode is not None or time.monotonic() > deadline:
+                        raise
+                    await asyncio.sleep(0.02)
+
+    # -- the books ----------------------------------------------------------------------------
+
+    async def inventory(self) -> dict[str, list[Record]]:
+        books: dict[str, list[Record]] = await self._ask_backend("inventory", {})
+        return books
+
+    async def settle(
+        self, record: Record, state: str, reason: tuple[str, str] | None = None
+    ) -> None:
+        order = {
+            "id": record["id"],
+            "region": record["region"],
+            "state": state,
+            "reason": reason,
+        }
+        await self._ask_backend("settle", order)
+
+    async def _ask_backend(self, what: str, order: dict[str, Any]) -> Any:
+        assert self._session is not None
+        async with self._session.post(f"{_BACKEND}/simcloud/{what}", json=order) as reply:
+            if reply.status != 200:
+                raise RuntimeError(f"moto's process failed to {what}:\n{await reply.text()}")
+            return await reply.json()
+
+    def _close_rental(self, instance_id: str) -> None:
+        rental = self._ledger.rentals.get(instance_id)
+        if rental:
+            rental.ended = time.time()
+
+    # -- the way of a call --------------------------------------------------------------------
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        await self.warm_up()
+        body = await request.read()
+        call = read_call(
+            next(self._numbers),
+            request.headers,
+            request.query_string,
+            body.decode(errors="replace"),
+            request.remote or "",
+        )
+        outcome = await self._answer(call, request, body)
+        error = LOST if outcome == LOST else _error_code(outcome)
+        self._ledger.note(call, error)
+        if outcome == LOST:
+            if request.transport:
+                request.transport.close()
+            return web.Response(status=500)
+        if isinstance(outcome, ApiError):
+            return web.Response(
+                status=outcome.status, text=outcome.body(call.service), content_type="text/xml"
+            )
+        status, headers, content = outcome
+        return web.Response(status=status, headers=headers, body=content)
+
+    async def _answer(
+        self, call: Call, request: web.Request, body: bytes
+    ) -> Answer | ApiError | Any:
+        if not self._is_good(call.access_key):
+            return credential_error(call.service)
+        launch = await self._launch(call) if call.action == "RunInstances" else None
+        verdict = await self._faults.verdict("before", call, launch)
+        if verdict:
+            return verdict
+        key = (call.region, call.token or "")
+        if launch and key in self._launched:
+            params, answer = self._launched[key]
+            return answer if params == dict(call.params) else _MISMATCH
+        if launch:
+            shortened = self._faults.shorten(launch)
+            if isinstance(shortened, ApiError):
+                return shortened
+            # EC2 gives as many as it can; moto gives as few as it may.
+            body = re.sub(rb"\b(MinCount|MaxCount)=\d+", rb"\1=%d" % shortened.at_most, body)
+        answer = await self._forward(request, body)
+        if launch and call.token and answer[0] == 200:
+            self._launched[key] = (dict(call.params), answer)
+        if not call.action.startswith(_READS):
+            await self._take_effect(call)
+        if call.action.startswith("DescribeInstance") and self._faults.listing_lag_s:
+            answer = self._without_the_young(answer)
+        return await self._faults.verdict("after", call, launch) or answer
+
+    def _is_good(self, access_key: str) -> bool:
+        known = access_key == ACCESS_KEY or access_key in self.metadata.issued_keys
+        return known and access_key not in self._faults.revoked
+
+    async def _launch(self, call: Call) -> Launch:
+        subnet = call.params.get("SubnetId") or call.params.get("NetworkInterface.1.SubnetId")
+        zone = call.params.get("Placement.AvailabilityZone", "")
+        if subnet:
+            books = await self.inventory()
+            zone = next((one["zone"] for one in books["subnets"] if one["id"] == subnet), zone)
+        return Launch(
+            type=call.params.get("InstanceType", "m1.small"),
+            zone=zone or f"{call.region}a",
+            market=call.market,
+            at_least=int(call.params.get("MinCount", 1)),
+            at_most=int(call.params.get("MaxCount", 1)),
+        )
+
+    async def _forward(self, request: web.Request, body: bytes) -> Answer:
+        assert self._session is not None
+        headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_HEADERS}
+        url = _BACKEND + request.path_qs
+        async with self._session.request(request.method, url, headers=headers, data=body) as reply:
+            passed = {k: v for k, v in reply.headers.items() if k.lower() not in _HOP_HEADERS}
+            return reply.status, passed, await reply.read()
+
+    async def _take_effect(self, call: Call) -> None:
+        if call.action == "RebootInstances":
+            for name, instance_id in call.params.items():
+                if name.startswith("InstanceId."):
+                    await self.instances.reboot(instance_id)
+        for record in await self.instances.follow():
+            self._ledger.rentals[record["id"]] = Rental(
+                id=record["id"],
+                type=record["type"],
+                market=record["market"],
+                zone=record["zone"],
+                asked_by=call,
+                began=time.time(),
+            )
+
+    def _without_the_young(self, answer: Answer) -> Answer:
+        """Hide instances that a listing would not show yet, whichever way they are asked for."""
+        status, headers, body = answer
+        with contextlib.suppress(ElementTree.ParseError):
+            root = ElementTree.fromstring(body)
+            space = root.tag.partition("}")[0] + "}"
+            ElementTree.register_namespace("", space.strip("{}"))
+            for holder in root.iter():
+                for item in list(holder):
+                    identity = item.find(f"{space}instanceId")
+                    young = (
+                        identity is not None
+                        and identity.text is not None
+                        and self.instances.age(identity.text) < self._faults.listing_lag_s
+                    )
+                    if young:
+                        holder.remove(item)
+            for reservations in root.iter(f"{space}reservationSet"):
+                for reservation in list(reservations):
+                    instances = reservation.find(f"{space}instancesSet")
+                    if instances is not None and not len(instances):
+                        reservations.remove(reservation)
+            body = ElementTree.tostring(root)
+        return status, headers, body
+
+
+_MISMATCH = ApiError(
+    "IdempotentParameterMismatch", "Arguments on this idempotent request are inconsistent"
+)
+
+
+def _error_code(outcome: Any) -> str | None:
+    if isinstance(outcome, ApiError):
+        return outcome.code
+    status, _, body = outcome
+    if status < 400:
+        return None
+    code = re.search(rb"<Code>([^<]+)</Code>", body)
+    return code[1].decode() if code else str(status)
+
+
+def _things(books: dict[str, list[Record]]) -> list[Leftover]:
+    """Return everything in the books that costs money, room or trust when it is forgotten."""
+    things = [
+        Leftover("instance", one["id"])
+        for one in books["instances"]
+        if one["state"] != "terminated"
+    ]
+    things += [
+        Leftover("security group", one["id"], one["name"])
+        for one in books["groups"]
+        if one["name"] != "default"  # EC2 makes one with every VPC, and keeps it
+    ]
+    things += [Leftover("key pair", one["id"], one["name"]) for one in books["keys"]]
+    kinds = {
+        "volumes": "volume",
+        "addresses": "address",
+        "profiles": "instance profile",
+        "roles": "role",
+    }
+    for shelf, kind in kinds.items():
+        things += [Leftover(kind, one["id"]) for one in books[shelf]]
+    return things

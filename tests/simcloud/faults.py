@@ -1,0 +1,192 @@
+"""Things that go wrong in a cloud's API, one call each.
+
+A fault is asked twice about every API call: before the call takes effect, when it may refuse it
+or change it, and after, when it may only lose the reply. `Faults` knows nothing of any one cloud.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from tests.simcloud.aws_calls import INTERNAL, THROTTLED, ApiError, Call, capacity_error
+
+When = Literal["before", "after"]
+LOST: Final = "lost"
+"""A reply that never arrives: the connection is closed instead."""
+
+Verdict = ApiError | Literal["lost"] | None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launch asks for, in words that any cloud has."""
+
+    type: str
+    zone: str
+    market: str
+    at_least: int
+    at_most: int
+
+
+class Fault:
+    """One thing that goes wrong, until it is lifted or has happened often enough."""
+
+    def __init__(
+        self,
+        strikes: Callable[[Call, Launch | None], bool],
+        verdict: Callable[[Call, Launch | None], Verdict],
+        *,
+        when: When = "before",
+        skip: int = 0,
+        times: int | None = None,
+        do: Callable[[Call], object | Awaitable[object]] | None = None,
+    ) -> None:
+        self.when = when
+        self.struck = 0
+        self._strikes, self._verdict, self._do = strikes, verdict, do
+        self._skip, self._times = skip, times
+        self._lifted = False
+
+    def lift(self) -> None:
+        """Let the cloud work again."""
+        self._lifted = True
+
+    async def judge(self, call: Call, launch: Launch | None) -> Verdict:
+        spent = self._times is not None and self.struck >= self._times
+        if self._lifted or spent or not self._strikes(call, launch):
+            return None
+        if self._skip:
+            self._skip -= 1
+            return None
+        self.struck += 1
+        if self._do:
+            done = self._do(call)
+            if inspect.isawaitable(done):
+                await done
+        return self._verdict(call, launch)
+
+
+class Faults:
+    """The faults of one cloud. Each method returns a `Fault` that can be lifted."""
+
+    def __init__(self) -> None:
+        self.revoked: set[str] = set()
+        """Access keys that are no longer good."""
+        self.listing_lag_s = 0.0
+        self._faults: list[Fault] = []
+        self._shortfalls: list[int] = []
+
+    def _add(self, fault: Fault) -> Fault:
+        self._faults.append(fault)
+        return fault
+
+    def refuse_capacity(
+        self,
+        *,
+        type: str | None = None,
+        zone: str | None = None,
+        market: Literal["spot", "on-demand"] | None = None,
+        times: int | None = None,
+    ) -> Fault:
+        """Refuse launches for want of machines: of a type, in a zone, in a market, or any."""
+
+        def strikes(_: Call, launch: Launch | None) -> bool:
+            return launch is not None and all(
+                wanted in (None, offered)
+                for wanted, offered in (
+                    (type, launch.type),
+                    (zone, launch.zone),
+                    (market, launch.market),
+                )
+            )
+
+        def verdict(_: Call, launch: Launch | None) -> Verdict:
+            assert launch is not None
+            return capacity_error(launch.type, launch.zone)
+
+        return self._add(Fault(strikes, verdict, times=times))
+
+    def throttle(self, action: str | None = None, *, times: int | None = None) -> Fault:
+        """Answer calls (of one name, or all) with `RequestLimitExceeded`."""
+        return self._add(
+            Fault(lambda call, _: action in (None, call.action), lambda *_: THROTTLED, times=times)
+        )
+
+    def fail_call(
+        self,
+        action: str,
+        *,
+        nth: int = 1,
+        when: When = "before",
+        error: ApiError | None = None,
+        times: int = 1,
+    ) -> Fault:
+        """Fail the nth call of a name from now on.
+
+        Before it takes effect, the caller gets `error` (an internal error, unless said
+        otherwise). After it took effect, the caller gets `error`, or no reply at all.
+        """
+        verdict: Verdict = error or (INTERNAL if when == "before" else LOST)
+        return self._add(
+            Fault(
+                lambda call, _: call.action == action,
+                lambda *_: verdict,
+                when=when,
+                skip=nth - 1,
+                times=times,
+            )
+        )
+
+    def at_call(
+        self,
+        nth: int,
+        do: Callable[[Call], object | Awaitable[object]],
+        *,
+        when: When = "before",
+    ) -> Fault:
+        """Call `do` at the nth API call of any name from now on, and send no reply to it.
+
+        `before`: the call has no effect. `after`: it had. Made for killing the caller there.
+        """
+        return self._add(
+            Fault(lambda *_: True, lambda *_: LOST, when=when, skip=nth - 1, times=1, do=do)
+        )
+
+    def partial_launch(self, count: int) -> None:
+        """Give the next launch of more than `count` machines only `count`."""
+        self._shortfalls.append(count)
+
+    def lag_listings(self, seconds: float) -> None:
+        """Keep instances out of listings until they are this old; 0 ends it."""
+        self.listing_lag_s = seconds
+
+    def revoke_credentials(self, *access_keys: str) -> None:
+        """Refuse every later call signed with these keys."""
+        self.revoked.update(access_keys)
+
+    def lift_all(self) -> None:
+        """End every fault of the API."""
+        self._faults.clear()
+        self._shortfalls.clear()
+        self.revoked.clear()
+        self.listing_lag_s = 0
+
+    async def verdict(self, when: When, call: Call, launch: Launch | None) -> Verdict:
+        """Return what the first fault that strikes has to say."""
+        for fault in list(self._faults):
+            if fault.when == when and (verdict := await fault.judge(call, launch)):
+                return verdict
+        return None
+
+    def shorten(self, launch: Launch) -> Launch | ApiError:
+        """Return the launch as far as there are machines for it."""
+        for count in self._shortfalls:
+            if launch.at_most > count:
+                self._shortfalls.remove(count)
+                if launch.at_least > count:
+                    return capacity_error(launch.type, launch.zone)
+                return replace(launch, at_most=count)
+        return launch

@@ -1,0 +1,69 @@
+"""Security groups as packet rules on the router, so that a missing rule fails here as there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tests.simcloud.network import OUTSIDE
+
+_ANY = "-1"
+
+
+def rules(
+    instances: Sequence[Mapping[str, Any]],
+    groups: Iterable[Mapping[str, Any]],
+    links: Mapping[str, str],
+) -> str:
+    """Return the nft commands that guard every link of an instance by its groups.
+
+    `links` gives the link's name for each instance id; instances without one are not there yet.
+    Traffic inside a VPC meets its private address; what came over a public address (it has been
+    translated) may not claim to come from a group, as in EC2.
+    """
+    by_id = {group["id"]: group for group in groups}
+    members: dict[str, list[str]] = {}
+    for instance in instances:
+        if instance["id"] in links:
+            for group in instance["groups"]:
+                members.setdefault(group, []).append(instance["private"])
+
+    lines = ["flush map inet fabric guarded"]
+    for instance in instances:
+        link = links.get(instance["id"])
+        if link is None:
+            continue
+        chain = f"guard_{link}"
+        lines += [
+            f"add chain inet fabric {chain}",
+            f"flush chain inet fabric {chain}",
+            # From outside, only a public address leads to an instance.
+            f"add rule inet fabric {chain} ip saddr {OUTSIDE} ct status & dnat == 0 drop",
+        ]
+        for group in instance["groups"]:
+            for rule in by_id[group]["ingress"] if group in by_id else ():
+                lines += [
+                    f"add rule inet fabric {chain} {match} accept"
+                    for match in _matches(rule, members)
+                ]
+        lines.append(f"add rule inet fabric {chain} drop")
+        lines.append(f'add element inet fabric guarded {{ "{link}" : jump {chain} }}')
+    return "\n".join(lines) + "\n"
+
+
+def _matches(rule: Mapping[str, Any], members: Mapping[str, list[str]]) -> list[str]:
+    if rule["group"]:
+        sources = members.get(rule["group"], [])
+        origin = f"ct status & dnat == 0 ip saddr {{ {', '.join(sources)} }}"
+        if not sources:
+            return []
+    elif rule["cidr"]:
+        origin = f"ip saddr {rule['cidr']}"
+    else:
+        return []  # IPv6 and prefix lists: there is neither here
+    protocol = rule["protocol"]
+    if protocol in (None, _ANY):
+        return [origin]
+    if protocol in ("tcp", "udp"):
+        return [f"{origin} {protocol} dport {rule['from']}-{rule['to']}"]
+    return [f"{origin} meta l4proto {protocol}"]
