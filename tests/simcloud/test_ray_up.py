@@ -5,8 +5,10 @@ The time it takes is printed, because it is the yardstick for ours.
 
 from __future__ import annotations
 
+import asyncio
 import time
 
+import boto3
 import pytest
 
 from tests.simcloud.cloud import SimCloud
@@ -55,11 +57,21 @@ print("alive", sum(node["Alive"] for node in ray.nodes()))
 """
 
 
+def make_the_profile_ray_looks_for(cloud: SimCloud) -> None:
+    """Have an account in which Ray was used before: in a new one it sleeps 30 s for IAM."""
+    iam = boto3.client("iam", **cloud.ec2.client_options())
+    name = "ray-autoscaler-v1"
+    iam.create_role(RoleName=name, AssumeRolePolicyDocument="{}")
+    iam.create_instance_profile(InstanceProfileName=name)
+    iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+
+
 async def test_ray_up_brings_up_its_aws_example_with_two_workers(
     cloud: SimCloud, laptop: Host, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await laptop.run("cat > cluster.yaml", stdin=CLUSTER)
-    await cloud.ec2.warm_up()
+    await asyncio.to_thread(make_the_profile_ray_looks_for, cloud)
+    await cloud.ec2.disown_what_is_there()
     began = time.monotonic()
     up = await laptop.run(["ray", "up", "-y", "cluster.yaml", "--no-config-cache"], timeout=100)
     assert up.code == 0, up.stdout + up.stderr
