@@ -1,5 +1,6 @@
 """Cluster files: from the YAML that `ray up` reads to a typed, frozen `ClusterSpec`."""
 
+from shoal.spec.hashes import files_hash, launch_hash, runtime_hash
 from shoal.spec.loading import LoadedSpec, Overrides, default_embedded, load
 from shoal.spec.model import (
     AuthSpec,
@@ -33,7 +34,10 @@ __all__ = [
     "SpecWarning",
     "YamlText",
     "default_embedded",
+    "files_hash",
     "from_json",
+    "launch_hash",
     "load",
+    "runtime_hash",
     "to_json",
 ]

@@ -1,58 +1,60 @@
-"""The `docker` sections of a cluster file: which container, if any, each kind of node runs in."""
+"""The `docker` sections of a cluster file: which container, if any, each kind of node runs in,
+and which keys decide it."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass
 
-from shoal.spec.defaults import CONTAINER_NAME
+from shoal.events import Role
 from shoal.spec.draft import Draft
-from shoal.spec.model import ContainerSpec
+
+Keys = tuple[str, ...]
 
 
-def head_container(draft: Draft) -> ContainerSpec | None:
-    """The head's container."""
-    return _container(draft.get("docker"), "head", {})
+@dataclass(frozen=True)
+class ContainerKeys:
+    """The paths at which a draft has what is particular to one kind of node."""
+
+    image: Keys
+    pull_before_run: Keys
+    run_options: list[Keys]
 
 
-def worker_container(draft: Draft, node_type: str) -> ContainerSpec | None:
-    """The container of workers of this type. What the type's own `docker` says replaces the
-    cluster's settings of the same name; options for all nodes stay."""
-    own = draft.get("available_node_types", node_type, "docker", default={})
-    return _container(draft.get("docker"), "worker", own)
+def keys_for(draft: Draft, role: Role, node_type: str) -> ContainerKeys | None:
+    """What decides the container of nodes of this type in this role; None when they run without.
+
+    What a type's own `docker` says replaces the cluster's settings of the same name, for workers
+    only; options for all nodes stay.
+    """
+
+    def own_or_common(key: str) -> Keys:
+        own = ("available_node_types", node_type, "docker", key)
+        return own if role == "worker" and draft.get(*own) is not None else ("docker", key)
+
+    candidates = (own_or_common(f"{role}_image"), ("docker", f"{role}_image"), ("docker", "image"))
+    image = next((path for path in candidates if draft.get(*path)), None)
+    if image is None:
+        return None
+    return ContainerKeys(
+        image=image,
+        pull_before_run=own_or_common("pull_before_run"),
+        run_options=[("docker", "run_options"), own_or_common(f"{role}_run_options")],
+    )
 
 
 def check(draft: Draft) -> None:
     """Either every node runs in a container, or none does: they must be able to find each other
     in the same way."""
-    docker = draft.get("docker")
-    head = head_container(draft)
-    workers = {
-        name: worker_container(draft, name)
+    head_type = draft.get("head_node_type")
+    head = keys_for(draft, "head", head_type)
+    workers = [
+        keys_for(draft, "worker", name)
         for name in draft.get("available_node_types")
-        if name != draft.get("head_node_type")
-    }
-    if head is None and docker.get("container_name") and not any(workers.values()):
+        if name != head_type
+    ]
+    if head is None and draft.get("docker", "container_name") and not any(workers):
         draft.refuse("needs an image beside it", "docker", "container_name")
-    elif head is None and any(workers.values()):
+    elif head is None and any(workers):
         draft.refuse("has an image for workers but none for the head: set image", "docker")
-    elif head is not None and None in workers.values():
+    elif head is not None and None in workers:
         draft.refuse("has an image for the head but none for all workers: set image", "docker")
-
-
-def _container(
-    docker: dict[str, Any], role: Literal["head", "worker"], own: dict[str, Any]
-) -> ContainerSpec | None:
-    merged = {**docker, **own}
-    image = merged.get(f"{role}_image") or docker.get("image")
-    if not image:
-        return None
-    options = (*docker.get("run_options", ()), *merged.get(f"{role}_run_options", ()))
-    return ContainerSpec(
-        image=image,
-        name=docker.get("container_name") or CONTAINER_NAME,
-        engine="podman" if docker.get("use_podman") else "docker",
-        run_options=options,
-        pull_before_run=merged.get("pull_before_run", True),
-        detect_gpu_runtime=not docker.get("disable_automatic_runtime_detection", False),
-        detect_shm_size=not docker.get("disable_shm_size_detection", False),
-    )

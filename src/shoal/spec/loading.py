@@ -153,8 +153,11 @@ def _apply_overrides(draft: Draft, overrides: Overrides) -> None:
         "max_workers": overrides.max_workers,
     }
     for key, value in given.items():
-        if value is not None:
-            draft.put((key,), value, COMMAND_LINE)
+        if value is None:
+            continue
+        draft.put((key,), value, COMMAND_LINE)
+        if isinstance(value, int) and value < 0:
+            draft.refuse(f"must be 0 or more, not {value}", key)
 
 
 def _choose_provider(draft: Draft) -> None:

@@ -10,7 +10,9 @@ import os
 from dataclasses import fields
 from typing import Any
 
+from shoal.events import Role
 from shoal.spec import containers
+from shoal.spec.defaults import CONTAINER_NAME
 from shoal.spec.draft import DEFAULT, Draft, Origin
 from shoal.spec.model import (
     AuthSpec,
@@ -44,8 +46,7 @@ def resolve(draft: Draft) -> tuple[ClusterSpec, Origins]:
         initialization=[("initialization_commands",)],
         setup=[("setup_commands",), ("head_setup_commands",)],
         start=[("head_start_ray_commands",)],
-        container=containers.head_container(draft),
-        docker_path=("docker",),
+        container=_container(book, ("head_setup",), "head", draft.get("head_node_type")),
     )
     spec = ClusterSpec(
         cluster_name=book.value(("cluster_name",), "cluster_name"),
@@ -94,8 +95,9 @@ class _Book:
     def joined(self, target: KeyPath, paths: list[tuple[str, ...]]) -> tuple[str, ...]:
         """The lists at the paths, one after the other; each item keeps its own origin."""
         items: list[str] = []
-        self.origins[target] = self.draft.origin(*paths[-1])
-        for path in paths:
+        given = [path for path in paths if self.draft.has(*path)]
+        self.origins[target] = self.draft.origin(*given[-1]) if given else DEFAULT
+        for path in given:
             for index, item in enumerate(self.draft.get(*path)):
                 spot: KeyPath = (*target, len(items))
                 self.origins[spot] = self.draft.origin(*path, index)
@@ -122,15 +124,15 @@ def _node_type(book: _Book, name: str) -> NodeType:
         idle_timeout_s = own("idle_timeout_s", 0.0)
     else:
         idle_timeout_s = 60 * book.value((*target, "idle_timeout_s"), "idle_timeout_minutes")
-    own_docker = book.draft.has(*source, "docker")
+    book.note((*target, "name"), *source)
+    in_setup: KeyPath = (*target, "setup")
     setup = _setup(
         book,
-        (*target, "setup"),
+        in_setup,
         initialization=fallback("initialization_commands", [("initialization_commands",)]),
         setup=fallback("worker_setup_commands", [("setup_commands",), ("worker_setup_commands",)]),
         start=[("worker_start_ray_commands",)],
-        container=containers.worker_container(book.draft, name),
-        docker_path=(*source, "docker") if own_docker else ("docker",),
+        container=_container(book, in_setup, "worker", name),
     )
     return NodeType(
         name=name,
@@ -153,15 +155,38 @@ def _setup(
     setup: list[tuple[str, ...]],
     start: list[tuple[str, ...]],
     container: ContainerSpec | None,
-    docker_path: tuple[str, ...],
 ) -> NodeSetup:
-    in_spec: KeyPath = (*target, "container")
-    book.origins[in_spec] = book.draft.origin(*docker_path)
     return NodeSetup(
         initialization_commands=book.joined((*target, "initialization_commands"), initialization),
         setup_commands=book.joined((*target, "setup_commands"), setup),
         start_commands=book.joined((*target, "start_commands"), start),
         container=container,
+    )
+
+
+def _container(book: _Book, setup: KeyPath, role: Role, node_type: str) -> ContainerSpec | None:
+    target: KeyPath = (*setup, "container")
+    keys = containers.keys_for(book.draft, role, node_type)
+    if keys is None:
+        book.note(target, "docker")
+        return None
+
+    def common(field: str, key: str, default: Any) -> Any:
+        return book.value((*target, field), "docker", key, default=default) or default
+
+    podman = common("engine", "use_podman", False)
+    no_gpu = common("detect_gpu_runtime", "disable_automatic_runtime_detection", False)
+    no_shm = common("detect_shm_size", "disable_shm_size_detection", False)
+    return ContainerSpec(
+        image=book.value((*target, "image"), *keys.image),
+        name=common("name", "container_name", CONTAINER_NAME),
+        engine="podman" if podman else "docker",
+        run_options=book.joined((*target, "run_options"), keys.run_options),
+        pull_before_run=book.value(
+            (*target, "pull_before_run"), *keys.pull_before_run, default=True
+        ),
+        detect_gpu_runtime=not no_gpu,
+        detect_shm_size=not no_shm,
     )
 
 

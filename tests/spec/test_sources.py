@@ -1,0 +1,203 @@
+"""Where text comes from, and text that is no cluster file at all: one line each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shoal.errors import ConfigError
+from shoal.spec import SpecError, YamlText, load
+from shoal.spec.document import VALUE_LIMIT
+from shoal.spec.source import SIZE_LIMIT
+
+from .conftest import loaded, mistakes
+
+
+def one_line(source: str | Path) -> str:
+    with pytest.raises(SpecError) as caught:
+        load(source)
+    (line,) = str(caught.value).splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "is empty"),
+        (b"# nothing but a remark\n", "is empty"),
+        (b"- a\n- b\n", "must be a mapping of settings, but is a list"),
+        (b"hello", "must be a mapping of settings, but is plain text"),
+        (b"\x7fELF\0\0\0", "is a binary file"),
+        (b"a: 1\nb: \xff\xfe\n", ":2  is not UTF-8 text"),
+        (b"a: &loop [1, *loop]", ":1  alias *loop contains itself"),
+        (b"a: *nowhere", ":1  alias *nowhere has no anchor"),
+        (b"a:\n\tb: 1", ":2  is indented with a tab"),
+        (b"a: {", "is not valid YAML"),
+        (b"a: \x01", ":1  is not valid YAML"),
+        (b"a: 1\n---\nb: 2\n", ":2  a second document starts here"),
+        (b"a: !!python/object/apply:os.system [ls]", "!!python/object/apply:os.system is not"),
+        (b"a: !mine 1", "the tag !mine is not allowed"),
+        (b"a: !!int no", "'no' is not a value of type int"),
+        (b"a: " + b"9" * 5000, "is not a value of type int"),
+        (b"? [a, b]\n: c", "a key must be plain text"),
+        (b"<<: 3", "<< must name a mapping"),
+        (b"[" * 20_000, "is nested more than"),
+        (b"- a\n" * (VALUE_LIMIT + 1), "holds more than 50,000 values"),
+        (b"a: " + b"x" * 10_000_000, "is larger than 1 MB"),
+    ],
+    ids=lambda value: repr(value[:24]),
+)
+def test_what_is_no_cluster_file_gets_one_line(
+    tmp_path: Path, content: bytes, expected: str
+) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_bytes(content)
+    assert expected in one_line(path)
+
+
+def test_a_few_aliases_cannot_become_a_billion_values() -> None:
+    rows = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    for above, name in zip("abcdefgh", "bcdefghi", strict=True):
+        rows.append(f"{name}: &{name} [{', '.join([f'*{above}'] * 9)}]")
+    assert mistakes("\n".join(rows)) == [
+        "cluster.yaml  holds more than 50,000 values, aliases counted"
+    ]
+
+
+def test_nor_can_merge_keys() -> None:
+    rows = ["a: &a {x: 1}"]
+    for above, name in zip("abcdefgh", "bcdefghi", strict=True):
+        rows.append(f"{name}: &{name} {{<<: [{', '.join([f'*{above}'] * 9)}]}}")
+    assert "holds more than" in mistakes("\n".join(rows))[0]
+
+
+def test_a_file_that_is_not_there_and_one_that_is_a_directory(tmp_path: Path) -> None:
+    assert one_line(tmp_path / "no.yaml") == f"{tmp_path}/no.yaml  no such file"
+    assert one_line(tmp_path).endswith("is a directory, not a cluster file")
+
+
+def test_anchors_and_merge_keys_work_and_own_keys_win() -> None:
+    spec = loaded(
+        """
+        provider: {type: aws, region: us-west-2}
+        available_node_types:
+          ray.head.default: &base
+            node_config: {InstanceType: m5.large}
+            labels: {tier: one}
+          worker:
+            <<: *base
+            labels: {tier: two}
+        """
+    ).spec
+    assert spec.node_types["worker"].node_config == {"InstanceType": "m5.large"}
+    assert spec.node_types["worker"].labels == {"tier": "two"}
+    assert spec.head.labels == {"tier": "one"}
+
+
+def test_keys_and_dates_stay_the_text_that_was_written() -> None:
+    spec = loaded("provider: {type: aws, 1: a, on: b, day: 2024-01-01}").spec
+    assert spec.provider.settings == {"1": "a", "on": "b", "day": "2024-01-01"}
+
+
+def test_a_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_bytes("\ufeffcluster_name: w\r\nprovider:\r\n  type: aws\r\n".encode())
+    assert load(path).spec.cluster_name == "w"
+
+
+class _Site(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        pages = {
+            "/ok.yaml": b"cluster_name: far\nprovider: {type: aws}\n",
+            "/big.yaml": b"#" * (SIZE_LIMIT + 1),
+        }
+        self.send_response(200 if self.path in pages else 404)
+        self.end_headers()
+        self.wfile.write(pages.get(self.path, b""))
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def site() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_file_may_come_from_an_address(site: str) -> None:
+    found = load(f"{site}/ok.yaml")
+    assert found.spec.cluster_name == "far"
+    assert str(found.origin_of("cluster_name")) == f"{site}/ok.yaml:1"
+
+
+def test_an_address_that_does_not_give_a_file(site: str) -> None:
+    assert "the server says 404" in one_line(f"{site}/no.yaml")
+    assert "is larger than 1 MB" in one_line(f"{site}/big.yaml")
+    assert "cannot be fetched" in one_line("http://127.0.0.1:1/x.yaml")
+    assert "cannot be fetched" in one_line("http://[bad/x.yaml")
+
+
+_KEYS = st.sampled_from(
+    [
+        *(
+            "cluster_name",
+            "provider",
+            "type",
+            "auth",
+            "docker",
+            "available_node_types",
+            "resources",
+        ),
+        *("min_workers", "max_workers", "head_node_type", "worker_nodes", "head_node", "image"),
+        *("node_config", "setup_commands", "file_mounts", "worker_ips", "head_ip", "shoal", "<<"),
+        *("worker_default_node_type", "initial_workers", "labels", "ray.head.default", "x y"),
+    ]
+)
+_SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=6),
+    st.sampled_from(["aws", "gcp", "local", "embedded", "external", "a.B", "MAX_IPS", "..."]),
+)
+_TREES = st.recursive(
+    _SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(_KEYS | st.text(max_size=4), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def _loads_or_says_why(text: str) -> None:
+    try:
+        load(YamlText("cluster.yaml", text))
+    except ConfigError as error:
+        assert str(error)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text() | st.text(alphabet="a:- \n[]{}&*!<|>'\"#?%@\t,1.~"))
+def test_any_text_loads_or_is_a_config_error(text: str) -> None:
+    _loads_or_says_why(text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(_KEYS, _TREES, max_size=6))
+def test_any_data_loads_or_is_a_config_error(data: dict[str, object]) -> None:
+    import yaml
+
+    _loads_or_says_why(yaml.safe_dump(data))
