@@ -82,7 +82,9 @@ def _load(document: Document, overrides: Overrides) -> LoadedSpec:
     shape = check_shape(document, data)
     draft = Draft(document.name, shape.data, document.lines)
     for path in placeholders:
-        draft.warn(f"{path[-1]} is a template's placeholder", "put your own value there", *path)
+        kept = draft.has(*path)
+        why = "put your own value there" if kept else "until it is replaced it counts as not given"
+        draft.warn(f"{path[-1]} is a template's placeholder", why, *path)
     _apply_overrides(draft, overrides)
     _choose_provider(draft)
     kind = checks.check_provider(draft)

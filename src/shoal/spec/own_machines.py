@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.spec.defaults import default_for
 from shoal.spec.draft import Draft, Origin
 from shoal.spec.problems import dotted, is_placeholder
 
 NODE_TYPE = "local.cluster.node"
-_HOST_LIST = Origin("default", "number of worker_ips")
+_HOST_LIST = Origin("default", "from worker_ips")
 
 
 def prepare(draft: Draft) -> None:
@@ -40,13 +41,13 @@ def _one_type(draft: Draft) -> None:
             "available_node_types",
             name,
         )
-    draft.put_missing(("available_node_types", NODE_TYPE), {}, _HOST_LIST)
+    draft.put_missing(("available_node_types", NODE_TYPE), {}, default_for("local"))
     head = draft.get("head_node_type", default=NODE_TYPE)
     if head != NODE_TYPE:
         draft.refuse(
             f"must be left out, or {NODE_TYPE!r}, for machines of your own", "head_node_type"
         )
-    draft.put_missing(("head_node_type",), NODE_TYPE, _HOST_LIST)
+    draft.put_missing(("head_node_type",), NODE_TYPE, default_for("local"))
 
 
 def _check_hosts(draft: Draft) -> None:

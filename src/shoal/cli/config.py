@@ -1,0 +1,59 @@
+"""`shoal config`"""
+
+from __future__ import annotations
+
+import json as jsonlib
+
+import click
+
+from shoal.cli.session import run, shared_options
+
+# Beyond this width a long command pushes its own origin to the right, not everyone's.
+_WIDEST_COLUMN = 64
+
+
+@click.command("config")
+@click.argument("cluster", required=False)
+@click.option("--min-workers", type=int, help="Override the file's min_workers.")
+@click.option("--max-workers", type=int, help="Override the file's max_workers.")
+@shared_options
+def command(
+    cluster: str | None,
+    min_workers: int | None,
+    max_workers: int | None,
+    json: bool,
+    verbose: bool,
+    cluster_name: str | None,
+) -> None:
+    """Show a cluster file as Shoal understands it.
+
+    CLUSTER is a YAML file or an http(s) address of one. Every value stands beside where it came
+    from: a line of the file, a legacy key, the command line, or a default.
+    """
+    from shoal import spec
+    from shoal.events import Warned
+    from shoal.ops.context import Context
+    from shoal.spec import present
+
+    overrides = spec.Overrides(
+        cluster_name=cluster_name, min_workers=min_workers, max_workers=max_workers
+    )
+
+    async def operation(ctx: Context) -> spec.LoadedSpec:
+        if cluster is None:
+            loaded = spec.default_embedded(overrides)
+        else:
+            loaded = spec.load(cluster, overrides)
+        if not json:
+            for remark in (*loaded.warnings, *loaded.refusals):
+                ctx.emit(Warned(str(remark)))
+        return loaded
+
+    loaded = run(operation, json=json, verbose=verbose)
+    if json:
+        click.echo(jsonlib.dumps(present.report(loaded)))
+        return
+    rows = list(present.outline(loaded))
+    width = max(len(text) for text, _ in rows if len(text) <= _WIDEST_COLUMN)
+    for text, origin in rows:
+        click.echo(f"{text:<{width}}  {click.style(origin, dim=True)}" if origin else text)
