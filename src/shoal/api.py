@@ -57,7 +57,8 @@ class Cluster:
 
     def up(self, *, no_restart: bool = False) -> None:
         """Bring the cluster up, or to what its file says now."""
-        asyncio.run(up.up(self._context(), self.spec, no_restart=no_restart))
+        options = up.UpOptions(restart="never" if no_restart else "as needed")
+        asyncio.run(up.up(self._context(), self.spec, options))
 
     def down(self) -> None:
         """Give its machines back."""

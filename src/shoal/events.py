@@ -68,7 +68,7 @@ class PlanStep(Event):
     """One thing that is about to be done, and the reason for it."""
 
     kind = "plan"
-    action: Literal["create", "start", "restart", "update", "terminate", "keep"]
+    action: Literal["create", "use", "start", "restart", "update", "terminate"]
     subject: str
     reason: str
 

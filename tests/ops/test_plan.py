@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shoal.bootstrap.receipt import Receipt
+from shoal.bootstrap.vitals import Vitals
 from shoal.ops.plan import Seen, UpPlan, plan_up
 from shoal.providers.base import Instance, State
 from shoal.spec.model import ClusterSpec
 from tests.specs import cluster
 
-DONE = Receipt(setup="s", start="r")
+DONE = Receipt(files="f", setup="s", start="r")
+WELL = Vitals(DONE, ray_runs=True)
 
 
 def machine(name: str, node_type: str = "worker", age: int = 0) -> Instance:
@@ -28,7 +30,21 @@ def machine(name: str, node_type: str = "worker", age: int = 0) -> Instance:
 
 def healthy(*instances: Instance) -> Seen:
     ids = [i.id for i in instances]
-    return Seen(instances, dict.fromkeys(ids, DONE), dict.fromkeys(ids, DONE), frozenset(ids))
+    return Seen(instances, dict.fromkeys(ids, WELL), dict.fromkeys(ids, DONE))
+
+
+def with_vitals(seen: Seen, **vitals: Vitals) -> Seen:
+    """The same, with some machines (by name) in another state."""
+    changed = {
+        i.id: vitals[i.name.replace("-", "_")]
+        for i in seen.instances
+        if i.name.replace("-", "_") in vitals
+    }
+    return replace(seen, vitals={**seen.vitals, **changed})
+
+
+def touched(plan: UpPlan) -> list[tuple[str, str]]:
+    return [(touch.instance.name, touch.mode) for touch in plan.touches]
 
 
 def words(plan: UpPlan) -> list[tuple[str, str]]:
@@ -59,32 +75,66 @@ def test_only_what_is_missing_is_created() -> None:
     assert "1 there" in plan.steps[0].reason
 
 
-def test_a_node_that_ray_does_not_know_is_started_alone() -> None:
-    lost = machine("worker-1")
-    seen = replace(healthy(HEAD, lost), alive=frozenset({HEAD.id}))
+def test_a_node_where_ray_does_not_run_is_started_alone() -> None:
+    seen = with_vitals(healthy(HEAD, machine("worker-1")), worker_1=Vitals(DONE))
     plan = plan_up(cluster(min_workers=1), seen)
-    assert plan.restart == (lost,)
+    assert touched(plan) == [("worker-1", "full")]
     assert plan.steps[0].reason == "Ray is not running on it"
+    assert not plan.disturbs
 
 
 def test_a_head_without_ray_takes_its_workers_along() -> None:
-    worker = machine("worker-1")
-    seen = replace(healthy(HEAD, worker), alive=frozenset())
-    assert plan_up(cluster(min_workers=1), seen).restart == (HEAD, worker)
+    seen = with_vitals(healthy(HEAD, machine("worker-1")), head=Vitals(DONE))
+    plan = plan_up(cluster(min_workers=1), seen)
+    assert touched(plan) == [("head", "full"), ("worker-1", "restart")]
+    assert plan.disturbs
 
 
 def test_workers_of_a_lost_head_are_kept_and_restarted() -> None:
-    worker = machine("worker-1")
-    plan = plan_up(cluster(min_workers=1), healthy(worker))
+    plan = plan_up(cluster(min_workers=1), healthy(machine("worker-1")))
     assert words(plan) == [("create", "1 x head"), ("restart", "worker-1")]
     assert plan.steps[1].reason == "its head is new"
 
 
-def test_changed_commands_restart_unless_told_not_to() -> None:
-    worker = machine("worker-1")
-    seen = replace(healthy(HEAD, worker), receipts={HEAD.id: DONE, worker.id: Receipt("old", "r")})
-    assert plan_up(cluster(min_workers=1), seen).restart == (worker,)
-    assert plan_up(cluster(min_workers=1), seen, no_restart=True).empty
+OLD_SETUP = Vitals(replace(DONE, setup="old"), ray_runs=True)
+OLD_FILES = Vitals(replace(DONE, files="old", setup="old"), ray_runs=True)
+OLD_START = Vitals(replace(DONE, start="old"), ray_runs=True)
+
+
+def test_a_changed_setup_is_done_again_and_restarts_the_node() -> None:
+    seen = with_vitals(healthy(HEAD, machine("worker-1")), worker_1=OLD_SETUP)
+    plan = plan_up(cluster(min_workers=1), seen)
+    assert touched(plan) == [("worker-1", "full")]
+    assert plan.steps[0].reason == "its setup changed"
+
+
+def test_changed_files_alone_are_named_as_the_reason() -> None:
+    seen = with_vitals(healthy(HEAD, machine("worker-1")), worker_1=OLD_FILES)
+    assert plan_up(cluster(min_workers=1), seen).steps[0].reason == "its files changed"
+
+
+def test_with_no_restart_files_and_setup_are_updated_and_ray_is_left_alone() -> None:
+    seen = with_vitals(healthy(HEAD, machine("worker-1")), head=OLD_START, worker_1=OLD_SETUP)
+    plan = plan_up(cluster(min_workers=1), seen, "never")
+    assert touched(plan) == [("worker-1", "update")]
+    assert not plan.disturbs
+
+
+def test_changed_start_commands_restart_ray_without_another_setup() -> None:
+    seen = with_vitals(healthy(HEAD, machine("worker-1")), worker_1=OLD_START)
+    assert touched(plan_up(cluster(min_workers=1), seen)) == [("worker-1", "restart")]
+
+
+def test_restart_only_restarts_every_node() -> None:
+    plan = plan_up(cluster(min_workers=1), healthy(HEAD, machine("worker-1")), "only")
+    assert touched(plan) == [("head", "restart"), ("worker-1", "restart")]
+    assert plan.disturbs
+
+
+def test_a_machine_that_cannot_be_reached_is_asked_for_anew() -> None:
+    lost = replace(machine("worker-1"), state=State.UNREACHABLE)
+    plan = plan_up(cluster(min_workers=1), healthy(HEAD, lost))
+    assert words(plan) == [("create", "1 x worker")]
 
 
 def test_a_lower_maximum_ends_the_youngest_workers() -> None:

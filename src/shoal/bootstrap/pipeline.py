@@ -1,162 +1,245 @@
-"""Takes one machine through all the steps that make it a Ray node.
+"""Takes machines through the steps that make them Ray nodes, each at its own pace.
 
-Each node goes at its own pace: the only thing a worker ever waits for is the head's Ray, and
-that only before its very last step.
+There are no barriers: all that a worker ever waits for is what only the head can give it, its
+credentials, the files that the head shares, and at the very last step its GCS.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import functools
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from shoal.bootstrap import receipt as receipts
+from shoal.bootstrap import steps, vitals
 from shoal.bootstrap.receipt import Receipt, digest
-from shoal.engine.start import wait_for_port
-from shoal.errors import SetupError, ShoalError
-from shoal.events import Emit, NodeChanged, Output, Phase
+from shoal.bootstrap.steps import Voice
+from shoal.bootstrap.vitals import Vitals
+from shoal.clock import Clock
+from shoal.engine import credentials
+from shoal.engine.credentials import Credentials
+from shoal.errors import SetupError, ShoalError, UnreachableError
+from shoal.events import Emit, Phase
 from shoal.providers.base import Instance, RayStart
-from shoal.remote.base import Runner, Stream
-from shoal.spec.model import NodeSetup
-
-# How long each phase may take before the node counts as failed.
-REACHABLE_SECONDS = 300.0
-COMMAND_SECONDS = 1800.0
-START_SECONDS = 180.0
-HEAD_SECONDS = 1800.0
+from shoal.remote.base import Runner
+from shoal.spec.model import FilesSpec, NodeSetup
 
 Failures = dict[str, ShoalError]
+T = TypeVar("T")
+
+# A connection that breaks in the middle of a step is made anew this often.
+_STEP_TRIES = 3
 
 
 @dataclass(frozen=True)
 class NodeWork:
-    """A machine, and all that is to be done on it."""
+    """A machine, and all that is to be done on it.
+
+    `mode` says how much: all of it, all but touching a Ray that runs, or only Ray's restart.
+    `reach_seconds` is how long the machine may take to answer, `command_seconds` how long one
+    of the user's commands may take.
+    """
 
     instance: Instance
     runner: Runner
     setup: NodeSetup
     start: RayStart
+    files: FilesSpec
+    files_digest: str
+    claim: str = ""
+    mode: Literal["full", "update", "restart"] = "full"
+    reach_seconds: float = 300.0
+    command_seconds: float = 1800.0
 
     @property
     def goal(self) -> Receipt:
-        """The receipt of a machine that has been through all of it."""
+        """The receipt of a machine that has been through all of it. The setup counts the files,
+        since setup commands may read them."""
         return Receipt(
-            setup=digest(self.setup.setup_commands),
-            start=digest([self.start.commands, dict(self.start.env)]),
+            files=self.files_digest,
+            setup=digest(
+                [
+                    self.files_digest,
+                    self.setup.initialization_commands,
+                    self.setup.setup_commands,
+                ]
+            ),
+            start=digest([self.start.commands, self.start.prelude, dict(self.start.env)]),
         )
 
 
-async def assemble(works: Sequence[NodeWork], emit: Emit, *, head_runs: bool) -> Failures:
+async def assemble(works: Sequence[NodeWork], head: NodeWork, emit: Emit, clock: Clock) -> Failures:
     """Take these machines through their steps side by side, and return what failed, by node
-    name. A node that fails does not hold up the others, unless it is the head."""
-    head_is_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    if head_runs:
-        head_is_up.set_result(None)
+    name. A node that fails does not hold up the others, unless it is the head. `head` is the
+    cluster's head, whether or not it is among them."""
+    shared = _Shared(head, works)
     failures: Failures = {}
 
     async def one(work: NodeWork) -> None:
+        voice = Voice(work.instance, emit)
         try:
-            await bring_up(work, head_is_up, emit)
+            await _Pipeline(work, shared, voice, clock).run()
         except ShoalError as error:
             failures[work.instance.name] = error
-            _Voice(work.instance, emit).phase(Phase.FAILED, str(error))
+            voice.phase(Phase.FAILED, str(error))
             if work.instance.role == "head":
-                head_is_up.set_exception(SetupError("the head did not come up"))
-                head_is_up.exception()  # looked at here, in case no worker is waiting
+                shared.head_failed()
 
     await asyncio.gather(*(one(work) for work in works))
     return failures
 
 
-async def bring_up(work: NodeWork, head_is_up: asyncio.Future[None], emit: Emit) -> None:
-    """Make the machine a Ray node, or raise `ShoalError`. Safe to repeat."""
-    say = _Voice(work.instance, emit)
-    await work.runner.connect(timeout=REACHABLE_SECONDS)
-    say.phase(Phase.REACHABLE)
-    done = await receipts.read(work.runner)
-    goal = work.goal
+class _Shared:
+    """What the head gives its workers, each thing as soon as it is there."""
 
-    if done.setup != goal.setup:
-        say.phase(Phase.PREPARING)
-        await _run_all(work, work.setup.setup_commands, "setup", COMMAND_SECONDS, say)
-        await receipts.write(work.runner, replace(done, setup=goal.setup, start=""))
+    def __init__(self, head: NodeWork, works: Sequence[NodeWork]) -> None:
+        loop = asyncio.get_running_loop()
+        self.head = head
+        self.credentials: asyncio.Future[Credentials] = loop.create_future()
+        self.is_set_up: asyncio.Future[None] = loop.create_future()
+        self.is_up: asyncio.Future[None] = loop.create_future()
+        self._asked: asyncio.Task[None] | None = None
+        if head not in works:  # it runs already
+            self.is_set_up.set_result(None)
+            self.is_up.set_result(None)
+            if head.start.shares_credentials:
+                self._asked = asyncio.ensure_future(self.make_credentials())
 
-    if work.instance.role == "worker":
-        say.phase(Phase.PREPARING, "waits for the head")
-        await _gcs_answers(work, head_is_up)
-    say.phase(Phase.STARTING)
-    # `ray start` returns when the node has registered with the head's GCS, not before.
-    await _run_all(work, work.start.commands, "start", START_SECONDS, say)
-    await receipts.write(work.runner, goal)
-    if work.instance.role == "head":
-        head_is_up.set_result(None)
-    say.phase(Phase.READY)
-
-
-async def _gcs_answers(work: NodeWork, head_is_up: asyncio.Future[None]) -> None:
-    """Wait, on the worker itself, for the head's GCS port. It opens well before the head's own
-    `ray start` returns, and that it can be reached from here is what counts."""
-    command = wait_for_port(work.start.gcs_address)
-    waiting = asyncio.ensure_future(work.runner.run(command, timeout=HEAD_SECONDS))
-    try:
-        either: set[asyncio.Future[Any]] = {waiting, head_is_up}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if head_is_up.done():
-            head_is_up.result()  # raises when the head failed
-        await waiting
-    except asyncio.TimeoutError:
-        raise SetupError(
-            f"the head's GCS cannot be reached at {work.start.gcs_address}",
-            why=f"nothing answered there within {HEAD_SECONDS:.0f} s",
-            fix="let the nodes talk to each other, then shoal up again",
-            node=work.instance.name,
-        ) from None
-    finally:
-        waiting.cancel()
-
-
-async def _run_all(
-    work: NodeWork, commands: Sequence[str], step: str, seconds: float, say: _Voice
-) -> None:
-    for number, command in enumerate(commands, start=1):
-        title = f"{step} command {number} of {len(commands)}"
+    async def make_credentials(self) -> None:
         try:
-            done = await work.runner.run(
-                command, env=work.start.env, on_line=say.output, timeout=seconds
+            made = await credentials.make(self.head.runner, self.head.instance.cluster)
+        except ShoalError:
+            if self._asked is None:
+                raise
+            self.head_failed()
+        else:
+            self.credentials.set_result(made)
+
+    def head_failed(self) -> None:
+        for future in (self.credentials, self.is_set_up, self.is_up):
+            if not future.done():
+                future.set_exception(SetupError("the head did not come up"))
+                future.exception()  # looked at here, in case no worker is waiting
+
+
+class _Pipeline:
+    """One node's way. Every step can be repeated, and is when the connection breaks in it."""
+
+    def __init__(self, work: NodeWork, shared: _Shared, voice: Voice, clock: Clock) -> None:
+        self._work = work
+        self._shared = shared
+        self._voice = voice
+        self._clock = clock
+        self._is_head = work.instance.role == "head"
+
+    async def run(self) -> None:
+        work, shared = self._work, self._shared
+        await work.runner.connect(timeout=work.reach_seconds)
+        self._voice.phase(Phase.REACHABLE)
+        if work.claim:
+            await self._step(lambda: steps.claim(work.runner, work.claim, self._voice))
+        if work.start.shares_credentials:
+            await self._share_credentials()
+        now = await self._step(lambda: vitals.read(work.runner, work.instance))
+        if work.mode != "restart":
+            now = await self._prepare(now)
+        if self._is_head:
+            shared.is_set_up.set_result(None)
+        if work.mode != "update" or not now.ray_runs:
+            await self._start(now)
+        if self._is_head:
+            shared.is_up.set_result(None)
+        self._voice.phase(Phase.READY)
+
+    async def _share_credentials(self) -> None:
+        if self._is_head:
+            await self._step(self._shared.make_credentials)
+        else:
+            given = await asyncio.shield(self._shared.credentials)
+            await self._step(lambda: credentials.accept(self._work.runner, given))
+
+    async def _prepare(self, now: Vitals) -> Vitals:
+        """Files, initialization and setup, where they have changed. What is written down is
+        always true: a machine that was interrupted is known to be unfinished."""
+        work, goal = self._work, self._work.goal
+        done = now.receipt
+        if done.files != goal.files:
+            if work.files.mounts:
+                self._voice.phase(Phase.PREPARING, "sends files")
+                await self._write(replace(done, files="", setup=""))
+                await self._step(lambda: steps.send_files(work.runner, work.files))
+            done = replace(done, files=goal.files, setup="")
+        if work.files.cluster_synced and not self._is_head:
+            self._voice.phase(Phase.PREPARING, "waits for the head's files")
+            await asyncio.shield(self._shared.is_set_up)
+            await self._step(self._fetch_from_head)
+        if done.setup != goal.setup:
+            self._voice.phase(Phase.PREPARING)
+            await self._run(work.setup.initialization_commands, "initialization", tries=2)
+            await self._run(work.setup.setup_commands, "setup", tries=2)
+            done = replace(done, files=goal.files, setup=goal.setup)
+        if done != now.receipt:
+            await self._write(done)
+        return replace(now, receipt=done)
+
+    async def _start(self, now: Vitals) -> None:
+        work = self._work
+        if not self._is_head:
+            self._voice.phase(Phase.PREPARING, "waits for the head")
+            await self._gcs_answers()
+        self._voice.phase(Phase.STARTING)
+        commands = steps.start_commands(work.start, ray_runs=now.ray_runs)
+        # `ray start` returns when the node has registered with the head's GCS, not before.
+        await self._run(commands, "start", tries=1)
+        await self._write(replace(now.receipt, start=work.goal.start))
+
+    async def _gcs_answers(self) -> None:
+        """Wait, on the worker itself, for the head's GCS port. It opens well before the head's
+        own `ray start` returns, and that it can be reached from here is what counts."""
+        address = self._work.start.gcs_address
+        waiting = asyncio.ensure_future(steps.wait_for_gcs(self._work.runner, address))
+        either: set[asyncio.Future[Any]] = {waiting, self._shared.is_up}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if self._shared.is_up.done():
+                self._shared.is_up.result()  # raises when the head failed
+            await waiting
+        finally:
+            waiting.cancel()
+
+    async def _fetch_from_head(self) -> None:
+        work, head = self._work, self._shared.head
+        await steps.fetch_from_head(
+            head.runner, work.runner, work.instance, work.files, work.command_seconds
+        )
+
+    async def _run(self, commands: Sequence[str], title: str, *, tries: int) -> None:
+        work = self._work
+        for number, command in enumerate(commands, start=1):
+            name = f"{title} command {number} of {len(commands)}"
+            action = functools.partial(
+                steps.run_command,
+                work.runner,
+                name,
+                work.start.command(command),
+                self._voice,
+                self._clock,
+                env=work.start.env,
+                seconds=work.command_seconds,
+                tries=tries,
             )
-        except asyncio.TimeoutError:
-            raise SetupError(
-                f"{title} did not end within {seconds:.0f} s",
-                why=_short(command),
-                fix="make the command quicker or non-interactive, then shoal up again",
-                node=work.instance.name,
-            ) from None
-        if not done.ok:
-            raise SetupError(
-                f"{title} failed with exit code {done.code}",
-                why=_short(command),
-                fix="shoal up again retries this node only",
-                node=work.instance.name,
-                output=done.tail,
-            )
+            await self._step(action)
 
+    async def _write(self, receipt: Receipt) -> None:
+        await self._step(lambda: receipts.write(self._work.runner, receipt))
 
-class _Voice:
-    """Tells what happens to one node."""
-
-    def __init__(self, instance: Instance, emit: Emit) -> None:
-        self._instance = instance
-        self._emit = emit
-
-    def phase(self, phase: Phase, detail: str = "") -> None:
-        i = self._instance
-        self._emit(NodeChanged(i.name, i.node_type, i.role, phase, detail, i.address))
-
-    def output(self, line: str, stream: Stream) -> None:
-        self._emit(Output(self._instance.name, line, stream))
-
-
-def _short(command: str) -> str:
-    first = command.strip().splitlines()[0] if command.strip() else ""
-    return first if len(first) <= 100 else first[:97] + "..."
+    async def _step(self, action: Callable[[], Awaitable[T]]) -> T:
+        for _ in range(_STEP_TRIES - 1):
+            try:
+                return await action()
+            except UnreachableError as error:
+                self._voice.phase(Phase.PREPARING, f"reconnects: {error.what}")
+                await self._work.runner.connect(timeout=self._work.reach_seconds)
+        return await action()

@@ -17,29 +17,38 @@ from shoal.remote.base import Runner
 _PATH = ".shoal/receipt.json"
 _SECONDS = 30.0
 
+# Prints the receipt, or that there is none, on one line.
+READ = f"cat {_PATH} 2>/dev/null || echo '{{}}'"
+
 
 @dataclass(frozen=True)
 class Receipt:
-    """Digests of the setup and of the start that a machine has been through; empty: not yet."""
+    """Digests of the files, the setup and the start that a machine has been through. Empty: not
+    yet, or not any more."""
 
+    files: str = ""
     setup: str = ""
     start: str = ""
 
 
-async def read(runner: Runner) -> Receipt:
-    done = await runner.run(f"cat {_PATH} 2>/dev/null || true", timeout=_SECONDS)
+def parse(line: str) -> Receipt:
     try:
-        return Receipt(**json.loads("".join(done.tail)))
+        return Receipt(**json.loads(line))
     except (ValueError, TypeError):
         return Receipt()
 
 
 async def write(runner: Runner, receipt: Receipt) -> None:
     command = f"mkdir -p .shoal && cat > {_PATH}.new && mv {_PATH}.new {_PATH}"
-    text = json.dumps(asdict(receipt)).encode()
-    done = await runner.run(command, stdin=text, timeout=_SECONDS)
+    text = json.dumps(asdict(receipt)) + "\n"
+    done = await runner.run(command, stdin=text.encode(), timeout=_SECONDS)
     if not done.ok:
-        raise SetupError("cannot write to the node's disk", why=f"{_PATH}", output=done.tail)
+        raise SetupError(
+            "cannot write to the machine's disk",
+            why=f"~/{_PATH} could not be made",
+            fix="make room on it, then shoal up again",
+            output=done.tail,
+        )
 
 
 def digest(value: Any) -> str:

@@ -27,8 +27,8 @@ def command(json: bool) -> None:
             (
                 click.style(entry.cluster, bold=True),
                 entry.provider,
-                str(entry.nodes),
-                "not up" if entry.age_s is None else duration(entry.age_s),
+                str(entry.nodes) if entry.nodes else "not up",
+                "" if entry.age_s is None else duration(entry.age_s),
             )
             for entry in found
         ]

@@ -65,7 +65,7 @@ def _row(node: NodeStatus) -> tuple[str, ...]:
         node.node_type,
         click.style(node.phase.value, fg=colour),
         node.address,
-        duration(node.age_s),
+        "" if node.age_s is None else duration(node.age_s),
         _usage(node),
         node.detail,
     )

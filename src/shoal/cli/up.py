@@ -14,6 +14,8 @@ from shoal.cli.session import run, shared_options, yes_option
 @click.option("--min-workers", type=int, help="Override the file's min_workers.")
 @click.option("--max-workers", type=int, help="Override the file's max_workers.")
 @click.option("--no-restart", is_flag=True, help="Apply changes without restarting Ray.")
+@click.option("--restart-only", is_flag=True, help="Only restart Ray, without setup.")
+@click.option("--force", is_flag=True, help="Take machines that another cluster has claimed.")
 @yes_option
 @shared_options
 def command(
@@ -21,6 +23,8 @@ def command(
     min_workers: int | None,
     max_workers: int | None,
     no_restart: bool,
+    restart_only: bool,
+    force: bool,
     yes: bool,
     json: bool,
     verbose: bool,
@@ -34,8 +38,15 @@ def command(
     from shoal import spec
     from shoal.ops import target
     from shoal.ops.context import Context
-    from shoal.ops.up import UpResult, up
+    from shoal.ops.plan import RestartPolicy
+    from shoal.ops.up import UpOptions, UpResult, up
 
+    if no_restart and restart_only:
+        raise click.UsageError("Use --no-restart or --restart-only, not both.")
+    restart: RestartPolicy = "as needed"
+    if no_restart or restart_only:
+        restart = "never" if no_restart else "only"
+    options = UpOptions(restart=restart, force=force)
     overrides = spec.Overrides(
         cluster_name=cluster_name, min_workers=min_workers, max_workers=max_workers
     )
@@ -45,7 +56,7 @@ def command(
             wanted = spec.default_embedded(overrides).spec
         else:
             wanted = await target.resolve(ctx, cluster, overrides)
-        return await up(ctx, wanted, no_restart=no_restart)
+        return await up(ctx, wanted, options)
 
     if run(operation, json=json, verbose=verbose, yes=yes).plan is None:
         sys.exit(1)

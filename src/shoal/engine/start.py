@@ -49,7 +49,13 @@ def identity(
 ) -> dict[str, str]:
     """The environment by which Ray's view of a node can be joined with its provider's, and
     which overrides what Ray would detect of the machine."""
-    env = {"RAY_CLOUD_INSTANCE_ID": instance_id, "RAY_NODE_TYPE_NAME": node_type}
+    env = {
+        "RAY_CLOUD_INSTANCE_ID": instance_id,
+        "RAY_NODE_TYPE_NAME": node_type,
+        # Ray renames its processes. Told otherwise, it would overwrite their environment with
+        # the new name, and they could not be found by the instance's id any more.
+        "SPT_NOENV": "1",
+    }
     if resources:
         # Ray refuses to start a node with part of a resource, although it hands out parts.
         env["RAY_OVERRIDE_RESOURCES"] = json.dumps({k: int(v) for k, v in resources.items()})
@@ -63,6 +69,13 @@ def authentication(mode: AuthMode, token_path: str) -> dict[str, str]:
     if mode == "none":
         return {"RAY_AUTH_MODE": "disabled"}
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": token_path}
+
+
+def authentication_prelude(mode: AuthMode, token_path: str) -> str:
+    """The same as shell text, for a token that lies below a home directory we do not know."""
+    if mode == "none":
+        return "export RAY_AUTH_MODE=disabled"
+    return f'export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$HOME/{token_path}"'
 
 
 def head_environment() -> dict[str, str]:

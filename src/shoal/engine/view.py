@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Literal
 
 from shoal.errors import SetupError
-from shoal.remote.base import Runner, Stream, quote
+from shoal.remote.base import Runner, capture, quote
 
 _READ_SECONDS = 30.0
 
@@ -29,24 +29,20 @@ class RayNode:
     available: Mapping[str, float]
 
 
-async def ray_nodes(
-    head: Runner, python: str, address: str, env: Mapping[str, str]
-) -> dict[str, RayNode]:
-    """The cluster's live nodes by instance id. Raises `SetupError` when Ray does not answer."""
-    answers: list[str] = []
+def probe_command(python: str, address: str) -> str:
+    """The command that `ray_nodes` runs. `python` is shell text that names an interpreter."""
+    return f"{python} {quote(['-', address])}"
 
-    def on_line(line: str, stream: Stream) -> None:
-        if stream == "stdout" and line.startswith('{"nodes"'):
-            answers.append(line)
 
+async def ray_nodes(head: Runner, command: str, env: Mapping[str, str]) -> dict[str, RayNode]:
+    """The cluster's live nodes by instance id, read by running the probe command on the head.
+    Raises `SetupError` when Ray does not answer."""
     source = resources.files("shoal.engine").joinpath("probe.py").read_bytes()
-    command = quote([python, "-", address])
     try:
-        done = await head.run(
-            command, env=env, stdin=source, on_line=on_line, timeout=_READ_SECONDS
-        )
+        done, printed = await capture(head, command, env=env, stdin=source, timeout=_READ_SECONDS)
     except asyncio.TimeoutError:
         raise _silent(f"no reply within {_READ_SECONDS:.0f} s") from None
+    answers = [line for line in printed if line.startswith('{"nodes"')]
     if not done.ok or not answers:
         raise _silent("asking its GCS failed", done.tail)
     nodes = [RayNode(**fields) for fields in json.loads(answers[0])["nodes"]]

@@ -8,69 +8,115 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Literal
 
 from shoal.bootstrap.receipt import Receipt
+from shoal.bootstrap.vitals import Vitals
 from shoal.events import PlanStep
-from shoal.providers.base import Instance, Launch
+from shoal.providers.base import Instance, Launch, State
 from shoal.spec.model import ClusterSpec
+
+Mode = Literal["full", "update", "restart"]
+RestartPolicy = Literal["as needed", "never", "only"]
+
+
+@dataclass(frozen=True)
+class Touch:
+    """A machine that is there, and how much is to be done on it again. `mode` is that of
+    `bootstrap.pipeline.NodeWork`."""
+
+    instance: Instance
+    mode: Mode
+    stops_ray: bool
 
 
 @dataclass(frozen=True)
 class UpPlan:
-    """Machines to create, nodes to (re)start, machines to end, and the steps in words."""
+    """Machines to create, machines to work on again, machines to end, and the steps in words."""
 
     launches: tuple[Launch, ...] = ()
-    restart: tuple[Instance, ...] = ()
+    touches: tuple[Touch, ...] = ()
     terminate: tuple[Instance, ...] = ()
     steps: tuple[PlanStep, ...] = ()
 
     @property
     def empty(self) -> bool:
-        return not (self.launches or self.restart or self.terminate)
+        return not (self.launches or self.touches or self.terminate)
 
     @property
     def disturbs(self) -> bool:
         """Whether something that runs now would be interrupted."""
-        return any(step.action in ("restart", "terminate") for step in self.steps)
+        return bool(self.terminate) or any(touch.stops_ray for touch in self.touches)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What was found of the cluster: its machines, the receipts on them against what would be
-    done now, and which of them Ray counts as alive."""
+    """What was found of the cluster: its machines, how they are, and the receipts that they would
+    have if everything were done now."""
 
     instances: Sequence[Instance] = ()
-    receipts: Mapping[str, Receipt] = field(default_factory=dict)
+    vitals: Mapping[str, Vitals] = field(default_factory=dict)
     goals: Mapping[str, Receipt] = field(default_factory=dict)
-    alive: AbstractSet[str] = frozenset()
 
 
-def plan_up(spec: ClusterSpec, seen: Seen, *, no_restart: bool = False) -> UpPlan:
-    """The steps from what is there to what was asked for."""
-    head = next((i for i in seen.instances if i.role == "head"), None)
-    keep, surplus = _sort_out(spec, seen.instances)
+def plan_up(spec: ClusterSpec, seen: Seen, restart: RestartPolicy = "as needed") -> UpPlan:
+    """The steps from what is there to what was asked for. A machine that cannot be reached does
+    not count as there, so that it is tried for, or replaced."""
+    there = [i for i in seen.instances if i.state is not State.UNREACHABLE]
+    head = next((i for i in there if i.role == "head"), None)
+    keep, surplus = _sort_out(spec, there)
     if head is not None and head.node_type != spec.head_node_type:
         surplus.append(head)
         head = None
     launches, steps = _launches(spec, head, keep)
     steps += [PlanStep("terminate", i.name, _why_surplus(spec, i)) for i in surplus]
 
-    restart = []
-    head_stays = head is not None and not _why_restart(head, seen, no_restart)
-    for instance in [head, *keep] if head is not None else keep:
-        reason = _why_restart(instance, seen, no_restart)
-        if not reason and not head_stays:
+    touches: list[Touch] = []
+    head_stays = False
+    if head is not None:
+        mode, reason = _touch(head, seen, restart)
+        head_stays = mode in (None, "update")
+        _add(touches, steps, head, seen, mode, reason)
+    for worker in keep:
+        mode, reason = _touch(worker, seen, restart)
+        if not head_stays and mode in (None, "update"):
+            mode = "restart" if mode is None else "full"
             reason = "its head is new" if head is None else "its head restarts"
-        if reason:
-            restart.append(instance)
-            action: Literal["restart", "start"] = (
-                "restart" if instance.id in seen.alive else "start"
-            )
-            steps.append(PlanStep(action, instance.name, reason))
-    return UpPlan(tuple(launches), tuple(restart), tuple(surplus), tuple(steps))
+        _add(touches, steps, worker, seen, mode, reason)
+    return UpPlan(tuple(launches), tuple(touches), tuple(surplus), tuple(steps))
+
+
+def _touch(instance: Instance, seen: Seen, restart: RestartPolicy) -> tuple[Mode | None, str]:
+    """How much is to be done on a machine for its own sake, and why."""
+    vitals = seen.vitals.get(instance.id, Vitals())
+    goal = seen.goals[instance.id]
+    if restart == "only":
+        return "restart", "asked for by --restart-only"
+    if not vitals.ray_runs:
+        return "full", "Ray is not running on it"
+    if vitals.receipt == goal:
+        return None, ""
+    changed = "its files" if vitals.receipt.files != goal.files else "its setup"
+    if (vitals.receipt.files, vitals.receipt.setup) == (goal.files, goal.setup):
+        return (None, "") if restart == "never" else ("restart", "its start commands changed")
+    return ("update" if restart == "never" else "full"), f"{changed} changed"
+
+
+def _add(
+    touches: list[Touch],
+    steps: list[PlanStep],
+    instance: Instance,
+    seen: Seen,
+    mode: Mode | None,
+    reason: str,
+) -> None:
+    if mode is None:
+        return
+    runs = seen.vitals.get(instance.id, Vitals()).ray_runs
+    touches.append(Touch(instance, mode, stops_ray=runs and mode != "update"))
+    action: Literal["update", "restart", "start"] = "restart" if runs else "start"
+    steps.append(PlanStep("update" if mode == "update" else action, instance.name, reason))
 
 
 def _sort_out(
@@ -81,7 +127,7 @@ def _sort_out(
     surplus: list[Instance] = []
     room = Counter({name: t.max_workers for name, t in spec.node_types.items()})
     total = spec.scaling.max_workers
-    for instance in sorted(instances, key=lambda i: i.created_at):
+    for instance in sorted(instances, key=lambda i: i.created_at or 0.0):
         if instance.role == "head":
             continue
         if room[instance.node_type] > 0 and total > 0:
@@ -98,16 +144,18 @@ def _launches(
 ) -> tuple[list[Launch], list[PlanStep]]:
     launches: list[Launch] = []
     steps: list[PlanStep] = []
+    # Machines of one's own are there already; they are taken into use.
+    action: Literal["use", "create"] = "use" if spec.provider.type == "local" else "create"
     if head is None:
         launches.append(Launch(spec.head_node_type, "head", 1, secrets.token_hex(8)))
-        steps.append(PlanStep("create", f"1 x {spec.head_node_type}", "the head"))
+        steps.append(PlanStep(action, f"1 x {spec.head_node_type}", "the head"))
     have = Counter(i.node_type for i in keep)
     for name, wanted in _wanted_workers(spec).items():
         missing = wanted - have[name]
         if missing > 0:
             launches.append(Launch(name, "worker", missing, secrets.token_hex(8)))
             reason = f"min_workers is {wanted}" + (f", {have[name]} there" if have[name] else "")
-            steps.append(PlanStep("create", f"{missing} x {name}", reason))
+            steps.append(PlanStep(action, f"{missing} x {name}", reason))
     return launches, steps
 
 
@@ -132,11 +180,3 @@ def _why_surplus(spec: ClusterSpec, instance: Instance) -> str:
     if node_type is None:
         return f"node type {instance.node_type} is no longer in the file"
     return f"max_workers is {min(node_type.max_workers, spec.scaling.max_workers)}"
-
-
-def _why_restart(instance: Instance, seen: Seen, no_restart: bool) -> str:
-    if instance.id not in seen.alive:
-        return "Ray is not running on it"
-    if no_restart or seen.receipts.get(instance.id) == seen.goals.get(instance.id):
-        return ""
-    return "its setup or start commands changed"

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shoal import providers
+from shoal.engine.view import RayNode
 from shoal.events import Phase, Role
 from shoal.ops import target
 from shoal.ops.context import Context
-from shoal.ops.up import alive_nodes
+from shoal.ops.site import Site
 from shoal.providers.base import Instance, State
 from shoal.spec.model import ClusterSpec
 
@@ -25,7 +25,7 @@ class NodeStatus:
     phase: Phase
     detail: str
     address: str
-    age_s: float
+    age_s: float | None
     total: Mapping[str, float] = field(default_factory=dict)
     available: Mapping[str, float] = field(default_factory=dict)
 
@@ -47,27 +47,35 @@ class ClusterStatus:
 
 async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     """The cluster's nodes as they are now. Ray's own word decides whether a node is ready."""
-    provider = providers.provider_for(spec, ctx.home, ctx.clock)
-    instances = await provider.find(spec.cluster_name)
+    site = Site.of(ctx, spec)
+    instances = await site.provider.find(spec.cluster_name)
     head = next((i for i in instances if i.role == "head"), None)
-    if head is None:
-        nodes = [_status(ctx, i, Phase.FAILED, "the cluster has no head") for i in instances]
-        return ClusterStatus(spec.cluster_name, spec.provider.type, tuple(nodes))
-    alive = await alive_nodes(provider, spec, head)
-    nodes = []
-    for instance in sorted(instances, key=lambda i: (i.role != "head", i.created_at, i.name)):
-        ray = alive.get(instance.id)
-        if ray is not None:
-            phase = Phase.DRAINING if ray.status == "draining" else Phase.READY
-            nodes.append(_status(ctx, instance, phase, "", ray.total, ray.available))
-        elif instance.state is State.RUNNING:
-            nodes.append(_status(ctx, instance, Phase.FAILED, "Ray is not running on it"))
-        else:
-            nodes.append(_status(ctx, instance, _phase_of(instance.state), ""))
-    start = provider.ray_start(spec, head, head)
+    alive: Mapping[str, RayNode] = {}
+    start = None
+    if head is not None:
+        start = site.provider.ray_start(spec, head, head)
+        if head.state is State.RUNNING:
+            alive = await site.alive(head)
+    order = sorted(instances, key=lambda i: (i.role != "head", i.created_at or 0, i.name))
     return ClusterStatus(
-        spec.cluster_name, spec.provider.type, tuple(nodes), start.gcs_address, start.dashboard
+        spec.cluster_name,
+        spec.provider.type,
+        tuple(_node(ctx, i, alive.get(i.id), has_head=head is not None) for i in order),
+        start.gcs_address if start else "",
+        start.dashboard if start else "",
     )
+
+
+def _node(ctx: Context, instance: Instance, ray: RayNode | None, *, has_head: bool) -> NodeStatus:
+    if ray is not None:
+        phase = Phase.DRAINING if ray.status == "draining" else Phase.READY
+        return _status(ctx, instance, phase, "", ray.total, ray.available)
+    if instance.state is State.UNREACHABLE:
+        return _status(ctx, instance, Phase.FAILED, "cannot be reached")
+    if instance.state is State.RUNNING:
+        why = "Ray is not running on it" if has_head else "the cluster has no head"
+        return _status(ctx, instance, Phase.FAILED, why)
+    return _status(ctx, instance, _PHASES[instance.state], "")
 
 
 @dataclass(frozen=True)
@@ -87,11 +95,11 @@ async def ls(ctx: Context) -> list[Listed]:
 
 
 async def _listed(ctx: Context, spec: ClusterSpec) -> Listed:
-    provider = providers.provider_for(spec, ctx.home, ctx.clock)
-    instances = await provider.find(spec.cluster_name)
-    oldest = min((i.created_at for i in instances), default=None)
+    instances = await Site.of(ctx, spec).provider.find(spec.cluster_name)
+    there = [i for i in instances if i.state is not State.UNREACHABLE]
+    oldest = min((i.created_at for i in there if i.created_at is not None), default=None)
     age = None if oldest is None else ctx.clock.now() - oldest
-    return Listed(spec.cluster_name, spec.provider.type, len(instances), age)
+    return Listed(spec.cluster_name, spec.provider.type, len(there), age)
 
 
 def _status(
@@ -109,18 +117,16 @@ def _status(
         phase=phase,
         detail=detail,
         address=instance.address,
-        age_s=ctx.clock.now() - instance.created_at,
+        age_s=None if instance.created_at is None else ctx.clock.now() - instance.created_at,
         total=total or {},
         available=available or {},
     )
 
 
-def _phase_of(state: State) -> Phase:
-    return {
-        State.PENDING: Phase.BOOTING,
-        State.RUNNING: Phase.REACHABLE,
-        State.STOPPING: Phase.TERMINATING,
-        State.STOPPED: Phase.STOPPED,
-        State.TERMINATING: Phase.TERMINATING,
-        State.TERMINATED: Phase.GONE,
-    }[state]
+_PHASES = {
+    State.PENDING: Phase.BOOTING,
+    State.STOPPING: Phase.TERMINATING,
+    State.STOPPED: Phase.STOPPED,
+    State.TERMINATING: Phase.TERMINATING,
+    State.TERMINATED: Phase.GONE,
+}

@@ -5,26 +5,17 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal.bootstrap import receipt as receipts
-from shoal.bootstrap.pipeline import Failures, NodeWork, assemble
-from shoal.engine.view import RayNode, ray_nodes
-from shoal.errors import ConfigError, IncompleteError, SetupError, ShoalError
-from shoal.events import (
-    ClusterReady,
-    NodeChanged,
-    Phase,
-    Stage,
-    Unchanged,
-    Warned,
-)
+from shoal.bootstrap.pipeline import Failures, assemble
+from shoal.errors import ConfigError, IncompleteError, ShoalError
+from shoal.events import ClusterReady, NodeChanged, Phase, Stage, Unchanged, Warned
 from shoal.ops import target
 from shoal.ops.context import Context
-from shoal.ops.plan import Seen, UpPlan, plan_up
+from shoal.ops.plan import RestartPolicy, UpPlan, plan_up
+from shoal.ops.site import Site
 from shoal.providers import provider_for
-from shoal.providers.base import Instance, Provider
+from shoal.providers.base import Instance, State
 from shoal.spec.model import ClusterSpec
 
 
@@ -37,14 +28,24 @@ class UpResult:
     instances: tuple[Instance, ...] = ()
 
 
-async def up(ctx: Context, spec: ClusterSpec, *, no_restart: bool = False) -> UpResult:
+@dataclass(frozen=True)
+class UpOptions:
+    """How `up` goes about it: what it may restart, and whether it may take a machine from
+    another cluster."""
+
+    restart: RestartPolicy = "as needed"
+    force: bool = False
+
+
+async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) -> UpResult:
     """Make the cluster what `spec` says. Raises `IncompleteError` when some nodes are missing
     at the end, `ConfigError` before anything is touched when it could not have worked."""
     began = ctx.clock.monotonic()
-    provider = provider_for(spec, ctx.home, ctx.clock)
-    await _check(ctx, provider, spec)
-    seen = await look(provider, spec)
-    plan = plan_up(spec, seen, no_restart=no_restart)
+    options = options or UpOptions()
+    site = Site(provider_for(spec, ctx.home, ctx.clock), spec, force=options.force)
+    await _check(ctx, site)
+    seen = await site.look()
+    plan = plan_up(spec, seen, options.restart)
     if plan.empty:
         target.remember(ctx, spec)
         ctx.emit(Unchanged(spec.cluster_name, "it is up and as asked for"))
@@ -52,70 +53,41 @@ async def up(ctx: Context, spec: ClusterSpec, *, no_restart: bool = False) -> Up
     for step in plan.steps:
         ctx.emit(step)
     # A question is for what costs money or interrupts work; a cluster here does neither.
-    costs = spec.provider.type != "embedded"
+    costs = spec.provider.type not in ("embedded", "local")
     if (costs or plan.disturbs) and not ctx.confirm(f"Bring up cluster {spec.cluster_name}?"):
         return UpResult(None)
 
     target.remember(ctx, spec)
-    kept, created = await _carry_out(ctx, provider, spec, plan, seen)
-    instances = [*kept, *created]
-    head = _head(instances)
-    works = [_work(provider, spec, i, head) for i in (*plan.restart, *created)]
-    head_runs = head not in created and head not in plan.restart
-    failures = await assemble(works, ctx.emit, head_runs=head_runs)
+    created = await _carry_out(ctx, site, plan)
+    gone = {i.id for i in (*plan.terminate, *created)}
+    kept = [i for i in seen.instances if i.id not in gone and i.state is not State.UNREACHABLE]
+    head = next(i for i in (*kept, *created) if i.role == "head")
+    works = [
+        *(site.work(touch.instance, head, touch.mode) for touch in plan.touches),
+        *(site.work(instance, head) for instance in created),
+    ]
+    head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
+    failures = await assemble(works, head_work, ctx.emit, ctx.clock)
+    total = len(kept) + len(created)
     if failures:
-        raise _incomplete(failures, total=len(instances))
-    start = provider.ray_start(spec, head, head)
+        raise _incomplete(failures, total)
+    start = head_work.start
     ctx.emit(
         ClusterReady(
             cluster=spec.cluster_name,
-            nodes=len(instances),
+            nodes=total,
             seconds=ctx.clock.monotonic() - began,
             address=start.gcs_address,
             dashboard=start.dashboard,
             next_steps=_next_steps(spec),
         )
     )
-    return UpResult(plan, tuple(instances))
+    return UpResult(plan, (*kept, *created))
 
 
-async def look(provider: Provider, spec: ClusterSpec) -> Seen:
-    """All that can be seen of the cluster: machines, receipts, and who is alive in Ray."""
-    instances = await provider.find(spec.cluster_name)
-    head = next((i for i in instances if i.role == "head"), None)
-    if head is None:
-        return Seen(instances)
-    works = {
-        i.id: _work(provider, spec, i, head)
-        for i in instances
-        if i.role == "head" or i.node_type in spec.node_types
-    }
-    alive, done = await asyncio.gather(
-        alive_nodes(provider, spec, head),
-        asyncio.gather(*(receipts.read(w.runner) for w in works.values())),
-    )
-    return Seen(
-        instances=instances,
-        receipts=dict(zip(works, done, strict=True)),
-        goals={id: w.goal for id, w in works.items()},
-        alive=frozenset(alive),
-    )
-
-
-async def alive_nodes(provider: Provider, spec: ClusterSpec, head: Instance) -> dict[str, RayNode]:
-    """The nodes that Ray counts as alive, by instance id; none when Ray does not answer."""
-    start = provider.ray_start(spec, head, head)
-    try:
-        return await ray_nodes(
-            provider.runner(spec, head), start.python, start.gcs_address, start.driver_env()
-        )
-    except SetupError:
-        return {}
-
-
-async def _check(ctx: Context, provider: Provider, spec: ClusterSpec) -> None:
+async def _check(ctx: Context, site: Site) -> None:
     ctx.emit(Stage("checking"))
-    findings = await provider.check(spec)
+    findings = [*site.check_files(), *await site.provider.check(site.spec)]
     for finding in findings:
         if finding.severity == "warning":
             ctx.emit(Warned(finding.what, finding.why, finding.fix))
@@ -126,33 +98,22 @@ async def _check(ctx: Context, provider: Provider, spec: ClusterSpec) -> None:
         raise ConfigError(errors[0].what, why=errors[0].why, fix=errors[0].fix)
 
 
-async def _carry_out(
-    ctx: Context, provider: Provider, spec: ClusterSpec, plan: UpPlan, seen: Seen
-) -> tuple[list[Instance], list[Instance]]:
+async def _carry_out(ctx: Context, site: Site, plan: UpPlan) -> list[Instance]:
     """End what is surplus, quiet what restarts, create what is missing: all at once. Returns
-    the machines that were kept and those that are new."""
+    the machines that are new."""
     for instance in plan.terminate:
         ctx.emit(_changed(instance, Phase.TERMINATING))
+    stopping = [touch.instance for touch in plan.touches if touch.stops_ray]
     created, _, _ = await asyncio.gather(
-        provider.create(spec, plan.launches),
-        provider.halt(spec, plan.restart),
-        provider.terminate(spec, plan.terminate),
+        site.provider.create(site.spec, plan.launches),
+        site.provider.halt(site.spec, stopping),
+        site.provider.terminate(site.spec, plan.terminate),
     )
     for instance in plan.terminate:
         ctx.emit(_changed(instance, Phase.GONE))
     for instance in created:
         ctx.emit(_changed(instance, Phase.BOOTING))
-    kept = [i for i in seen.instances if i not in plan.terminate]
-    return kept, list(created)
-
-
-def _work(provider: Provider, spec: ClusterSpec, instance: Instance, head: Instance) -> NodeWork:
-    return NodeWork(
-        instance=instance,
-        runner=provider.runner(spec, instance),
-        setup=spec.setup_for(instance.node_type, instance.role),
-        start=provider.ray_start(spec, instance, head),
-    )
+    return list(created)
 
 
 def _incomplete(failures: Failures, total: int) -> ShoalError:
@@ -174,10 +135,6 @@ def _changed(instance: Instance, phase: Phase) -> NodeChanged:
     return NodeChanged(
         instance.name, instance.node_type, instance.role, phase, address=instance.address
     )
-
-
-def _head(instances: Sequence[Instance]) -> Instance:
-    return next(i for i in instances if i.role == "head")
 
 
 def _next_steps(spec: ClusterSpec) -> tuple[tuple[str, str], ...]:

@@ -14,9 +14,13 @@ def provider_for(spec: ClusterSpec, home: Path, clock: Clock) -> Provider:
     """The provider that a cluster's file names. `home` is where local state may be kept."""
     if spec.provider.type == "embedded":
         return embedded_provider(home, clock)
+    if spec.provider.type == "local":
+        from shoal.providers.hosts.provider import HostsProvider
+
+        return HostsProvider(spec, home, clock)
     raise ConfigError(
         f"provider {spec.provider.type!r} cannot be used yet",
-        why="this version of Shoal runs embedded clusters",
+        why="this version of Shoal runs clusters on this machine and on machines of your own",
         fix="set provider.type to embedded to rehearse the cluster on this machine",
     )
 

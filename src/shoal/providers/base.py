@@ -15,6 +15,9 @@ from shoal.events import Role
 from shoal.remote.base import Runner
 from shoal.spec.model import ClusterSpec
 
+# The exit code of a claim on a machine that is another cluster's.
+TAKEN = 75
+
 
 class State(str, enum.Enum):
     """An instance's state as its provider reports it."""
@@ -25,6 +28,8 @@ class State(str, enum.Enum):
     STOPPED = "stopped"
     TERMINATING = "terminating"
     TERMINATED = "terminated"
+    # It should be there, but nobody can say.
+    UNREACHABLE = "unreachable"
 
     def __str__(self) -> str:
         return self.value
@@ -32,7 +37,8 @@ class State(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Instance:
-    """One machine as its provider reports it. `address` is how its cluster reaches it."""
+    """One machine as its provider reports it. `address` is how its cluster reaches it, and
+    `created_at` is None for one that was always there; `user` and `port` are for logging in."""
 
     id: str
     cluster: str
@@ -41,8 +47,10 @@ class Instance:
     role: Role
     state: State
     address: str
-    created_at: float
+    created_at: float | None
     public_address: str = ""
+    user: str = ""
+    port: int | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -69,16 +77,30 @@ class Finding:
 @dataclass(frozen=True)
 class RayStart:
     """How Ray is started on one machine: shell commands, the environment they need, and where
-    the cluster's GCS then listens. `python` is the interpreter there that has Ray."""
+    the cluster's GCS then listens.
+
+    `prelude` is shell text that goes before every command that has to do with Ray. `python` is
+    shell text that names the interpreter there that has Ray. `dashboard` is where a browser here
+    finds it, when it needs no help. With `shares_credentials` the bootstrap hands the head's
+    token and key to the workers; otherwise the provider has seen to that.
+    """
 
     commands: tuple[str, ...]
     env: Mapping[str, str]
     gcs_address: str
     python: str
+    dashboard_port: int
     dashboard: str = ""
+    prelude: str = ""
+    shares_credentials: bool = False
+
+    def command(self, command: str) -> str:
+        """A command as it must be run so that it finds what Ray needs."""
+        return f"{self.prelude}\n{command}" if self.prelude else command
 
     def driver_env(self) -> dict[str, str]:
-        """What a program on the head needs so that `ray.init()` finds this cluster."""
+        """What a program on the head needs, beside the prelude, so that `ray.init()` finds this
+        cluster."""
         inherited = {k: v for k, v in self.env.items() if k.startswith("RAY_AUTH_")}
         return {"RAY_ADDRESS": self.gcs_address, **inherited}
 
@@ -106,6 +128,11 @@ class Provider(Protocol):
 
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         """End machines and return when the provider says that they are gone."""
+        ...
+
+    def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
+        """A command that makes a machine this cluster's own, or exits with `TAKEN` and prints
+        whose it is. Empty where the provider's own record is enough."""
         ...
 
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:

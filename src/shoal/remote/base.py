@@ -97,3 +97,22 @@ class Runner(Protocol):
 def quote(argv: Sequence[str]) -> str:
     """A list of arguments as one shell word sequence. The only place where that is done."""
     return shlex.join(argv)
+
+
+async def capture(
+    runner: Runner,
+    command: str,
+    *,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | None = None,
+    timeout: float | None = None,
+) -> tuple[Completed, list[str]]:
+    """Run a command and return all that it printed on standard output, too."""
+    printed: list[str] = []
+
+    def keep(line: str, stream: Stream) -> None:
+        if stream == "stdout":
+            printed.append(line)
+
+    done = await runner.run(command, env=env, stdin=stdin, on_line=keep, timeout=timeout)
+    return done, printed

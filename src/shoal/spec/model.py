@@ -100,10 +100,25 @@ class ScalingSpec:
 
 
 @dataclass(frozen=True)
+class HostSpec:
+    """What is particular about one machine of one's own. None: as for all."""
+
+    user: str | None = None
+    port: int | None = None
+    resources: Mapping[str, float] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class ShoalSettings:
-    """What stands under the top-level `shoal:` key."""
+    """What stands under the top-level `shoal:` key. `hosts` has what is particular about single
+    machines, by address; `via_head` says that workers are reached through the head;
+    `command_timeout_s` is how long one setup command may take."""
 
     auth: AuthMode = "token"
+    hosts: Mapping[str, HostSpec] = field(default_factory=dict)
+    via_head: bool = False
+    command_timeout_s: float = 1800.0
 
 
 @dataclass(frozen=True)

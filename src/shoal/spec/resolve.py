@@ -19,6 +19,7 @@ from shoal.spec.model import (
     ClusterSpec,
     ContainerSpec,
     FilesSpec,
+    HostSpec,
     NodeSetup,
     NodeType,
     ProviderSpec,
@@ -59,16 +60,20 @@ def resolve(draft: Draft) -> tuple[ClusterSpec, Origins]:
         scaling=_scaling(book),
         no_restart=book.value(("no_restart",), "no_restart"),
         metadata=book.value(("metadata",), "metadata"),
-        shoal=ShoalSettings(
-            **{
-                item.name: book.value(
-                    ("shoal", item.name), "shoal", item.name, default=item.default
-                )
-                for item in fields(ShoalSettings)
-            }
-        ),
+        shoal=_shoal(book),
     )
     return spec, book.origins
+
+
+def _shoal(book: _Book) -> ShoalSettings:
+    values = {
+        item.name: book.value(("shoal", item.name), "shoal", item.name)
+        for item in fields(ShoalSettings)
+    }
+    given = {name: value for name, value in values.items() if value is not None}
+    if "hosts" in given:
+        given["hosts"] = {host: HostSpec(**data) for host, data in given["hosts"].items()}
+    return ShoalSettings(**given)
 
 
 class _Book:

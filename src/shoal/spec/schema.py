@@ -167,10 +167,22 @@ class ProviderYaml(BaseModel):
     coordinator_address: Text = ""
 
 
+class HostYaml(_Section):
+    """`shoal.hosts.<address>`: what is particular about one machine of one's own."""
+
+    user: Text = ""
+    port: Count = 0
+    resources: dict[str, Amount] = {}
+    labels: dict[str, Text] = {}
+
+
 class ShoalYaml(_Section):
     """`shoal`: our own settings."""
 
     auth: Annotated[str, BeforeValidator(_one_of("token", "none"))] = "token"
+    hosts: dict[str, HostYaml] = {}
+    via_head: Flag = False
+    command_timeout_s: Amount = 0
 
 
 class ClusterYaml(_Section):

@@ -7,8 +7,8 @@ import click
 from shoal.errors import ShoalError
 from shoal.events import ClusterGone, ClusterReady, Event, PlanStep, Stage, Unchanged, Warned
 
-_SIGNS = {"create": "+", "start": ">", "restart": "~", "update": "~", "terminate": "-"}
-_COLOURS = {"create": "green", "start": "green", "terminate": "red"}
+_SIGNS = {"create": "+", "use": "+", "start": ">", "restart": "~", "update": "~", "terminate": "-"}
+_COLOURS = {"create": "green", "use": "green", "start": "green", "terminate": "red"}
 
 
 def lines(event: Event) -> list[str]:

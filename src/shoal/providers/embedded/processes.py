@@ -21,9 +21,8 @@ _KILL_SECONDS = 10.0
 
 
 def marked(id: str) -> dict[str, str]:
-    """The environment that makes a process part of a machine. Ray renames its processes, and
-    would overwrite their environment with the new name if it were not told otherwise."""
-    return {MARK: id, "SPT_NOENV": "1"}
+    """The environment that makes a process part of a machine."""
+    return {MARK: id}
 
 
 def of_machines(ids: set[str]) -> dict[str, list[psutil.Process]]:

@@ -50,6 +50,9 @@ class EmbeddedProvider:
         await processes.end({i.id for i in instances}, self._clock)
         await asyncio.to_thread(self._remove, {i.id for i in instances})
 
+    def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
+        return ""
+
     def runner(self, spec: ClusterSpec, instance: Instance) -> LocalRunner:
         directory = self._store.directory(instance.id)
         # The interpreter that runs Shoal has Ray; commands must find that one first.
@@ -91,7 +94,8 @@ class EmbeddedProvider:
                 **head_env,
             },
             gcs_address=gcs_address,
-            python=sys.executable,
+            python=quote([sys.executable]),
+            dashboard_port=ports.dashboard,
             dashboard=f"http://{head.address}:{ports.dashboard}",
         )
 

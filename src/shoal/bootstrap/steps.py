@@ -1,0 +1,165 @@
+"""The single steps of a bootstrap. Each does one thing on one machine, can be repeated, and
+raises a `ShoalError` that says what failed, why, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from shoal.clock import Clock
+from shoal.engine.commands import is_plain_stop
+from shoal.engine.start import wait_for_port
+from shoal.errors import ConfigError, SetupError
+from shoal.events import Emit, NodeChanged, Output, Phase
+from shoal.providers.base import TAKEN, Instance, RayStart
+from shoal.remote.base import Completed, Filters, Runner, Stream, capture, quote
+from shoal.spec.model import FilesSpec
+
+_SHORT_SECONDS = 30.0
+_GCS_SECONDS = 1800.0
+# A setup command is tried again once: what fails most is a download or a package lock.
+_RETRY_PAUSE_SECONDS = 2.0
+
+
+class Voice:
+    """Tells what happens to one node."""
+
+    def __init__(self, instance: Instance, emit: Emit) -> None:
+        self.node = instance.name
+        self._instance = instance
+        self._emit = emit
+
+    def phase(self, phase: Phase, detail: str = "") -> None:
+        i = self._instance
+        self._emit(NodeChanged(i.name, i.node_type, i.role, phase, detail, i.address))
+
+    def output(self, line: str, stream: Stream) -> None:
+        self._emit(Output(self.node, line, stream))
+
+
+async def claim(runner: Runner, command: str, voice: Voice) -> None:
+    """Make the machine this cluster's own."""
+    done, printed = await capture(runner, command, timeout=_SHORT_SECONDS)
+    if done.code == TAKEN:
+        raise ConfigError(
+            f"the machine is part of cluster {printed[0] if printed else 'another'}",
+            why="one machine, one cluster",
+            fix="shoal down that cluster, or take it with shoal up --force",
+            node=voice.node,
+        )
+    if not done.ok:
+        raise SetupError(
+            "the machine cannot be claimed",
+            why="/var/tmp on it is not writable",
+            node=voice.node,
+            output=done.tail,
+        )
+
+
+async def send_files(runner: Runner, files: FilesSpec) -> None:
+    """Bring the file mounts to a machine."""
+    filters = Filters(files.rsync_exclude, files.rsync_filter)
+    for there, here in files.mounts.items():
+        await runner.put(Path(here), there, filters)
+
+
+def start_commands(start: RayStart, *, ray_runs: bool) -> list[str]:
+    """What is really run to start Ray: without the customary `ray stop` where there is nothing
+    to stop, since that alone takes seconds."""
+    return [c for c in start.commands if ray_runs or not is_plain_stop(c)]
+
+
+async def wait_for_gcs(runner: Runner, address: str) -> None:
+    try:
+        await runner.run(wait_for_port(address), timeout=_GCS_SECONDS)
+    except asyncio.TimeoutError:
+        raise SetupError(
+            f"the head's GCS cannot be reached at {address}",
+            why=f"nothing answered there within {_GCS_SECONDS:.0f} s",
+            fix="let the machines talk to each other, then shoal up again",
+        ) from None
+
+
+# Copies one path from the head to the same path on a worker, over the cluster's own key. What is
+# not there on the head is left out, as Ray does. $0 is the path, $1 the login, $2 the port.
+_SHARE = r"""
+case $0 in "~/"*) here=$HOME/${0#"~/"}; there=${0#"~/"};; *) here=$0; there=$0;; esac
+[ -e "$here" ] || exit 0
+if [ -d "$here" ]; then here=$here/; there=$there/; fi
+exec rsync -a -s -e "ssh -q -p $2 -i $HOME/.shoal/cluster_key -o IdentitiesOnly=yes \
+ -o BatchMode=yes -o ConnectTimeout=10 -o StrictHostKeyChecking=accept-new \
+ -o UserKnownHostsFile=$HOME/.shoal/known_hosts" "$here" "$1:$there"
+"""
+_MAKE_PARENT = (
+    r"""case $0 in "~/"*) path=$HOME/${0#"~/"};; *) path=$0;; esac; mkdir -p "${path%/*}" """
+)
+
+
+async def fetch_from_head(
+    head: Runner, worker: Runner, instance: Instance, files: FilesSpec, seconds: float
+) -> None:
+    """Bring the head's shared files to a worker."""
+    login = f"{instance.user}@{instance.address}"
+    for path in files.cluster_synced:
+        await worker.run(quote(["sh", "-c", _MAKE_PARENT, path]), timeout=_SHORT_SECONDS)
+        command = quote(["sh", "-c", _SHARE, path, login, str(instance.port or 22)])
+        done = await head.run(command, timeout=seconds)
+        if not done.ok:
+            raise SetupError(
+                f"the head could not send {path}",
+                why="cluster_synced_files names it",
+                fix="let the head reach this machine by SSH, and install rsync on both",
+                node=instance.name,
+                output=done.tail,
+            )
+
+
+async def run_command(
+    runner: Runner,
+    title: str,
+    command: str,
+    voice: Voice,
+    clock: Clock,
+    *,
+    env: Mapping[str, str],
+    seconds: float,
+    tries: int,
+) -> None:
+    """Run one of the user's commands. When all tries fail, the first is the one to tell of: a
+    command that half worked may well fail for another reason the next time."""
+    first: Completed | None = None
+    for attempt in range(tries):
+        if attempt:
+            await clock.sleep(_RETRY_PAUSE_SECONDS)
+        try:
+            done = await runner.run(command, env=env, on_line=voice.output, timeout=seconds)
+        except asyncio.TimeoutError:
+            raise SetupError(
+                f"{title} did not end within {seconds:.0f} s",
+                why=_short(command),
+                fix="see that it waits for nobody's answer, or raise shoal.command_timeout_s",
+                node=voice.node,
+            ) from None
+        if done.ok:
+            return
+        first = first or done
+    assert first is not None
+    raise SetupError(
+        f"{title} failed with exit code {first.code}",
+        why=_short(command),
+        fix=_fix(command, first),
+        node=voice.node,
+        output=first.tail,
+    )
+
+
+def _fix(command: str, done: Completed) -> str:
+    if done.code == 127 and "ray" in command:
+        return "install Ray there: setup_commands: [pip install 'ray[default]']"
+    return "shoal up again retries this node only"
+
+
+def _short(command: str) -> str:
+    first = command.strip().splitlines()[0] if command.strip() else ""
+    return first if len(first) <= 100 else first[:97] + "..."

@@ -1,0 +1,96 @@
+"""The cluster's own secrets: the token that opens its Ray, and the key by which its head reaches
+its workers. Both are born on the head and never leave the cluster; the user's key stays away.
+
+Neither ever stands on a command line, in an event or in a log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from shoal.errors import SetupError
+from shoal.remote.base import Runner, capture, quote
+
+TOKEN_PATH = ".shoal/auth_token"
+_SECONDS = 60.0
+
+# Each file appears whole or not at all, and with its final mode. $0 is the key's comment.
+_MAKE = r"""
+set -e
+umask 077
+mkdir -p .shoal
+if [ ! -s .shoal/auth_token ]; then
+  head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' > .shoal/auth_token.new
+  mv .shoal/auth_token.new .shoal/auth_token
+fi
+if [ ! -s .shoal/cluster_key.pub ]; then
+  rm -f .shoal/cluster_key
+  ssh-keygen -q -t ed25519 -N '' -C "$0" -f .shoal/cluster_key
+fi
+echo "$(cat .shoal/auth_token)"
+cat .shoal/cluster_key.pub
+"""
+
+# The token arrives on standard input. $0 is the public key, which is none.
+_ACCEPT = r"""
+set -e
+umask 077
+mkdir -p .shoal .ssh
+cat > .shoal/auth_token.new
+mv .shoal/auth_token.new .shoal/auth_token
+touch .ssh/authorized_keys
+grep -qxF "$0" .ssh/authorized_keys || printf '%s\n' "$0" >> .ssh/authorized_keys
+"""
+
+# Forgets a cluster's key. $0 is its comment.
+FORGET_KEY = r"""
+if [ -f .ssh/authorized_keys ]; then
+  grep -v " $0\$" .ssh/authorized_keys > .ssh/authorized_keys.new
+  cat .ssh/authorized_keys.new > .ssh/authorized_keys
+  rm -f .ssh/authorized_keys.new
+fi
+"""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What a worker needs of its head."""
+
+    token: str = field(repr=False)
+    public_key: str
+
+
+def key_comment(cluster: str) -> str:
+    """How a cluster's key is told from others in a list of authorized keys."""
+    return f"shoal:{cluster}"
+
+
+async def make(head: Runner, cluster: str) -> Credentials:
+    """The credentials of this head's cluster, made now if there are none."""
+    command = quote(["sh", "-c", _MAKE, key_comment(cluster)])
+    try:
+        done, printed = await capture(head, command, timeout=_SECONDS)
+        token, public_key = printed[-2:]
+    except (asyncio.TimeoutError, ValueError):
+        raise _failed("make") from None
+    if not done.ok:
+        raise _failed("make")
+    return Credentials(token, public_key)
+
+
+async def accept(worker: Runner, credentials: Credentials) -> None:
+    """Let the head in, and give the worker the token."""
+    command = quote(["sh", "-c", _ACCEPT, credentials.public_key])
+    done = await worker.run(command, stdin=credentials.token.encode(), timeout=_SECONDS)
+    if not done.ok:
+        raise _failed("keep")
+
+
+def _failed(verb: str) -> SetupError:
+    # Without the output: it could hold the token.
+    return SetupError(
+        f"the machine cannot {verb} the cluster's token and key",
+        why="~/.shoal or ~/.ssh is not writable, or ssh-keygen is missing",
+        fix="look at the home directory of ssh_user there, then shoal up again",
+    )

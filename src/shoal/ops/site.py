@@ -1,0 +1,121 @@
+"""A cluster's spec and its provider, joined: what can be seen of it, and what is to be done on
+each of its machines."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+from pathlib import Path
+
+from shoal.bootstrap import vitals
+from shoal.bootstrap.pipeline import NodeWork
+from shoal.bootstrap.vitals import Vitals
+from shoal.engine.view import RayNode, probe_command, ray_nodes
+from shoal.errors import NotFoundError, ShoalError
+from shoal.ops.context import Context
+from shoal.ops.plan import Mode, Seen
+from shoal.providers import provider_for
+from shoal.providers.base import Finding, Instance, Provider, State
+from shoal.spec.hashes import files_hash
+from shoal.spec.model import ClusterSpec, FilesSpec
+
+# Machines that should be up already get less time to answer than ones that boot.
+_REACH_SECONDS = {"local": 60.0}
+
+
+class Site:
+    """One cluster, as operations see it."""
+
+    def __init__(self, provider: Provider, spec: ClusterSpec, *, force: bool = False) -> None:
+        self.provider = provider
+        self.spec = spec
+        self._force = force
+
+    @classmethod
+    def of(cls, ctx: Context, spec: ClusterSpec) -> Site:
+        return cls(provider_for(spec, ctx.home, ctx.clock), spec)
+
+    @cached_property
+    def files(self) -> FilesSpec:
+        """The files that are sent. Embedded nodes see this machine's own."""
+        if self.spec.provider.type == "embedded":
+            return FilesSpec(mounts={})
+        return self.spec.files
+
+    @cached_property
+    def files_digest(self) -> str:
+        return files_hash(self.files)
+
+    def check_files(self) -> list[Finding]:
+        """File mounts whose source is not there."""
+        return [
+            Finding(
+                "error",
+                f"file_mounts: {here} does not exist",
+                why=f"it is to become {there} on every node",
+                fix="correct the path, or take the mount out",
+            )
+            for there, here in self.files.mounts.items()
+            if not Path(here).exists()
+        ]
+
+    def work(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodeWork:
+        """All that is to be done on one machine."""
+        return NodeWork(
+            instance=instance,
+            runner=self.provider.runner(self.spec, instance),
+            setup=self.spec.setup_for(instance.node_type, instance.role),
+            start=self.provider.ray_start(self.spec, instance, head),
+            files=self.files,
+            files_digest=self.files_digest,
+            claim=self.provider.claim(self.spec, instance, force=self._force),
+            mode=mode,
+            reach_seconds=_REACH_SECONDS.get(self.spec.provider.type, 300.0),
+            command_seconds=self.spec.shoal.command_timeout_s,
+        )
+
+    async def look(self) -> Seen:
+        """All that can be seen of the cluster's machines, each asked once and side by side."""
+        instances = await self.provider.find(self.spec.cluster_name)
+        head = next((i for i in instances if i.role == "head"), None)
+        works = {
+            i.id: self.work(i, head or i)
+            for i in instances
+            if i.state is State.RUNNING and i.node_type in self.spec.node_types
+        }
+        answers = await asyncio.gather(*(_vitals(work) for work in works.values()))
+        return Seen(
+            instances=instances,
+            vitals=dict(zip(works, answers, strict=True)),
+            goals={id: work.goal for id, work in works.items()},
+        )
+
+    async def head(self) -> Instance:
+        """The head, or the reason why there is none to talk to."""
+        instances = await self.provider.find(self.spec.cluster_name)
+        head = next((i for i in instances if i.role == "head"), None)
+        if head is None:
+            raise NotFoundError(
+                f"cluster {self.spec.cluster_name} is not up",
+                why="it has no head to run anything on",
+                fix="shoal up",
+            )
+        return head
+
+    async def alive(self, head: Instance) -> dict[str, RayNode]:
+        """The nodes that Ray counts as alive, by instance id; none when Ray does not answer."""
+        start = self.provider.ray_start(self.spec, head, head)
+        runner = self.provider.runner(self.spec, head)
+        command = start.command(probe_command(start.python, start.gcs_address))
+        try:
+            return await ray_nodes(runner, command, start.driver_env())
+        except ShoalError:
+            return {}
+
+
+async def _vitals(work: NodeWork) -> Vitals:
+    """How a machine is; one that stops answering is taken for one where nothing runs."""
+    try:
+        return await vitals.read(work.runner, work.instance)
+    except ShoalError:
+        return Vitals()

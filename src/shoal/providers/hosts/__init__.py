@@ -1,0 +1,1 @@
+"""Machines of one's own: a list of addresses and a key."""

@@ -1,0 +1,230 @@
+"""Machines of one's own: found in a list, claimed, used over SSH, and let go again.
+
+Nothing is created or ended here but what runs on the machines. Which of them belong to the
+cluster is written on each of them; no file on the caller's side is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from shoal.clock import Clock
+from shoal.engine import commands, credentials, start
+from shoal.engine.stop import stop_command
+from shoal.errors import CapacityError, IncompleteError, SetupError, ShoalError
+from shoal.events import Role
+from shoal.providers.base import Finding, Instance, Launch, RayStart, State
+from shoal.providers.hosts import claims
+from shoal.remote.base import Runner, capture, quote
+from shoal.remote.openssh import SshRunner
+from shoal.remote.target import SshTarget, control_directory
+from shoal.spec.model import ClusterSpec, HostSpec
+
+# How long a machine may take to answer when we only look, and to end what runs on it.
+_LOOK_SECONDS = 6.0
+_STOP_SECONDS = 60.0
+_DASHBOARD_PORT = 8265
+
+Script = Callable[[Instance], Sequence[str]]
+
+
+class HostsProvider:
+    """The machines that one cluster's file lists."""
+
+    def __init__(self, spec: ClusterSpec, home: Path, clock: Clock) -> None:
+        settings = spec.provider.settings
+        self._clock = clock
+        self._head = str(settings["head_ip"])
+        self._addresses = [self._head, *map(str, settings.get("worker_ips") or ())]
+        self._owner = claims.owner(spec.cluster_name, self._head)
+        self._spec = spec
+        self._known_hosts = home / "hosts" / spec.cluster_name / "known_hosts"
+        self._runners: dict[str, SshRunner] = {}
+        self.troubles: dict[str, ShoalError] = {}
+
+    async def check(self, spec: ClusterSpec) -> Sequence[Finding]:
+        findings = []
+        key = spec.auth.ssh_private_key
+        if key is not None and not _is_file(key):
+            findings.append(
+                Finding(
+                    "error",
+                    f"the key {key} does not exist",
+                    why="auth.ssh_private_key names it",
+                    fix="correct the path, or leave it out to use your SSH agent and defaults",
+                )
+            )
+        strangers = [a for a in spec.shoal.hosts if a not in self._addresses]
+        for address in strangers:
+            findings.append(
+                Finding(
+                    "error",
+                    f"shoal.hosts has {address}, which is not among the cluster's machines",
+                    fix="name it in provider.worker_ips, or take it out",
+                )
+            )
+        return findings
+
+    async def find(self, cluster: str | None = None) -> Sequence[Instance]:
+        """Those machines of the list that are this cluster's, and those that do not say, as
+        UNREACHABLE."""
+        found = await asyncio.gather(*(self._look(a) for a in self._addresses))
+        return [instance for instance in found if instance is not None]
+
+    async def create(self, spec: ClusterSpec, launches: Sequence[Launch]) -> Sequence[Instance]:
+        """Pick machines from the list. They become this cluster's when the bootstrap has reached
+        and claimed them, so one that is down now may still come up."""
+        seen = {i.id: i for i in await self.find()}
+        mine = {id for id, i in seen.items() if i.state is State.RUNNING}
+        # Machines that answer come first; the others are tried when they are needed.
+        free = [a for a in self._addresses[1:] if a not in mine]
+        free.sort(key=lambda a: a in seen)
+        picked = []
+        for launch in launches:
+            if launch.role == "head":
+                picked.append(self._instance(self._head, State.PENDING))
+                continue
+            if launch.count > len(free):
+                raise CapacityError(
+                    f"{launch.count} more workers are wanted, and {len(free)} machines are free",
+                    why=f"provider.worker_ips lists {len(self._addresses) - 1}",
+                    fix="list more machines, or lower min_workers",
+                )
+            picked += [self._instance(free.pop(0), State.PENDING) for _ in range(launch.count)]
+        return picked
+
+    async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
+        await self._on_each(instances, "stop Ray", lambda i: [stop_command(i.id)])
+
+    async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
+        comment = credentials.key_comment(spec.cluster_name)
+        cleanup = [
+            quote(["sh", "-c", credentials.FORGET_KEY, comment]),
+            "rm -rf .shoal",
+            claims.release_command(self._owner),
+        ]
+        await self._on_each(instances, "let go", lambda i: [stop_command(i.id), *cleanup])
+        await asyncio.gather(*(self._runners[i.id].disconnect() for i in instances))
+
+    def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
+        return self._runner(instance.id)
+
+    def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
+        return claims.claim_command(claims.Claim(self._owner, instance.name), force=force)
+
+    def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
+        node_type = spec.node_types[instance.node_type]
+        host = spec.shoal.hosts.get(instance.id, HostSpec())
+        setup = spec.setup_for(instance.node_type, instance.role)
+        env = start.identity(
+            instance.id,
+            instance.node_type,
+            {**node_type.resources, **host.resources},
+            {**node_type.labels, **host.labels},
+        )
+        env["RAY_HEAD_IP"] = head.address
+        if instance.role == "head":
+            env.update(start.head_environment())
+        return RayStart(
+            commands=tuple(commands.fitted(c, instance.address) for c in setup.start_commands),
+            env=env,
+            prelude=start.authentication_prelude(spec.shoal.auth, credentials.TOKEN_PATH),
+            gcs_address=f"{head.address}:{commands.gcs_port(spec.head_setup.start_commands)}",
+            python=commands.RAY_PYTHON,
+            dashboard_port=_DASHBOARD_PORT,
+            shares_credentials=True,
+        )
+
+    async def _look(self, address: str) -> Instance | None:
+        runner = self._runner(address)
+        try:
+            await runner.connect(timeout=_LOOK_SECONDS)
+            _, printed = await capture(runner, claims.READ, timeout=_LOOK_SECONDS)
+        except (ShoalError, asyncio.TimeoutError) as error:
+            self.troubles[address] = (
+                error if isinstance(error, ShoalError) else SetupError("it does not answer")
+            )
+            return self._instance(address, State.UNREACHABLE)
+        claim = claims.parse(printed[0]) if printed else None
+        if claim is None or claim.owner != self._owner:
+            return None
+        return self._instance(address, State.RUNNING)
+
+    def _instance(self, address: str, state: State) -> Instance:
+        number = self._addresses.index(address)
+        role: Role = "head" if number == 0 else "worker"
+        host = self._spec.shoal.hosts.get(address, HostSpec())
+        external = self._spec.provider.settings.get("external_head_ip") if number == 0 else None
+        return Instance(
+            id=address,
+            cluster=self._spec.cluster_name,
+            name="head" if number == 0 else f"worker-{number}",
+            node_type=self._spec.head_node_type,
+            role=role,
+            state=state,
+            address=address,
+            created_at=None,
+            public_address=str(external or address),
+            user=host.user or self._spec.auth.ssh_user,
+            port=host.port,
+        )
+
+    def _runner(self, address: str) -> SshRunner:
+        if address not in self._runners:
+            name = self._instance(address, State.RUNNING).name
+            self._runners[address] = SshRunner(name, self._target(address), login_grace=0)
+        return self._runners[address]
+
+    def _target(self, address: str) -> SshTarget:
+        spec = self._spec
+        instance = self._instance(address, State.RUNNING)
+        key = spec.auth.ssh_private_key
+        outside = spec.provider.settings.get("external_head_ip")
+        via_head = instance.role == "worker" and (spec.shoal.via_head or bool(outside))
+        self._known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return SshTarget(
+            host=instance.public_address,
+            user=instance.user,
+            port=instance.port,
+            key=Path(key).expanduser() if key is not None else None,
+            proxy_command=None if via_head else spec.auth.ssh_proxy_command,
+            jump=self._target(self._head) if via_head else None,
+            known_hosts=self._known_hosts,
+            host_key_alias=address,
+            control_dir=control_directory(),
+        )
+
+    async def _on_each(self, instances: Sequence[Instance], what: str, script: Script) -> None:
+        """Run commands on all of these machines side by side. Raises `IncompleteError` that
+        names those where it could not be done; the others are done."""
+        results = await asyncio.gather(
+            *(self._run_script(i, script(i)) for i in instances), return_exceptions=True
+        )
+        failed = {}
+        for instance, result in zip(instances, results, strict=True):
+            if isinstance(result, (ShoalError, asyncio.TimeoutError)):
+                failed[instance] = result
+            elif isinstance(result, BaseException):
+                raise result
+        if failed:
+            names = ", ".join(f"{i.name} ({i.address})" for i in failed)
+            first = next(iter(failed.values()))
+            raise IncompleteError(
+                f"could not {what} on {names}",
+                why=str(first) or "it did not answer in time",
+                fix="the same command again, once they can be reached, finishes the job",
+            )
+
+    async def _run_script(self, instance: Instance, script: Sequence[str]) -> None:
+        runner = self._runner(instance.id)
+        await runner.connect(timeout=_LOOK_SECONDS)
+        for command in script:
+            done = await runner.run(command, timeout=_STOP_SECONDS)
+            if not done.ok:
+                raise SetupError("a command failed", node=instance.name, output=done.tail)
+
+
+def _is_file(path: str) -> bool:
+    return Path(path).expanduser().is_file()
