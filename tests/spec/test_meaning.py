@@ -62,6 +62,10 @@ class TestTwoKindsOfMachine:
         assert cpu == {"KeyName": "w", "InstanceType": "m5.xlarge"}
         assert len(result.warnings) == 2
 
+    def test_may_leave_resources_empty(self) -> None:
+        spec = loaded(AWS + "head_node: {InstanceType: a, resources: }").spec
+        assert spec.head.node_config == {"InstanceType": "a"}
+
     def test_empty_they_say_nothing(self) -> None:
         assert loaded(AWS + "head_node: {}\nworker_nodes: {}").spec.head.name == "ray.head.default"
 

@@ -80,6 +80,7 @@ def test_every_mistake_is_named_at_once() -> None:
         ("docker: {container_name: c}", "docker.container_name  needs an image beside it"),
         ("docker: {head_image: i}", "docker  has an image for the head but none for all workers"),
         ("docker: {worker_image: i}", "docker  has an image for workers but none for the head"),
+        ("head_node: {resources: {CPU: x}}", "head_node.resources.CPU  must be a number, not 'x'"),
         ("worker_default_node_type: w", "'w' is not among available_node_types"),
     ],
 )

@@ -32,7 +32,7 @@ def runtime_hash(spec: ClusterSpec, node_type: str, role: Role, files: str = "")
     plain = to_json(spec)
     kind = plain["node_types"][node_type]
     setup = plain["head_setup"] if role == "head" else kind["setup"]
-    return _hash([setup, kind["resources"], kind["labels"], plain["shoal"], files])
+    return _hash([setup, kind["resources"], kind["labels"], spec.shoal.auth, files])
 
 
 def files_hash(files: FilesSpec) -> str:

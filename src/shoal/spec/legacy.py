@@ -38,7 +38,7 @@ def _two_kinds(draft: Draft, provider: str) -> None:
             continue
         # Declared resources stood beside the machine's own settings, in either spelling.
         for spelling in ("resources", "Resources"):
-            if isinstance(draft.get(key, spelling), dict):
+            if draft.has(key, spelling):
                 draft.move_legacy((key, spelling), (*path, "resources"))
         draft.move_legacy((key,), (*path, "node_config"))
         draft.put((*path, "min_workers"), 0, DEFAULT)

@@ -136,6 +136,10 @@ def _without_nulls(data: dict[str, Any]) -> dict[str, Any]:
     for key in ("auth", "docker", "shoal"):
         if isinstance(kept.get(key), dict):
             kept[key] = {k: v for k, v in kept[key].items() if v is not None}
+    for key in ("head_node", "worker_nodes"):
+        machine = kept.get(key)
+        if isinstance(machine, dict) and machine.get("resources", 0) is None:
+            kept[key] = {k: v for k, v in machine.items() if k != "resources"}
     if isinstance(kept.get("available_node_types"), dict):
         kept["available_node_types"] = {
             name: {k: v for k, v in (kind or {}).items() if v is not None}

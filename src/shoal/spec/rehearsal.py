@@ -20,13 +20,14 @@ _NO_MEANING = {
     "rsync_exclude": _SHARED_FILES,
     "rsync_filter": _SHARED_FILES,
 }
-_WITHOUT_WORD = {"rsync_exclude", "rsync_filter"}
+# Templates have these in them; without file mounts they do nothing anyway.
+_UNREMARKABLE = {"rsync_exclude", "rsync_filter"}
 
 
 def prepare(draft: Draft) -> None:
     """Take out what has no meaning on one machine. Runs before defaults are filled in."""
     for key, why in _NO_MEANING.items():
-        if draft.get(key) and key not in _WITHOUT_WORD:
+        if draft.get(key) and key not in _UNREMARKABLE:
             draft.warn(f"{key} is ignored", why, key)
         draft.drop(key)
     for name in draft.get("available_node_types", default={}):

@@ -41,6 +41,7 @@ def resolve(draft: Draft) -> tuple[ClusterSpec, Origins]:
     book.note(("provider", "type"), "provider", "type")
     settings = {key: value for key, value in provider.items() if key != "type"}
     book.note(("provider", "settings"), "provider")
+    book.origins[("shoal",)] = DEFAULT  # holds for each setting that is not given
     head_setup = _setup(
         book,
         ("head_setup",),

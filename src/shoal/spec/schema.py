@@ -7,9 +7,9 @@ A new setting of our own is one field in `ShoalYaml` and one in `model.ShoalSett
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
@@ -149,6 +149,15 @@ class NodeTypeYaml(_Section):
     docker: TypeDockerYaml = TypeDockerYaml()
 
 
+class LegacyMachineYaml(BaseModel):
+    """`head_node`, `worker_nodes`: open, since all but `resources` is for the provider."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    resources: dict[str, Amount] = {}
+    Resources: dict[str, Amount] = {}
+
+
 class ProviderYaml(BaseModel):
     """`provider`: open, since a provider may read any key; only keys with one known meaning are
     checked."""
@@ -219,8 +228,8 @@ class ClusterYaml(_Section):
     ] = "default"
     target_utilization_fraction: Fraction = 1
     worker_default_node_type: Text = ""
-    head_node: dict[str, Any] = {}
-    worker_nodes: dict[str, Any] = {}
+    head_node: LegacyMachineYaml = LegacyMachineYaml()
+    worker_nodes: LegacyMachineYaml = LegacyMachineYaml()
 
 
 @dataclass(frozen=True)
@@ -261,32 +270,27 @@ def _problem(document: Document, path: KeyPath, error: Any) -> Problem:
         message = f"must be a list, not {shown(value)}"
     else:
         message = str(error["msg"])
-    return Problem(document.name, message, path, line_of(document.lines, path))
+    return Problem(document.name, message, path, _line_of(document.lines, path))
 
 
-def line_of(lines: Any, path: KeyPath) -> int | None:
+def _line_of(lines: Mapping[KeyPath, int], path: KeyPath) -> int | None:
     """The line of the value at `path`, or of the nearest thing around it that was written."""
     while path not in lines:
         if not path:
             return None
         path = path[:-1]
-    found = lines[path]
-    return int(found)
+    return lines[path]
 
 
 def known_keys(path: KeyPath) -> list[str]:
     """The keys that may stand in the section at `path`."""
-    model: type[BaseModel] = ClusterYaml
-    if path[:1] == ("available_node_types",):
-        model = TypeDockerYaml if path[2:] == ("docker",) else NodeTypeYaml
-    elif path:
-        sections: dict[str | int, type[BaseModel]] = {
-            "auth": AuthYaml,
-            "docker": DockerYaml,
-            "shoal": ShoalYaml,
-        }
-        model = sections.get(path[0], ProviderYaml)
-    return list(model.model_fields)
+    section: Any = ClusterYaml
+    for key in path:
+        if get_origin(section) is dict:
+            section = get_args(section)[1]
+        else:
+            section = section.model_fields[key].annotation
+    return list(section.model_fields)
 
 
 def _without(data: Any, wrong: set[KeyPath], path: KeyPath = ()) -> Any:
