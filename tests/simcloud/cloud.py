@@ -36,6 +36,7 @@ class SimCloud:
         self.laptop_key = new_key("me@laptop")
         self.hosts: dict[str, Host] = {}
         """Every machine that exists, by its address."""
+        self._ever: list[Host] = []
         self.faults = Faults()
         self.ledger = Ledger()
         self.ec2 = Ec2(self, self.faults, self.ledger)
@@ -58,6 +59,7 @@ class SimCloud:
     ) -> None:
         try:
             await self._destroy_all()
+            await asyncio.gather(*(host.close_doors() for host in self._ever))
         finally:
             await self.fabric.close()
 
@@ -127,10 +129,11 @@ class SimCloud:
             other.learn(machine)
             host.learn(other.machine)
         self.hosts[machine.address] = host
+        self._ever.append(host)
         try:
             await host.build()
         except BaseException:
-            del self.hosts[machine.address]
+            await self.destroy(host)
             raise
         return host
 

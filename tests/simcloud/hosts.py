@@ -130,12 +130,19 @@ class Host:
         if self._hardware is None:
             return
         await self.kill()
-        self._hardware.kill()
-        await self._hardware.wait()
-        assert self._listener is not None
-        await self._listener
-        self._hardware = None
+        hardware, self._hardware = self._hardware, None
+        with contextlib.suppress(ProcessLookupError):
+            hardware.kill()
+        assert hardware.stdin and hardware.stderr and self._listener
+        hardware.stdin.close()
+        # Read to the end, or the pipes would outlive the loop.
+        await asyncio.gather(self._listener, hardware.stderr.read(), hardware.wait())
         await self.fabric.forget(self.address)
+
+    async def close_doors(self) -> None:
+        """Wait for the commands that were started here: they ended with the machine."""
+        doors, self._doors = self._doors, []
+        await asyncio.gather(*(door.communicate() for door in doors))
 
     def learn(self, other: Machine) -> None:
         """Make another machine's names known here: now, or at the next boot."""
@@ -213,7 +220,6 @@ class Host:
             stdout=stdout,
             stderr=stderr,
         )
-        self._doors = [door for door in self._doors if door.returncode is None]
         self._doors.append(process)
         return Running(process, f"{command} on {self.name}")
 
