@@ -1,8 +1,8 @@
 """moto's server in a process of its own, taught what only real machines can know.
 
-Run as `python -m tests.simcloud.aws_backend PORT`. moto keeps the books: ids, tags, filters,
+Run by `aws_nursery.py`. moto keeps the books: ids, tags, filters,
 groups, keys, roles. Here it learns that a machine takes time to come and to go, where public
-addresses come from, and what EC2 refuses that moto lets pass. The front (`aws.py`) reads the
+addresses come from, and what EC2 refuses that moto lets pass. The front (`ec2.py`) reads the
 books and settles states through the paths below `/simcloud/`, which no AWS client ever asks for.
 """
 
@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import random
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.exceptions import DependencyViolationError, InvalidKeyPairNameError
@@ -27,6 +31,9 @@ from moto.moto_server.werkzeug_app import (
     create_backend_app,
 )
 from werkzeug.serving import run_simple
+from werkzeug.test import Client
+
+from tests.simcloud import kernel
 
 _CODES = {
     "pending": 0,
@@ -36,6 +43,7 @@ _CODES = {
     "stopping": 64,
     "stopped": 80,
 }
+_REGION = "us-west-2"
 _ENDING = ("shutting-down", "terminated")
 
 _public_addresses = (f"203.0.113.{last}" for last in itertools.cycle(range(1, 255)))
@@ -225,10 +233,40 @@ class Backend:
         return [json.dumps(answer).encode()]
 
 
-def main() -> None:
-    teach_moto()
+def warm_up(backend: Backend) -> None:
+    """Do now what moto would do at its first request, so that every fork has it done."""
+    client = Client(backend)
+    for service, action in (("ec2", "DescribeVpcs"), ("iam", "ListRoles"), ("sts", "")):
+        scope = f"AWS4-HMAC-SHA256 Credential=warm/20200101/{_REGION}/{service}/aws4_request"
+        client.post("/", data={"Action": action}, headers={"Authorization": scope})
+
+
+def serve(backend: Backend, nursery: int, network: str, port: int) -> NoReturn:
+    """Be the moto of one cloud, in that cloud's network, until the cloud or the nursery ends."""
+    kernel.die_with_parent(nursery)
+    with Path(network).open() as there:
+        kernel.setns(there.fileno(), kernel.CLONE_NEWNET)
+    random.seed()
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
     # One request at a time, so that calls take effect in an order.
-    run_simple("127.0.0.1", int(sys.argv[1]), Backend(), request_handler=MotoRequestHandler)
+    run_simple("127.0.0.1", port, backend, request_handler=MotoRequestHandler)
+    os._exit(0)
+
+
+def main() -> None:
+    """Fork a moto for every network named on standard input, and print its process id."""
+    teach_moto()
+    backend = Backend()
+    warm_up(backend)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    nursery = os.getpid()
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            serve(backend, nursery, line.strip(), int(sys.argv[1]))
+        print(pid, flush=True)
 
 
 if __name__ == "__main__":

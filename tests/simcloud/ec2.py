@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import re
+import signal
 import socket
-import sys
+import threading
 import time
 from typing import Any
 from xml.etree import ElementTree
@@ -20,19 +22,18 @@ import aiohttp
 from aiohttp import web
 
 from tests.simcloud.aws_calls import ApiError, Call, credential_error, read_call
-from tests.simcloud.blueprint import PROJECT, SYSTEM_PATH
+from tests.simcloud.aws_nursery import PORT, new_backend
 from tests.simcloud.faults import LOST, Faults, Launch
 from tests.simcloud.hosts import Host
 from tests.simcloud.instances import Builder, Instances, Record
 from tests.simcloud.ledger import Ledger, Leftover, Rental
 from tests.simcloud.metadata import Metadata
 from tests.simcloud.network import METADATA, SERVICES, Fabric, on_fabric
-from tests.simcloud.sweep import mark
 
 REGION = "us-west-2"
 ACCESS_KEY = "AKIASIMCLOUDLAPTOP00"
 _SECRET_KEY = "not-a-secret-in-a-simulated-cloud"
-_BACKEND = "http://127.0.0.1:5000"
+_BACKEND = f"http://127.0.0.1:{PORT}"
 _BACKEND_DEADLINE_S = 30
 _READS = ("Describe", "Get", "List", "Search")
 _HOP_HEADERS = {"host", "content-length", "transfer-encoding", "connection"}
@@ -57,7 +58,7 @@ class Ec2:
         self.metadata = Metadata(self.instances, self)
         self._numbers = itertools.count(1)
         self._starting = asyncio.Lock()
-        self._backend: asyncio.subprocess.Process | None = None
+        self._backend: int | None = None
         self._session: aiohttp.ClientSession | None = None
         self._runners: list[web.AppRunner] = []
         self._launched: dict[tuple[str, str], tuple[dict[str, str], Answer]] = {}
@@ -155,8 +156,7 @@ class Ec2:
         if self._session:
             await self._session.close()
         if self._backend:
-            self._backend.kill()
-            await self._backend.wait()
+            os.kill(self._backend, signal.SIGKILL)
 
     @on_fabric
     async def warm_up(self) -> None:
@@ -164,29 +164,18 @@ class Ec2:
         async with self._starting:
             if self._backend is not None:
                 return
-            backend = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.simcloud.aws_backend", "5000"),
-                cwd=PROJECT,
-                env={
-                    "PATH": SYSTEM_PATH,
-                    "MOTO_IAM_LOAD_MANAGED_POLICIES": "true",
-                    "MOTO_EC2_LOAD_DEFAULT_AMIS": "false",
-                    **mark(),
-                },
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-            )
+            network = f"/proc/{os.getpid()}/task/{threading.get_native_id()}/ns/net"
+            backend = await asyncio.to_thread(new_backend, network)
             deadline = time.monotonic() + _BACKEND_DEADLINE_S
             while True:
                 try:
-                    self._backend = backend
                     self._baseline = set(_things(await self.inventory()))
-                    return
+                    break
                 except aiohttp.ClientConnectionError:
-                    if backend.returncode is not None or time.monotonic() > deadline:
+                    if time.monotonic() > deadline:
                         raise
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(0.01)
+            self._backend = backend
 
     # -- the books ----------------------------------------------------------------------------
 
