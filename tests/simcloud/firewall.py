@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tests.simcloud.network import OUTSIDE
+from tests.simcloud.network import OUTSIDE, slow_name
 
 _ANY = "-1"
 
@@ -47,7 +47,8 @@ def rules(
                     for match in _matches(rule, members)
                 ]
         lines.append(f"add rule inet fabric {chain} drop")
-        lines.append(f'add element inet fabric guarded {{ "{link}" : jump {chain} }}')
+        for way in (link, slow_name(link)):
+            lines.append(f'add element inet fabric guarded {{ "{way}" : jump {chain} }}')
     return "\n".join(lines) + "\n"
 
 

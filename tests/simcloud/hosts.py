@@ -319,6 +319,11 @@ class Host:
             f'add element inet fabric lossy {{ "{self.link}" : jump {chain} }}\n'
         )
 
+    @on_fabric
+    async def delay(self, milliseconds: float) -> None:
+        """Add this much to the time that packets take to the machine; 0 ends it."""
+        await self.fabric.slow_down(self.link, self.address, milliseconds / 1000)
+
     async def hang(self, command: str) -> None:
         """From now on, starting `command` (a name or a path) never returns on this machine."""
         script = "#!/bin/sh\nexec sleep infinity\n"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from tests.simcloud import kernel
+from tests.simcloud.delay import Delay
 from tests.simcloud.processes import execute
 
 GATEWAY = "169.254.1.1"
@@ -40,6 +41,10 @@ table inet fabric {
     map private_of { type ipv4_addr : ipv4_addr; }
     map public_of { type ipv4_addr : ipv4_addr; }
 
+    chain delayed {
+        type filter hook prerouting priority raw; policy accept;
+        iifname "slow*" notrack comment "these packets were judged before they were delayed"
+    }
     chain input {
         type filter hook input priority filter; policy accept;
         iifname @severed drop
@@ -51,7 +56,7 @@ table inet fabric {
         iifname vmap @lossy
         oifname vmap @lossy
         oifname @ssh_denied tcp dport 22 reject with tcp reset
-        ct state established,related accept
+        ct state established,related,untracked accept
         oifname vmap @guarded
     }
     chain inbound {
@@ -65,7 +70,15 @@ table inet fabric {
 }
 """
 
+_FIRST_TABLE = 1000
+"""Routing tables from here on lead past a delay, to the link itself."""
+
 T = TypeVar("T")
+
+
+def slow_name(link: str) -> str:
+    """Return the name of the device that stands in for a link that is slowed down."""
+    return f"slow{link}"
 
 
 class Fabric:
@@ -75,6 +88,7 @@ class Fabric:
         self.loop = asyncio.new_event_loop()
         self._numbers = itertools.count(1)
         self._links: dict[str, str] = {}
+        self._delays: dict[str, Delay] = {}
         self._thread = threading.Thread(target=self._live, name="simcloud", daemon=True)
         self._ready: asyncio.Future[None] | None = None
 
@@ -97,6 +111,8 @@ class Fabric:
             return
         caller.call_soon_threadsafe(ready.set_result, None)
         self.loop.run_forever()
+        for delay in self._delays.values():
+            delay.close()
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
@@ -147,6 +163,23 @@ class Fabric:
             f"delete element inet fabric private_of {{ {public} : {private} }}\n"
             f"delete element inet fabric public_of {{ {private} : {public} }}\n"
         )
+
+    async def slow_down(self, link: str, address: str, seconds: float) -> None:
+        """Have every packet to an address take this much longer; 0 ends it."""
+        device = slow_name(link)
+        if link in self._delays:
+            self._delays.pop(link).close()
+            # The route to the device went with it; what remains is the way past it.
+            await self._ip(f"rule del iif {device}", f"route replace {address}/32 dev {link}")
+        if seconds:
+            self._delays[link] = Delay(device, seconds)
+            table = int(link[1:]) + _FIRST_TABLE
+            await self._ip(
+                f"link set {device} up",
+                f"route replace {address}/32 dev {link} table {table}",
+                f"rule add iif {device} lookup {table}",
+                f"route replace {address}/32 dev {device}",
+            )
 
     async def sever(self, link: str) -> None:
         """Lose every packet to and from a link, in silence, open connections included."""

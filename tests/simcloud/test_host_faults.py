@@ -89,6 +89,29 @@ async def test_a_link_that_loses_every_packet_is_mended_by_losing_none(
     assert await ssh(laptop, host) == 0
 
 
+async def test_a_delayed_host_answers_later_until_the_delay_is_lifted(
+    cloud: SimCloud, laptop: Host
+) -> None:
+    host = await cloud.boot()
+
+    async def time_to_connect() -> float:
+        with laptop.network():
+            began = time.monotonic()
+            _, writer = await asyncio.open_connection(host.address, 22)
+        took = time.monotonic() - began
+        writer.close()
+        return took
+
+    await host.delay(300)
+    assert await time_to_connect() >= 0.3
+    copied = await laptop.run(
+        "ssh -q -o StrictHostKeyChecking=no ubuntu@host-1 'head -c 3000000 /dev/zero' | wc -c"
+    )
+    assert copied.stdout.strip() == "3000000"
+    await host.delay(0)
+    assert await time_to_connect() < 0.3
+
+
 async def test_a_full_disk_refuses_writes_everywhere(cloud: SimCloud) -> None:
     host = await cloud.boot()
     neighbour = await cloud.boot()
