@@ -1,59 +1,21 @@
-"""AWS calls as data: what was asked, and how AWS words a refusal."""
+"""AWS's wire format: what a request asks for, and how AWS words a refusal."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from urllib.parse import parse_qsl
 from xml.sax.saxutils import escape
 
+from tests.simcloud.calls import ApiError, Call, Launch
+from tests.simcloud.faults import Trouble
+
 _SCOPE = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/")
+_REQUEST = "00000000-0000-0000-0000-000000000000"
 
-
-@dataclass(frozen=True)
-class Call:
-    """One request to the cloud's API, as it came in."""
-
-    number: int
-    """1 for the first call that this cloud ever saw."""
-    service: str
-    action: str
-    region: str
-    access_key: str
-    source: str
-    params: Mapping[str, str] = field(repr=False)
-
-    @property
-    def token(self) -> str | None:
-        return self.params.get("ClientToken")
-
-    @property
-    def market(self) -> str:
-        return self.params.get("InstanceMarketOptions.MarketType", "on-demand")
-
-
-@dataclass(frozen=True)
-class ApiError:
-    """A refusal in the words of the API."""
-
-    code: str
-    message: str
-    status: int = 400
-
-    def body(self, service: str) -> str:
-        """Render it as EC2 does, or as the other query services do."""
-        error = f"<Code>{escape(self.code)}</Code><Message>{escape(self.message)}</Message>"
-        if service == "ec2":
-            return (
-                '<?xml version="1.0" encoding="UTF-8"?>\n'
-                f"<Response><Errors><Error>{error}</Error></Errors>"
-                "<RequestID>00000000-0000-0000-0000-000000000000</RequestID></Response>"
-            )
-        return (
-            f"<ErrorResponse><Error><Type>Sender</Type>{error}</Error>"
-            "<RequestId>00000000-0000-0000-0000-000000000000</RequestId></ErrorResponse>"
-        )
+MISMATCH = ApiError(
+    "IdempotentParameterMismatch", "Arguments on this idempotent request are inconsistent"
+)
 
 
 def read_call(number: int, headers: Mapping[str, str], query: str, body: str, source: str) -> Call:
@@ -66,17 +28,35 @@ def read_call(number: int, headers: Mapping[str, str], query: str, body: str, so
         params = dict(parse_qsl(query, keep_blank_values=True))
         params.update(parse_qsl(body, keep_blank_values=True))
     action = target.rpartition(".")[2] if target else params.get("Action", "")
-    return Call(number, service, action, region, access_key, source, params)
+    token = params.get("ClientToken")
+    return Call(number, service, action, region, access_key, source, params, token)
 
 
-def capacity_error(kind: str, zone: str | None) -> ApiError:
-    where = f" in the Availability Zone you requested ({zone})" if zone else ""
-    message = f"We currently do not have sufficient {kind} capacity{where}."
-    return ApiError("InsufficientInstanceCapacity", message, 500)
+def read_launch(call: Call, zone_of_subnet: Mapping[str, str]) -> Launch:
+    """Understand a RunInstances call."""
+    params = call.params
+    subnet = params.get("SubnetId") or params.get("NetworkInterface.1.SubnetId") or ""
+    zone = params.get("Placement.AvailabilityZone") or f"{call.region}a"
+    return Launch(
+        type=params.get("InstanceType", "m1.small"),
+        zone=zone_of_subnet.get(subnet, zone),
+        market=params.get("InstanceMarketOptions.MarketType", "on-demand"),
+        at_least=int(params.get("MinCount", 1)),
+        at_most=int(params.get("MaxCount", 1)),
+    )
 
 
-THROTTLED = ApiError("RequestLimitExceeded", "Request limit exceeded.", 503)
-INTERNAL = ApiError("InternalError", "An internal error has occurred", 500)
+def word(trouble: Trouble, launch: Launch | None) -> ApiError:
+    """Return what AWS says when it is in trouble."""
+    if trouble is Trouble.THROTTLED:
+        return ApiError("RequestLimitExceeded", "Request limit exceeded.", 503)
+    if trouble is Trouble.NO_CAPACITY and launch:
+        message = (
+            f"We currently do not have sufficient {launch.type} capacity in the Availability "
+            f"Zone you requested ({launch.zone})."
+        )
+        return ApiError("InsufficientInstanceCapacity", message, 500)
+    return ApiError("InternalError", "An internal error has occurred", 500)
 
 
 def credential_error(service: str) -> ApiError:
@@ -85,3 +65,18 @@ def credential_error(service: str) -> ApiError:
         return ApiError("AuthFailure", message, 401)
     message = "The security token included in the request is invalid."
     return ApiError("InvalidClientTokenId", message, 403)
+
+
+def render(error: ApiError, service: str) -> str:
+    """Write an error as EC2 does, or as the other query services do."""
+    text = f"<Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
+    if service == "ec2":
+        return (
+            '<?xml version="1.0" encoding="UTF-8"?>\n'
+            f"<Response><Errors><Error>{text}</Error></Errors>"
+            f"<RequestID>{_REQUEST}</RequestID></Response>"
+        )
+    return (
+        f"<ErrorResponse><Error><Type>Sender</Type>{text}</Error>"
+        f"<RequestId>{_REQUEST}</RequestId></ErrorResponse>"
+    )

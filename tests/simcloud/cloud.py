@@ -42,6 +42,7 @@ class SimCloud:
         self.ec2 = Ec2(self, self.faults, self.ledger)
         self._numbers = itertools.count(1)
         self._laptop: Host | None = None
+        self._unpacking = asyncio.Lock()
 
     async def __aenter__(self) -> SimCloud:
         sweep()
@@ -100,24 +101,29 @@ class SimCloud:
 
     async def laptop(self) -> Host:
         """Return the user's own computer: it has the SSH key, and no network but this cloud."""
-        if self._laptop is None:
-            machine = Machine(
-                name="laptop",
-                address=LAPTOP,
-                host_key=new_key("laptop"),
-                user=LAPTOP_USER,
-                console_user=LAPTOP_USER,
-                environment=self.ec2.environment(),
-            )
-            laptop = self._laptop = await self.build(machine)
-            await laptop.boot()
-            result = await laptop.run(
-                "umask 077 && mkdir -p ~/.ssh && cat > ~/.ssh/id_ed25519 && "
-                "ssh-keygen -y -f ~/.ssh/id_ed25519 > ~/.ssh/id_ed25519.pub",
-                stdin=self.laptop_key.private,
-            )
-            result.require("putting the key on the laptop")
-        return self._laptop
+        async with self._unpacking:
+            if self._laptop is None:
+                self._laptop = await self._unpack_laptop()
+            return self._laptop
+
+    async def _unpack_laptop(self) -> Host:
+        machine = Machine(
+            name="laptop",
+            address=LAPTOP,
+            host_key=new_key("laptop"),
+            user=LAPTOP_USER,
+            console_user=LAPTOP_USER,
+            environment=self.ec2.environment(),
+        )
+        laptop = await self.build(machine)
+        await laptop.boot()
+        result = await laptop.run(
+            "umask 077 && mkdir -p ~/.ssh && cat > ~/.ssh/id_ed25519 && "
+            "ssh-keygen -y -f ~/.ssh/id_ed25519 > ~/.ssh/id_ed25519.pub",
+            stdin=self.laptop_key.private,
+        )
+        result.require("putting the key on the laptop")
+        return laptop
 
     @on_fabric
     async def build(self, machine: Machine) -> Host:

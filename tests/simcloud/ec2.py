@@ -15,18 +15,27 @@ import signal
 import socket
 import threading
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 import aiohttp
 from aiohttp import web
 
-from tests.simcloud.aws_calls import ApiError, Call, credential_error, read_call
+from tests.simcloud.aws_calls import (
+    MISMATCH,
+    credential_error,
+    read_call,
+    read_launch,
+    render,
+    word,
+)
 from tests.simcloud.aws_nursery import PORT, new_backend
-from tests.simcloud.faults import LOST, Faults, Launch
+from tests.simcloud.calls import ApiError, Call, Launch
+from tests.simcloud.faults import Faults, Trouble
 from tests.simcloud.hosts import Host
 from tests.simcloud.instances import Builder, Instances, Record
-from tests.simcloud.ledger import Ledger, Leftover, Rental
+from tests.simcloud.ledger import Ledger, Rental, Thing
 from tests.simcloud.metadata import Metadata
 from tests.simcloud.network import METADATA, SERVICES, Fabric, on_fabric
 
@@ -37,7 +46,6 @@ _BACKEND = f"http://127.0.0.1:{PORT}"
 _BACKEND_DEADLINE_S = 30
 _READS = ("Describe", "Get", "List", "Search")
 _HOP_HEADERS = {"host", "content-length", "transfer-encoding", "connection"}
-_XML = {"Content-Type": "text/xml"}
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -61,8 +69,9 @@ class Ec2:
         self._backend: int | None = None
         self._session: aiohttp.ClientSession | None = None
         self._runners: list[web.AppRunner] = []
-        self._launched: dict[tuple[str, str], tuple[dict[str, str], Answer]] = {}
-        self._baseline: set[Leftover] = set()
+        self._changing = asyncio.Lock()
+        self._launched: dict[tuple[str, str], tuple[Mapping[str, str], Answer]] = {}
+        self._baseline: set[Thing] = set()
 
     # -- for tests ----------------------------------------------------------------------------
 
@@ -121,7 +130,7 @@ class Ec2:
         self._baseline = set(_things(await self.inventory()))
 
     @on_fabric
-    async def leftovers(self) -> list[Leftover]:
+    async def leftovers(self) -> list[Thing]:
         """Return what is still there that was not there from the start."""
         if self._backend is None:
             return []
@@ -219,64 +228,68 @@ class Ec2:
             request.remote or "",
         )
         outcome = await self._answer(call, request, body)
-        error = LOST if outcome == LOST else _error_code(outcome)
-        self._ledger.note(call, error)
-        if outcome == LOST:
+        if outcome is Trouble.LOST:
+            self._ledger.note(call, "lost")
             if request.transport:
                 request.transport.close()
-            return web.Response(status=500)
+            return web.Response()
         if isinstance(outcome, ApiError):
-            return web.Response(
-                status=outcome.status, text=outcome.body(call.service), content_type="text/xml"
-            )
+            self._ledger.note(call, outcome.code)
+            text = render(outcome, call.service)
+            return web.Response(status=outcome.status, text=text, content_type="text/xml")
         status, headers, content = outcome
+        self._ledger.note(call, _error_code(status, content))
         return web.Response(status=status, headers=headers, body=content)
 
     async def _answer(
         self, call: Call, request: web.Request, body: bytes
-    ) -> Answer | ApiError | Any:
+    ) -> Answer | ApiError | Literal[Trouble.LOST]:
         if not self._is_good(call.access_key):
             return credential_error(call.service)
-        launch = await self._launch(call) if call.action == "RunInstances" else None
-        verdict = await self._faults.verdict("before", call, launch)
-        if verdict:
-            return verdict
-        key = (call.region, call.token or "")
-        if launch and key in self._launched:
-            params, answer = self._launched[key]
-            return answer if params == dict(call.params) else _MISMATCH
-        if launch:
-            shortened = self._faults.shorten(launch)
-            if isinstance(shortened, ApiError):
-                return shortened
-            # EC2 gives as many as it can; moto gives as few as it may.
-            body = re.sub(rb"\b(MinCount|MaxCount)=\d+", rb"\1=%d" % shortened.at_most, body)
-        answer = await self._forward(request, body)
-        if launch and call.token and answer[0] == 200:
-            self._launched[key] = (dict(call.params), answer)
-        if not call.action.startswith(_READS):
-            await self._take_effect(call)
-        if call.action.startswith("DescribeInstance") and self._faults.listing_lag_s:
-            answer = self._without_the_young(answer)
-        return await self._faults.verdict("after", call, launch) or answer
+        launch = None
+        if call.action == "RunInstances":
+            subnets = (await self.inventory())["subnets"]
+            launch = read_launch(call, {one["id"]: one["zone"] for one in subnets})
+        trouble = await self._faults.verdict("before", call, launch)
+        if trouble is None:
+            answer = await self._obey(call, launch, request, body)
+            trouble = await self._faults.verdict("after", call, launch)
+        if trouble is None:
+            return answer
+        if isinstance(trouble, Trouble) and trouble is not Trouble.LOST:
+            return word(trouble, launch)
+        return trouble
 
     def _is_good(self, access_key: str) -> bool:
         known = access_key == ACCESS_KEY or access_key in self.metadata.issued_keys
         return known and access_key not in self._faults.revoked
 
-    async def _launch(self, call: Call) -> Launch:
-        subnet = call.params.get("SubnetId") or call.params.get("NetworkInterface.1.SubnetId")
-        zone = call.params.get("Placement.AvailabilityZone", "")
-        if subnet:
-            books = await self.inventory()
-            zone = next((one["zone"] for one in books["subnets"] if one["id"] == subnet), zone)
-        return Launch(
-            type=call.params.get("InstanceType", "m1.small"),
-            zone=zone or f"{call.region}a",
-            market=call.market,
-            at_least=int(call.params.get("MinCount", 1)),
-            at_most=int(call.params.get("MaxCount", 1)),
-        )
+    async def _obey(
+        self, call: Call, launch: Launch | None, request: web.Request, body: bytes
+    ) -> Answer | ApiError:
+        if call.action.startswith(_READS):
+            answer = await self._forward(request, body)
+            lag = self._faults.listing_lag_s
+            if lag and call.action.startswith("DescribeInstance"):
+                answer = self._without_the_young(answer, lag)
+            return answer
+        async with self._changing:  # so that each change can be told from the next
+            key = (call.region, call.token or "")
+            if launch and key in self._launched:
+                params, earlier = self._launched[key]
+                return earlier if params == call.params else MISMATCH
+            if launch:
+                shortened = self._faults.shorten(launch)
+                if isinstance(shortened, Trouble):
+                    return word(shortened, launch)
+                # EC2 gives as many as it can; moto gives as few as it may.
+                count = rb"\1=%d" % shortened.at_most
+                body = re.sub(rb"\b(MinCount|MaxCount)=\d+", count, body)
+            answer = await self._forward(request, body)
+            if launch and call.token and answer[0] == 200:
+                self._launched[key] = (call.params, answer)
+            await self._take_effect(call)
+            return answer
 
     async def _forward(self, request: web.Request, body: bytes) -> Answer:
         assert self._session is not None
@@ -291,7 +304,9 @@ class Ec2:
             for name, instance_id in call.params.items():
                 if name.startswith("InstanceId."):
                     await self.instances.reboot(instance_id)
-        for record in await self.instances.follow():
+        new = await self.instances.follow()
+        self._ledger.witness(_things(await self.inventory()), call)
+        for record in new:
             self._ledger.rentals[record["id"]] = Rental(
                 id=record["id"],
                 type=record["type"],
@@ -301,7 +316,7 @@ class Ec2:
                 began=time.time(),
             )
 
-    def _without_the_young(self, answer: Answer) -> Answer:
+    def _without_the_young(self, answer: Answer, lag: float) -> Answer:
         """Hide instances that a listing would not show yet, whichever way they are asked for."""
         status, headers, body = answer
         with contextlib.suppress(ElementTree.ParseError):
@@ -314,7 +329,7 @@ class Ec2:
                     young = (
                         identity is not None
                         and identity.text is not None
-                        and self.instances.age(identity.text) < self._faults.listing_lag_s
+                        and self.instances.age(identity.text) < lag
                     )
                     if young:
                         holder.remove(item)
@@ -327,34 +342,24 @@ class Ec2:
         return status, headers, body
 
 
-_MISMATCH = ApiError(
-    "IdempotentParameterMismatch", "Arguments on this idempotent request are inconsistent"
-)
-
-
-def _error_code(outcome: Any) -> str | None:
-    if isinstance(outcome, ApiError):
-        return outcome.code
-    status, _, body = outcome
+def _error_code(status: int, body: bytes) -> str | None:
     if status < 400:
         return None
     code = re.search(rb"<Code>([^<]+)</Code>", body)
     return code[1].decode() if code else str(status)
 
 
-def _things(books: dict[str, list[Record]]) -> list[Leftover]:
+def _things(books: dict[str, list[Record]]) -> list[Thing]:
     """Return everything in the books that costs money, room or trust when it is forgotten."""
     things = [
-        Leftover("instance", one["id"])
-        for one in books["instances"]
-        if one["state"] != "terminated"
+        Thing("instance", one["id"]) for one in books["instances"] if one["state"] != "terminated"
     ]
     things += [
-        Leftover("security group", one["id"], one["name"])
+        Thing("security group", one["id"], one["name"])
         for one in books["groups"]
         if one["name"] != "default"  # EC2 makes one with every VPC, and keeps it
     ]
-    things += [Leftover("key pair", one["id"], one["name"]) for one in books["keys"]]
+    things += [Thing("key pair", one["id"], one["name"]) for one in books["keys"]]
     kinds = {
         "volumes": "volume",
         "addresses": "address",
@@ -362,5 +367,5 @@ def _things(books: dict[str, list[Record]]) -> list[Leftover]:
         "roles": "role",
     }
     for shelf, kind in kinds.items():
-        things += [Leftover(kind, one["id"]) for one in books[shelf]]
+        things += [Thing(kind, one["id"]) for one in books[shelf]]
     return things

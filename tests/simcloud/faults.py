@@ -6,29 +6,28 @@ or change it, and after, when it may only lose the reply. `Faults` knows nothing
 
 from __future__ import annotations
 
+import enum
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import replace
+from typing import Literal
 
-from tests.simcloud.aws_calls import INTERNAL, THROTTLED, ApiError, Call, capacity_error
+from tests.simcloud.calls import ApiError, Call, Launch
 
 When = Literal["before", "after"]
-LOST: Final = "lost"
-"""A reply that never arrives: the connection is closed instead."""
-
-Verdict = ApiError | Literal["lost"] | None
 
 
-@dataclass(frozen=True)
-class Launch:
-    """What a launch asks for, in words that any cloud has."""
+class Trouble(enum.Enum):
+    """What can be the matter; each cloud has its own words for it."""
 
-    type: str
-    zone: str
-    market: str
-    at_least: int
-    at_most: int
+    NO_CAPACITY = "no capacity"
+    THROTTLED = "throttled"
+    INTERNAL = "internal"
+    LOST = "lost"
+    """The reply never arrives: the connection is closed instead."""
+
+
+Verdict = ApiError | Trouble | None
 
 
 class Fault:
@@ -37,7 +36,7 @@ class Fault:
     def __init__(
         self,
         strikes: Callable[[Call, Launch | None], bool],
-        verdict: Callable[[Call, Launch | None], Verdict],
+        verdict: ApiError | Trouble,
         *,
         when: When = "before",
         skip: int = 0,
@@ -66,7 +65,7 @@ class Fault:
             done = self._do(call)
             if inspect.isawaitable(done):
                 await done
-        return self._verdict(call, launch)
+        return self._verdict
 
 
 class Faults:
@@ -103,17 +102,15 @@ class Faults:
                 )
             )
 
-        def verdict(_: Call, launch: Launch | None) -> Verdict:
-            assert launch is not None
-            return capacity_error(launch.type, launch.zone)
-
-        return self._add(Fault(strikes, verdict, times=times))
+        return self._add(Fault(strikes, Trouble.NO_CAPACITY, times=times))
 
     def throttle(self, action: str | None = None, *, times: int | None = None) -> Fault:
-        """Answer calls (of one name, or all) with `RequestLimitExceeded`."""
-        return self._add(
-            Fault(lambda call, _: action in (None, call.action), lambda *_: THROTTLED, times=times)
-        )
+        """Answer calls (of one name, or all) with a request to slow down."""
+
+        def strikes(call: Call, _: Launch | None) -> bool:
+            return action in (None, call.action)
+
+        return self._add(Fault(strikes, Trouble.THROTTLED, times=times))
 
     def fail_call(
         self,
@@ -129,16 +126,12 @@ class Faults:
         Before it takes effect, the caller gets `error` (an internal error, unless said
         otherwise). After it took effect, the caller gets `error`, or no reply at all.
         """
-        verdict: Verdict = error or (INTERNAL if when == "before" else LOST)
-        return self._add(
-            Fault(
-                lambda call, _: call.action == action,
-                lambda *_: verdict,
-                when=when,
-                skip=nth - 1,
-                times=times,
-            )
-        )
+        usual = Trouble.INTERNAL if when == "before" else Trouble.LOST
+
+        def strikes(call: Call, _: Launch | None) -> bool:
+            return call.action == action
+
+        return self._add(Fault(strikes, error or usual, when=when, skip=nth - 1, times=times))
 
     def at_call(
         self,
@@ -152,7 +145,7 @@ class Faults:
         `before`: the call has no effect. `after`: it had. Made for killing the caller there.
         """
         return self._add(
-            Fault(lambda *_: True, lambda *_: LOST, when=when, skip=nth - 1, times=1, do=do)
+            Fault(lambda *_: True, Trouble.LOST, when=when, skip=nth - 1, times=1, do=do)
         )
 
     def partial_launch(self, count: int) -> None:
@@ -181,12 +174,12 @@ class Faults:
                 return verdict
         return None
 
-    def shorten(self, launch: Launch) -> Launch | ApiError:
+    def shorten(self, launch: Launch) -> Launch | Trouble:
         """Return the launch as far as there are machines for it."""
         for count in self._shortfalls:
             if launch.at_most > count:
                 self._shortfalls.remove(count)
                 if launch.at_least > count:
-                    return capacity_error(launch.type, launch.zone)
+                    return Trouble.NO_CAPACITY
                 return replace(launch, at_most=count)
         return launch

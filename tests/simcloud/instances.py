@@ -76,6 +76,7 @@ class Instances:
         self._environment = environment
         self._on_ended = on_ended
         self._known: dict[str, _Instance] = {}
+        self._following = asyncio.Lock()
         self._errands: set[asyncio.Task[None]] = set()
 
     def host(self, instance_id: str) -> Host | None:
@@ -95,7 +96,10 @@ class Instances:
 
     async def follow(self) -> list[Record]:
         """Look at the books, set every machine to work, and return instances never seen before."""
-        books = await self._books.inventory()
+        async with self._following:  # or an older look could undo a newer one
+            return await self._follow(await self._books.inventory())
+
+    async def _follow(self, books: dict[str, list[Record]]) -> list[Record]:
         new = []
         for record in books["instances"]:
             known = self._known.get(record["id"])
@@ -142,6 +146,18 @@ class Instances:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _drive(self, known: _Instance) -> None:
+        try:
+            await self._reach_wanted(known)
+        except Exception as error:
+            # EC2 says so too when a machine it promised cannot be had after all.
+            known.actual = known.wanted = "gone"
+            self._on_ended(known.record["id"])
+            await self._books.settle(
+                known.record, "terminated", ("Server.InternalError", str(error))
+            )
+            raise
+
+    async def _reach_wanted(self, known: _Instance) -> None:
         while known.actual != known.wanted:
             known.changed.clear()
             if known.wanted == "running":
@@ -164,7 +180,8 @@ class Instances:
         if known.host is None:
             known.host = await self._builder.build(self._plan(known))
             known.host.on_ended = lambda how: self._went_down(known, how)
-            await self._guard(await self._books.inventory())
+            async with self._following:
+                await self._guard(await self._books.inventory())
         if self.boot_delay_s:
             try:
                 await asyncio.wait_for(known.changed.wait(), self.boot_delay_s)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tests.simcloud.aws_calls import Call
+from tests.simcloud.calls import Call
 
 LIST_PRICES = {
     "t3.micro": 0.0104,
@@ -36,8 +37,8 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Leftover:
-    """A thing that is still there."""
+class Thing:
+    """Anything that costs money, room or trust when it is forgotten."""
 
     kind: str
     id: str
@@ -45,6 +46,15 @@ class Leftover:
 
     def __str__(self) -> str:
         return " ".join(filter(None, (self.kind, self.id, self.name)))
+
+
+@dataclass
+class Life:
+    """When a thing was made, by which call, and when it was gone."""
+
+    made_by: Call
+    made: float
+    gone: float | None = None
 
 
 @dataclass
@@ -71,10 +81,21 @@ class Ledger:
     """The books of one cloud. They only ever grow."""
 
     entries: list[Entry] = field(default_factory=list)
+    lives: dict[Thing, Life] = field(default_factory=dict)
     rentals: dict[str, Rental] = field(default_factory=dict)
 
     def note(self, call: Call, error: str | None) -> None:
         self.entries.append(Entry(call, time.time(), error))
+
+    def witness(self, things: Iterable[Thing], call: Call) -> None:
+        """Write down what a call made, and what is gone, from what is there after it."""
+        present = set(things)
+        now = time.time()
+        for thing in present - self.lives.keys():
+            self.lives[thing] = Life(call, now)
+        for thing, life in self.lives.items():
+            if life.gone is None and thing not in present:
+                life.gone = now
 
     def calls(self) -> Counter[str]:
         """Count the API calls by name."""

@@ -12,7 +12,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tests.simcloud.aws_calls import ApiError
+from tests.simcloud.calls import ApiError
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.ec2 import ACCESS_KEY
 from tests.simcloud.hosts import Host

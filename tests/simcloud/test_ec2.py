@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -204,6 +203,15 @@ async def test_everything_that_was_made_is_left_until_it_is_given_back(
     iam.delete_instance_profile(InstanceProfileName="profile")
     await cloud.assert_nothing_left()
 
+    made_by = {thing.kind: life.made_by.action for thing, life in cloud.ledger.lives.items()}
+    assert made_by == {
+        "instance": "RunInstances",
+        "volume": "RunInstances",
+        "security group": "CreateSecurityGroup",
+        "key pair": "ImportKeyPair",
+        "instance profile": "CreateInstanceProfile",
+    }
+    assert all(life.gone for life in cloud.ledger.lives.values())
     rental = cloud.ledger.rentals[instance_id]
     assert (rental.asked_by.action, rental.asked_by.token) == ("RunInstances", "token")
     assert rental.ended is not None
@@ -222,6 +230,5 @@ async def test_terminating_a_machine_that_boots_does_not_wait_for_it(
 ) -> None:
     cloud.ec2.boot_delay(60)
     (instance_id,) = account.run()
-    await asyncio.sleep(0)
     account.ec2.terminate_instances(InstanceIds=[instance_id])
     await account.reach("terminated", instance_id)
