@@ -12,10 +12,12 @@ import fcntl
 import os
 import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from shoal.clock import Clock
 from shoal.errors import ConfigError
-from shoal.remote.base import quote
+from shoal.remote.base import Completed, quote
+from shoal.remote.lines import TAIL_LINES
 from shoal.remote.process import run_process
 from shoal.remote.target import (
     SshTarget,
@@ -86,6 +88,8 @@ async def retire_connection(target: SshTarget) -> None:
 
 
 async def _say(target: SshTarget, verb: str) -> None:
+    if not await is_open(target):
+        return
     async with _lock(target):
         if await is_open(target):
             # A holder that does not listen ends by itself once its peer stays silent.
@@ -111,14 +115,24 @@ async def _attempt(node: str, target: SshTarget, left: float) -> Trouble | None:
     async with _lock(target):
         if await is_open(target):
             return None
+        target.proxy_errors.unlink(missing_ok=True)
         connect_timeout = max(1, min(_CONNECT_SECONDS, int(left)))
         try:
             opened = await run_process(
                 master_argv(target, connect_timeout=connect_timeout), timeout=2 * connect_timeout
             )
         except asyncio.TimeoutError:
-            return diagnose(node, target, ["Connection timed out during the login"])
-        return None if opened.ok else diagnose(node, target, opened.tail)
+            opened = Completed(255, ("Connection timed out during the login",))
+        if opened.ok:
+            return None
+        return diagnose(node, target, (*opened.tail, *_complaints(target.proxy_errors)))
+
+
+def _complaints(file: Path) -> list[str]:
+    try:
+        return file.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+    except FileNotFoundError:
+        return []
 
 
 @contextlib.asynccontextmanager

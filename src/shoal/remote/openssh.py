@@ -21,9 +21,8 @@ from shoal.remote.terminal import interrupts_left_to_the_child
 from shoal.remote.trouble import diagnose
 from shoal.remote.wire import REMOTE_COMMAND, attached_command, attached_program
 
-# Until a session says its first word. The connection may be a dead one at first, so the first
-# wait is short; then it is new, and only a login shell on a very busy machine takes longer.
-_BEGIN_SECONDS = (6.0, 20.0)
+# Until a session on a new connection says its first word: dotfiles on a very busy machine.
+_BEGIN_SECONDS = 20.0
 # For a connection that has to be made anew before a command.
 _RECONNECT_SECONDS = 30.0
 # sshd allows ten sessions on a connection, and other programs of ours may use it as well.
@@ -36,7 +35,8 @@ class SshRunner:
     """A machine reached by OpenSSH. `name` is what errors call it.
 
     `login_grace` is for how many seconds `connect` takes a refused login for a new machine that
-    has not installed the key yet.
+    has not installed the key yet; `silence`, after how many seconds a connection on which nothing
+    begins is taken for dead and replaced.
     """
 
     def __init__(
@@ -45,11 +45,13 @@ class SshRunner:
         target: SshTarget,
         *,
         login_grace: float = 30.0,
+        silence: float = 6.0,
         clock: Clock | None = None,
     ) -> None:
         self.name = name
         self.target = target
         self._login_grace = login_grace
+        self._silence = silence
         self._clock = clock or SystemClock()
         self._sessions = asyncio.Semaphore(_SESSIONS)
 
@@ -149,7 +151,7 @@ class SshRunner:
     ) -> Completed:
         said: tuple[str, ...] = ()
         async with self._sessions:
-            for begin_timeout in _BEGIN_SECONDS:
+            for begin_timeout in (self._silence, _BEGIN_SECONDS):
                 await self._open()
                 outcome = await self._in_a_session(command, env, stdin, on_line, begin_timeout)
                 if isinstance(outcome, Completed):

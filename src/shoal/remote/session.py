@@ -18,7 +18,7 @@ from shoal.remote.wire import Replies, request
 
 # The far end takes three seconds to end a command that does not want to.
 _END_SECONDS = 6.0
-# Once the command is over, ssh may still wait for a daemon that it left behind. We do not.
+# When no command runs, ssh may still wait for a daemon that it left behind. We do not.
 _LINGER_SECONDS = 0.1
 
 
@@ -72,7 +72,8 @@ async def converse(
     finally:
         if not line_out.is_closing():
             line_out.abort()
-        await _end(transport, talk, _END_SECONDS if replies.code is None else _LINGER_SECONDS)
+        running = replies.begun and replies.code is None
+        await _end(transport, talk, _END_SECONDS if running else _LINGER_SECONDS)
         transport.close()
     code = transport.get_returncode()
     assert code is not None

@@ -63,6 +63,11 @@ class SshTarget:
         """Where the shared connection listens. Two targets that differ in anything differ here."""
         return self.control_dir / hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
+    @property
+    def proxy_errors(self) -> Path:
+        """Where the proxy command's complaints go."""
+        return self.socket.with_suffix(".proxy")
+
     def __str__(self) -> str:
         return f"{self.user}@{self.host}" + (f":{self.port}" if self.port is not None else "")
 
@@ -115,10 +120,9 @@ def login_argv(target: SshTarget, *, connect_timeout: int) -> list[str]:
         argv += _options(Port=str(target.port))
     if target.key is not None:
         argv += _options(IdentityFile=_config_path(target.key), IdentitiesOnly="yes")
-    if target.jump is not None:
-        argv += _options(ProxyCommand=jump_command(target.jump))
-    elif target.proxy_command is not None:
-        argv += _options(ProxyCommand=target.proxy_command)
+    proxy = jump_command(target.jump) if target.jump is not None else target.proxy_command
+    if proxy is not None:
+        argv += _options(ProxyCommand=_audible(proxy, target.proxy_errors))
     return argv
 
 
@@ -173,6 +177,12 @@ def jump_command(jump: SshTarget) -> str:
     return quote([*escaped, "-W", "[%h]:%p", "--", jump.host])
 
 
+def _audible(proxy_command: str, errors: Path) -> str:
+    """A proxy command whose reasons for failing can be read: a connection that goes to the
+    background silences its proxy."""
+    return quote(["sh", "-c", f"exec 2>>{quote([str(errors)])}\n{proxy_command}"])
+
+
 def _program(target: SshTarget) -> list[str]:
     return ["ssh", *(["-F", str(target.config)] if target.config is not None else [])]
 
@@ -183,4 +193,5 @@ def _options(**values: str) -> list[str]:
 
 def _config_path(path: Path) -> str:
     """A path as ssh_config reads it: one word, with no percent sign taken for a token."""
-    return '"' + str(path).replace("%", "%%") + '"'
+    text = str(path).replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'

@@ -126,11 +126,12 @@ def _no_common_algorithm(node: str, target: SshTarget, said: Sequence[str]) -> S
     )
 
 
-def _forwarding_forbidden(node: str, target: SshTarget, said: Sequence[str]) -> ShoalError:
-    return SetupError(
-        f"{target.jump} does not let connections to other machines through",
-        why="its sshd has AllowTcpForwarding switched off",
-        fix="set AllowTcpForwarding to yes or local in its /etc/ssh/sshd_config",
+def _beyond_the_jump(node: str, target: SshTarget, said: Sequence[str]) -> ShoalError:
+    # Whether it tried and failed or did not want to try, only the machine in between knows.
+    return UnreachableError(
+        f"no connection to {target} through {target.jump}",
+        why="it is not up yet, a firewall is between them, or connections may not pass there",
+        fix=f"check the address, and AllowTcpForwarding in the sshd_config of {target.jump}",
         node=node,
         output=said,
     )
@@ -177,7 +178,7 @@ _TABLE: tuple[tuple[tuple[str, ...], Chance, _Maker], ...] = (
     # A machine that still boots says so and closes the connection.
     (("System is booting up", "pam_nologin"), Chance.SOON, _unreachable("it is still booting")),
     (("Permission denied",), Chance.MAYBE, _denied),
-    (("administratively prohibited",), Chance.NEVER, _forwarding_forbidden),
+    (("Stdio forwarding request failed",), Chance.SOON, _beyond_the_jump),
     (
         ("Temporary failure in name resolution",),
         Chance.SOON,

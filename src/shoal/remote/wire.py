@@ -18,6 +18,11 @@ from shoal.remote.lines import TAIL_LINES, LineBuffer, readable
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
+# An interactive shell without a terminal complains about that before it reads a word, so its
+# errors go nowhere until the program has it speak on 4, where they belong.
+_LOGIN_SHELL = 'bash --noprofile --norc --login -i -c "eval \\"\\$SHOAL_RUN\\"" 4>&2 2>/dev/null'
+_SPEAK = "exec 2>&4 4>&-\n"
+
 # Runs under whatever login shell the user has, so it must mean the same to all of them: one
 # line, no single quotes, no backslash before a quote of that kind, no exclamation mark.
 #
@@ -36,13 +41,12 @@ _SUPERVISOR = " ".join(
         "done;",
         "export SHOAL_RUN;",
         'echo "$mark"; echo "$mark" >&2;',
-        "exec 4>&2 5<&0;",
+        "exec 5<&0;",
         'if [ "$bytes" = 0 ]; then exec 3</dev/null; else',
         "spool=$(mktemp) || exit 1;",
         'exec 6>"$spool" 3<"$spool"; rm -f "$spool"; head -c "$bytes" >&6 || exit 1; exec 6>&-;',
         "fi;",
-        'bash --noprofile --norc --login -i -c "eval \\"\\$SHOAL_RUN\\""',
-        "<&3 3<&- 5<&- 2>/dev/null &",
+        f"{_LOGIN_SHELL} <&3 3<&- 5<&- &",
         "job=$!;",
         "{ cat <&5 >/dev/null;",
         'trap "" TERM;',
@@ -63,7 +67,7 @@ REMOTE_COMMAND = f"exec bash --noprofile --norc -c {shlex.quote(_SUPERVISOR)}"
 # so that lines meant for terminals count too. The usual profile already reads .bashrc: once is
 # enough then, since tools such as conda make it slow. There is no terminal, and dotfiles like to
 # complain about that: what they print is not the command's.
-LOGIN = r"""
+_LOGIN = r"""
 unset SHOAL_RUN
 {
 if [ -r /etc/profile ]; then . /etc/profile; fi
@@ -92,7 +96,7 @@ def request(mark: str, command: str, env: Mapping[str, str], stdin: bytes) -> by
     the new lines around it leave room for a comment at its end."""
     if "\0" in command:
         raise ValueError("a command cannot hold a NUL character")
-    program = f"{LOGIN}exec 2>&4 4>&-\n{exports(env)}(\n{command}\n)\n"
+    program = f"{_LOGIN}{_SPEAK}{exports(env)}(\n{command}\n)\n"
     header = f"{mark} {program.count(chr(10))} {len(stdin)}\n"
     return (header + program).encode(errors="surrogateescape") + stdin
 
@@ -100,16 +104,19 @@ def request(mark: str, command: str, env: Mapping[str, str], stdin: bytes) -> by
 def attached_program(command: str | None, env: Mapping[str, str]) -> bytes:
     """What an attached terminal is to run: a command as above, or the user's own shell."""
     if command is None:
-        program = f'{exports(env)}exec "${{SHELL:-bash}}" -l\n'
+        program = f'unset SHOAL_RUN\n{_SPEAK}{exports(env)}exec "${{SHELL:-bash}}" -l\n'
     else:
-        program = f"{LOGIN}{exports(env)}(\n{command}\n)\n"
+        program = f"{_LOGIN}{_SPEAK}{exports(env)}(\n{command}\n)\n"
     return program.encode(errors="surrogateescape")
 
 
 def attached_command(file: str) -> str:
     """The command line that runs the program in `file`, which is removed before."""
-    loader = f'file={shlex.quote(file)}; text=$(cat "$file"); rm -f "$file"; eval "$text"'
-    return f"exec bash --noprofile --norc --login -i -c {shlex.quote(loader)}"
+    loader = (
+        f'file={shlex.quote(file)}; SHOAL_RUN=$(cat "$file") || exit 1; rm -f "$file";'
+        f" export SHOAL_RUN; exec {_LOGIN_SHELL}"
+    )
+    return f"exec bash --noprofile --norc -c {shlex.quote(loader)}"
 
 
 class Replies:
