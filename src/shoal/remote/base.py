@@ -82,15 +82,22 @@ class Runner(Protocol):
         ...
 
     async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
-        """Make `target` on the machine equal to the file or tree `source` here."""
+        """Bring the file, or the content of the tree, `source` to `target` on the machine.
+
+        Parents are made, what is unchanged is not sent again, and what else is there stays. A
+        file goes into `target` if that ends in a slash or is a directory. `~` and relative
+        paths start at home; nothing else in a path means anything.
+        """
         ...
 
     async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
-        """Make `target` here equal to the file or tree `source` on the machine."""
+        """Bring the file, or the content of the tree, `source` on the machine to `target` here,
+        by the same rules."""
         ...
 
     async def close(self) -> None:
-        """Let go of the connection. Anything left running on the machine stays."""
+        """Let go of what this object holds. Anything left running on the machine stays, and a
+        connection that others may use stays warm."""
         ...
 
 

@@ -150,7 +150,7 @@ def _failure(node: str, machine: SshTarget, path: str, done: Completed) -> Setup
             output=said,
         )
     return SetupError(
-        f"not all files reached their place at {path}",
+        f"not all files of {path} arrived",
         why=next((line for line in said if line.strip()), f"rsync ended with {code}"),
         node=node,
         output=said,

@@ -106,7 +106,7 @@ def login_argv(target: SshTarget, *, connect_timeout: int) -> list[str]:
             ServerAliveInterval=str(_ALIVE_INTERVAL),
             ServerAliveCountMax=str(_ALIVE_COUNT),
             StrictHostKeyChecking="accept-new",
-            UserKnownHostsFile=_config_path(target.known_hosts),
+            UserKnownHostsFile=config_path(target.known_hosts),
             HostKeyAlias=target.host_key_alias,
             HashKnownHosts="no",
             UpdateHostKeys="no",
@@ -119,7 +119,7 @@ def login_argv(target: SshTarget, *, connect_timeout: int) -> list[str]:
     if target.port is not None:
         argv += _options(Port=str(target.port))
     if target.key is not None:
-        argv += _options(IdentityFile=_config_path(target.key), IdentitiesOnly="yes")
+        argv += _options(IdentityFile=config_path(target.key), IdentitiesOnly="yes")
     proxy = jump_command(target.jump) if target.jump is not None else target.proxy_command
     if proxy is not None:
         argv += _options(ProxyCommand=_audible(proxy, target.proxy_errors))
@@ -191,7 +191,7 @@ def _options(**values: str) -> list[str]:
     return [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
 
 
-def _config_path(path: Path) -> str:
+def config_path(path: Path) -> str:
     """A path as ssh_config reads it: one word, with no percent sign taken for a token."""
     text = str(path).replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'

@@ -24,7 +24,7 @@ _LOGIN_SHELL = 'bash --noprofile --norc --login -i -c "eval \\"\\$SHOAL_RUN\\"" 
 _SPEAK = "exec 2>&4 4>&-\n"
 
 # Runs under whatever login shell the user has, so it must mean the same to all of them: one
-# line, no single quotes, no backslash before a quote of that kind, no exclamation mark.
+# line, no single quotes, and no backslash before another or before such a quote.
 #
 # It reads "mark lines bytes", then that many lines of program and bytes of input, and says the
 # mark on both streams: what was printed before is the login shell's own chatter. The program
