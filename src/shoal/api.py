@@ -52,7 +52,7 @@ class Cluster:
         loaded = (
             spec.default_embedded(overrides) if source is None else spec.load(source, overrides)
         )
-        self.spec = loaded.spec
+        self.spec = loaded.launchable()
         self._on_event: Emit = on_event or _ignore
 
     def up(self, *, no_restart: bool = False) -> None:

@@ -224,6 +224,7 @@ class _Pipeline:
                 work.runner,
                 name,
                 work.start.command(command),
+                command,
                 self._voice,
                 self._clock,
                 env=work.start.env,

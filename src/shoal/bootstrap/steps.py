@@ -119,6 +119,7 @@ async def run_command(
     runner: Runner,
     title: str,
     command: str,
+    shown: str,
     voice: Voice,
     clock: Clock,
     *,
@@ -126,8 +127,9 @@ async def run_command(
     seconds: float,
     tries: int,
 ) -> None:
-    """Run one of the user's commands. When all tries fail, the first is the one to tell of: a
-    command that half worked may well fail for another reason the next time."""
+    """Run one of the user's commands; `shown` is what the user wrote. When all tries fail, the
+    first is the one to tell of: a command that half worked may well fail for another reason the
+    next time."""
     first: Completed | None = None
     for attempt in range(tries):
         if attempt:
@@ -137,7 +139,7 @@ async def run_command(
         except asyncio.TimeoutError:
             raise SetupError(
                 f"{title} did not end within {seconds:.0f} s",
-                why=_short(command),
+                why=_short(shown),
                 fix="see that it waits for nobody's answer, or raise shoal.command_timeout_s",
                 node=voice.node,
             ) from None
@@ -147,8 +149,8 @@ async def run_command(
     assert first is not None
     raise SetupError(
         f"{title} failed with exit code {first.code}",
-        why=_short(command),
-        fix=_fix(command, first),
+        why=_short(shown),
+        fix=_fix(shown, first),
         node=voice.node,
         output=first.tail,
     )

@@ -21,6 +21,7 @@ from shoal.spec.model import ClusterSpec, FilesSpec
 
 # Machines that should be up already get less time to answer than ones that boot.
 _REACH_SECONDS = {"local": 60.0}
+_BOOT_SECONDS = 300.0
 
 
 class Site:
@@ -70,7 +71,8 @@ class Site:
             files_digest=self.files_digest,
             claim=self.provider.claim(self.spec, instance, force=self._force),
             mode=mode,
-            reach_seconds=_REACH_SECONDS.get(self.spec.provider.type, 300.0),
+            reach_seconds=self.spec.shoal.reach_timeout_s
+            or _REACH_SECONDS.get(self.spec.provider.type, _BOOT_SECONDS),
             command_seconds=self.spec.shoal.command_timeout_s,
         )
 

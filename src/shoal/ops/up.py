@@ -123,10 +123,12 @@ def _incomplete(failures: Failures, total: int) -> ShoalError:
         return next(iter(failures.values()))
     name, first = next(iter(failures.items()))
     missing = ", ".join(failures)
+    retry = "shoal up again retries only these; shoal down gives everything back"
+    own_fix = "" if first.fix.startswith("shoal up again") else first.fix
     return IncompleteError(
         f"{len(failures)} of {total} nodes did not come up: {missing}",
         why=f"{name}: {first.what}" + (f" ({first.why})" if first.why else ""),
-        fix="shoal up again retries only these; shoal down gives everything back",
+        fix=f"{own_fix}; {retry}" if own_fix else retry,
         output=first.output,
     )
 

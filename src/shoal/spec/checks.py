@@ -53,8 +53,21 @@ def check(draft: Draft, provider: str) -> None:
     _check_head(draft)
     _check_counts(draft)
     _check_auth(draft)
+    _check_resources(draft)
     if provider == "external":
         _check_module(draft)
+
+
+def _check_resources(draft: Draft) -> None:
+    """Ray hands out parts of a resource, but a node has only whole ones."""
+    for name, node_type in draft.get("available_node_types").items():
+        for resource, amount in (node_type.get("resources") or {}).items():
+            if amount != int(amount):
+                draft.warn(
+                    f"a node of type {name} will have {int(amount)} {resource}, not {amount:g}",
+                    "Ray gives a node whole resources only",
+                    "available_node_types", name, "resources", resource,
+                )  # fmt: skip
 
 
 def _check_name(draft: Draft, provider: str) -> None:

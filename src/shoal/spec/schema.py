@@ -192,6 +192,7 @@ class ShoalYaml(_Section):
     hosts: dict[str, HostYaml] = {}
     via_head: Flag = False
     command_timeout_s: Amount = 0
+    reach_timeout_s: Amount = 0
 
 
 class ClusterYaml(_Section):

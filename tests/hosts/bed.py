@@ -1,0 +1,91 @@
+"""A few machines of one's own and a laptop with the real `shoal` on it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.simcloud.cloud import SimCloud
+from tests.simcloud.console import Result
+from tests.simcloud.hosts import Host
+
+SHOAL = f"{sys.prefix}/bin/shoal"
+USE_OUR_RAY = f"echo 'export PATH={sys.prefix}/bin:$PATH' >> ~/.bashrc"
+
+# Stands in for Ray where a test is about the launcher: processes with the names of Ray's daemons
+# and the head's port, without the seconds that the real ones take.
+_DAEMON = "import socket, time; s = socket.create_server(('0.0.0.0', {port})); time.sleep(9999)"
+
+
+def _stand_in(*daemons: tuple[str, int]) -> list[str]:
+    return [
+        f"ln -sf /usr/bin/python3 ~/{name}; "
+        f"(setsid ~/{name} -c {shlex.quote(_DAEMON.format(port=port))} > /dev/null 2>&1 &)"
+        for name, port in daemons
+    ]
+
+
+QUICK_START = {
+    "head_start_ray_commands": _stand_in(("gcs_server", 6379), ("raylet", 0)),
+    "worker_start_ray_commands": _stand_in(("raylet", 0)),
+}
+
+
+@dataclass
+class Bed:
+    """What a test has: machines, a laptop, and a cluster file on it."""
+
+    cloud: SimCloud
+    laptop: Host
+    hosts: list[Host]
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def head(self) -> Host:
+        return self.hosts[0]
+
+    @property
+    def workers(self) -> list[Host]:
+        return self.hosts[1:]
+
+    async def write(self, name: str = "c.yaml", **settings: Any) -> None:
+        """Write the cluster file; later settings win."""
+        self.settings.update(settings)
+        base = {
+            "cluster_name": "mine",
+            "provider": {
+                "type": "local",
+                "head_ip": self.head.address,
+                "worker_ips": [host.address for host in self.workers],
+            },
+            "auth": {"ssh_user": "ubuntu"},
+        }
+        text = json.dumps({**base, **self.settings})
+        (await self.laptop.run(f"cat > {name}", stdin=text)).require("writing the cluster file")
+
+    async def shoal(self, command: str, *, timeout: float = 120) -> Result:
+        return await self.laptop.run(f"{SHOAL} {command}", timeout=timeout)
+
+    async def up(self, options: str = "", *, timeout: float = 120) -> list[dict[str, Any]]:
+        """`shoal up` that must succeed; its events."""
+        done = await self.shoal(f"up c.yaml --yes --json {options}", timeout=timeout)
+        assert done.code == 0, done.stdout + done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    async def read(self, host: Host, command: str) -> str:
+        """What a command prints on a machine, as the user that Shoal logs in as."""
+        return (await host.run(command, user="ubuntu")).require(command).stdout.strip()
+
+
+def actions(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """The plan in a list of events, as (action, subject)."""
+    return [(e["action"], e["subject"]) for e in events if e["event"] == "plan"]
+
+
+def phases(events: list[dict[str, Any]], node: str) -> list[str]:
+    """The phases that a node went through, without repetitions."""
+    seen = [e["phase"] for e in events if e["event"] == "node" and e["node"] == node]
+    return list(dict.fromkeys(seen))
