@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,7 @@ class Machine:
             "image": str(self.image.resolve()) if self.image else None,
             "visible": sorted({str(PROJECT), sys.prefix, sys.base_prefix}),
             "path": self.path,
+            "owned": _python_directories(),
             "environment": dict(self.environment),
             "host_key": self.host_key.private,
             "host_key_public": self.host_key.public,
@@ -72,3 +74,10 @@ class Machine:
                 },
             ],
         }
+
+
+def _python_directories() -> list[str]:
+    """Return where pip puts things: the user of a real image owns its Python, too."""
+    if sys.prefix == sys.base_prefix:
+        return []  # the computer's own Python belongs to root on any machine
+    return [sysconfig.get_path(name) for name in ("scripts", "purelib")]

@@ -13,7 +13,7 @@ from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import Host
 
 REQUIRED = "SHOAL_REQUIRE_SIMCLOUD"
-_COMMANDS = ("ip", "nft", "nsenter", "rsync", "setpriv", "ssh", "sshd", "sudo")
+_COMMANDS = ("curl", "ip", "nft", "nsenter", "rsync", "setpriv", "ssh", "sshd", "sudo")
 
 
 def why_not() -> str | None:

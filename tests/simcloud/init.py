@@ -125,7 +125,7 @@ def _let_go_of_the_owner() -> None:
 
 def _furnish(machine: dict[str, Any]) -> None:
     """Write the files that make the shared root this machine's own."""
-    _write_users(machine["users"])
+    _write_users(machine["users"], machine["owned"])
     names = " ".join([machine["name"], *machine["aliases"]])
     for name, text in {
         "hostname": machine["name"] + "\n",
@@ -151,7 +151,7 @@ def _furnish(machine: dict[str, Any]) -> None:
         stand_in.chmod(0o755)
 
 
-def _write_users(users: list[dict[str, Any]]) -> None:
+def _write_users(users: list[dict[str, Any]], owned: list[str]) -> None:
     """Keep the system's accounts, replace the people by those of this machine."""
     system = [
         line
@@ -175,6 +175,8 @@ def _write_users(users: list[dict[str, Any]]) -> None:
     Path("/etc/shadow").write_text("\n".join(shadow) + "\n")
     for user in users:
         _make_home(Path(user["home"]), user["uid"], user["authorized_keys"])
+        for directory in owned:
+            os.chown(directory, user["uid"], user["uid"])
     sudoers = Path("/etc/sudoers.d/simcloud")
     sudoers.parent.mkdir(exist_ok=True)
     lines = [f"{user['name']} ALL=(ALL) NOPASSWD:ALL\n" for user in users if user["uid"]]
