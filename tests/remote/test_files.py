@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from shoal.errors import ConfigError, SetupError
 from shoal.remote.base import Filters
+from shoal.remote.files import NoRsyncError
 from shoal.remote.openssh import SshRunner
 from shoal.remote.target import SshTarget
 from tests.remote.sshd import Sshd
@@ -229,3 +231,38 @@ async def test_a_connection_that_went_stale_is_renewed_for_files_too(
     server.start()
     await runner.put(plant(tmp_path / "source", {"a": "1"}), "t")
     assert tree(server.home) == {"t/a": "1"}
+
+
+def tools(directory: Path, *names: str) -> Path:
+    """A directory with these programs of this machine and no others."""
+    directory.mkdir()
+    for name in names:
+        program = shutil.which(name)
+        assert program is not None
+        (directory / name).symlink_to(program)
+    return directory
+
+
+async def test_a_machine_without_rsync_is_told_from_one_that_fails(
+    new_server: Callable[..., tuple[Sshd, SshTarget]], tmp_path: Path
+) -> None:
+    poor = tmp_path / "poor-shell"
+    programs = tools(tmp_path / "bin", "bash", "dirname", "mkdir")
+    poor.write_text(f'#!/bin/sh\nPATH={programs} exec bash "$@"\n')
+    poor.chmod(0o755)
+    server, target = new_server(shell=str(poor))
+    server.start()
+    runner = SshRunner("node-1", target)
+    source = plant(tmp_path / "source", {"a": "1"})
+    for transfer in (runner.put(source, "t"), runner.get("t", tmp_path / "back")):
+        with pytest.raises(NoRsyncError) as failure:
+            await transfer
+        assert "install" in failure.value.fix
+
+
+async def test_a_laptop_without_rsync_is_told_what_to_install(
+    runner: SshRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tools(tmp_path / "bin", "ssh", "sh")))
+    with pytest.raises(ConfigError, match="this machine has no rsync"):
+        await runner.put(plant(tmp_path / "source", {"a": "1"}), "t")

@@ -102,7 +102,9 @@ async def test_neither_command_nor_secret_is_on_any_command_line(
     lines = list(command_lines())
     (server.home / "go-on").touch()
     assert (await task).ok
-    assert any("SHOAL_RUN" in line for line in lines), "the command's shell should be among them"
+    assert any("read -r mark lines bytes" in line for line in lines), (
+        "the command's shell should be among them"
+    )
     assert not [line for line in lines if "s3cr3t" in line or "a-telling" in line]
 
 
@@ -128,6 +130,12 @@ async def test_many_lines_here_documents_and_a_comment_at_the_end_are_fine(
 ) -> None:
     done = await runner.run("cat <<'END'\n$(id) 'x'\n\n  y\nEND\necho z # the last one")
     assert done.tail == ("$(id) 'x'", "", "  y", "z")
+
+
+async def test_a_command_may_be_longer_than_a_command_line(runner: SshRunner, server: Sshd) -> None:
+    text = "x" * 300_000
+    assert (await runner.run(f"printf %s {text} > long", timeout=30)).ok
+    assert (server.home / "long").read_text() == text
 
 
 async def test_both_streams_arrive_while_the_command_runs(runner: SshRunner, server: Sshd) -> None:

@@ -42,6 +42,10 @@ _SEND = (
 _HOME_OF = re.compile(r"~[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
+class NoRsyncError(SetupError):
+    """The machine is fine but for rsync. Whoever may install things there can go on."""
+
+
 async def put(node: str, machine: SshTarget, source: Path, target: str, filters: Filters) -> None:
     """Bring the file or the tree's content to `target`, whose parents are made."""
     script, here = _outgoing(node, source)
@@ -127,10 +131,10 @@ def _failure(node: str, machine: SshTarget, path: str, done: Completed) -> Setup
     code, said = done.code, done.tail
     text = "\n".join(said)
     if code == _NOT_FOUND or "rsync: command not found" in text or "rsync: not found" in text:
-        return SetupError(
+        return NoRsyncError(
             f"{machine} has no rsync",
             why="files reach a machine by it",
-            fix="install it there, or in the machine's image",
+            fix="install it there or in its image: sudo apt-get install -y rsync, or the like",
             node=node,
             output=said,
         )

@@ -18,10 +18,11 @@ from shoal.remote.lines import TAIL_LINES, LineBuffer, readable
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-# An interactive shell without a terminal complains about that before it reads a word, so its
-# errors go nowhere until the program has it speak on 4, where they belong.
-_LOGIN_SHELL = 'bash --noprofile --norc --login -i -c "eval \\"\\$SHOAL_RUN\\"" 4>&2 2>/dev/null'
-_SPEAK = "exec 2>&4 4>&-\n"
+# The shell that runs a program, which it gets on 7. An interactive shell without a terminal
+# complains about that before it reads a word, so its errors go nowhere until the program has it
+# speak on 4, where they belong.
+_LOGIN_SHELL = 'bash --noprofile --norc --login -i -c "eval \\"\\$(cat <&7)\\"" 4>&2 2>/dev/null'
+_SPEAK = "exec 2>&4 4>&- 7<&-\n"
 
 # Runs under whatever login shell the user has, so it must mean the same to all of them: one
 # line, no single quotes, and no backslash before another or before such a quote.
@@ -37,16 +38,15 @@ _SUPERVISOR = " ".join(
         'nl=$(printf "\\012x"); nl=${nl%x};',
         "read -r mark lines bytes || exit 1;",
         'while [ "$lines" -gt 0 ]; do',
-        "IFS= read -r line || exit 1; SHOAL_RUN=$SHOAL_RUN$line$nl; lines=$((lines-1));",
+        "IFS= read -r line || exit 1; program=$program$line$nl; lines=$((lines-1));",
         "done;",
-        "export SHOAL_RUN;",
         'echo "$mark"; echo "$mark" >&2;',
         "exec 5<&0;",
         'if [ "$bytes" = 0 ]; then exec 3</dev/null; else',
         "spool=$(mktemp) || exit 1;",
         'exec 6>"$spool" 3<"$spool"; rm -f "$spool"; head -c "$bytes" >&6 || exit 1; exec 6>&-;',
         "fi;",
-        f"{_LOGIN_SHELL} <&3 3<&- 5<&- &",
+        f'{_LOGIN_SHELL} 7<<<"$program" <&3 3<&- 5<&- &',
         "job=$!;",
         "{ cat <&5 >/dev/null;",
         'trap "" TERM;',
@@ -68,7 +68,6 @@ REMOTE_COMMAND = f"exec bash --noprofile --norc -c {shlex.quote(_SUPERVISOR)}"
 # enough then, since tools such as conda make it slow. There is no terminal, and dotfiles like to
 # complain about that: what they print is not the command's.
 _LOGIN = r"""
-unset SHOAL_RUN
 {
 if [ -r /etc/profile ]; then . /etc/profile; fi
 if [ -r ~/.bash_profile ]; then SHOAL_PROFILE=~/.bash_profile
@@ -104,7 +103,7 @@ def request(mark: str, command: str, env: Mapping[str, str], stdin: bytes) -> by
 def attached_program(command: str | None, env: Mapping[str, str]) -> bytes:
     """What an attached terminal is to run: a command as above, or the user's own shell."""
     if command is None:
-        program = f'unset SHOAL_RUN\n{_SPEAK}{exports(env)}exec "${{SHELL:-bash}}" -l\n'
+        program = f'{_SPEAK}{exports(env)}exec "${{SHELL:-bash}}" -l\n'
     else:
         program = f"{_LOGIN}{_SPEAK}{exports(env)}(\n{command}\n)\n"
     return program.encode(errors="surrogateescape")
@@ -112,10 +111,7 @@ def attached_program(command: str | None, env: Mapping[str, str]) -> bytes:
 
 def attached_command(file: str) -> str:
     """The command line that runs the program in `file`, which is removed before."""
-    loader = (
-        f'file={shlex.quote(file)}; SHOAL_RUN=$(cat "$file") || exit 1; rm -f "$file";'
-        f" export SHOAL_RUN; exec {_LOGIN_SHELL}"
-    )
+    loader = f"exec 7<{shlex.quote(file)} || exit 1; rm -f {shlex.quote(file)}; exec {_LOGIN_SHELL}"
     return f"exec bash --noprofile --norc -c {shlex.quote(loader)}"
 
 
