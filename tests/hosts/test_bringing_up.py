@@ -30,7 +30,7 @@ async def test_a_worker_that_is_down_is_named_and_the_next_up_adds_only_it(bed: 
     done = await bed.shoal("up c.yaml --yes", timeout=150)
     assert done.code == 4
     assert "1 of 3 nodes did not come up: worker-2" in done.stderr
-    assert "fix: shoal up again retries only these" in done.stderr
+    assert "shoal up again retries only these" in done.stderr
     await lost.boot()
     events = await bed.up()
     assert actions(events) == [("use", "1 x local.cluster.node")]
@@ -156,9 +156,9 @@ async def test_a_host_key_that_changed_is_refused_with_the_way_out(bed: Bed) -> 
     done = await bed.shoal("up c.yaml --yes")
     assert done.code != 0
     assert "host key" in done.stderr
-    fix = next(line for line in done.stderr.splitlines() if "ssh-keygen" in line)
-    command = fix.split("fix:")[-1].strip()
-    (await bed.laptop.run(command)).require("applying the fix")
+    fix = next(line for line in done.stderr.splitlines() if line.startswith("  fix:"))
+    forget = fix.partition("made anew: ")[2]
+    (await bed.laptop.run(forget)).require("applying the fix")
     events = await bed.up()
     assert events[-1]["event"] == "ready"
 

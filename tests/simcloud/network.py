@@ -143,7 +143,7 @@ class Fabric:
         await self._ip(
             f"link add {link} type veth peer name eth0 netns {pid}",
             f"link set {link} up",
-            f"route add {address}/32 dev {link}",
+            f"route replace {address}/32 dev {link}",
         )
         return link
 

@@ -128,7 +128,7 @@ def _incomplete(failures: Failures, total: int) -> ShoalError:
     return IncompleteError(
         f"{len(failures)} of {total} nodes did not come up: {missing}",
         why=f"{name}: {first.what}" + (f" ({first.why})" if first.why else ""),
-        fix=f"{own_fix}; {retry}" if own_fix else retry,
+        fix=f"{own_fix}\n{retry}" if own_fix else retry,
         output=first.output,
     )
 

@@ -65,4 +65,8 @@ def _block(label: str, colour: str, what: str, why: str, fix: str) -> list[str]:
 
 
 def _fix(fix: str) -> list[str]:
-    return [f"  fix: {click.style(fix, fg='cyan')}"] if fix else []
+    labels = ["  fix:", *["   or:"] * fix.count("\n")]
+    return [
+        f"{label} {click.style(line, fg='cyan')}"
+        for label, line in zip(labels, fix.splitlines(), strict=False)
+    ]

@@ -202,18 +202,17 @@ class HostsProvider:
         results = await asyncio.gather(
             *(self._run_script(i, script(i)) for i in instances), return_exceptions=True
         )
-        failed = {}
+        failed = []
         for instance, result in zip(instances, results, strict=True):
             if isinstance(result, (ShoalError, asyncio.TimeoutError)):
-                failed[instance] = result
+                failed.append((instance, result))
             elif isinstance(result, BaseException):
                 raise result
         if failed:
-            names = ", ".join(f"{i.name} ({i.address})" for i in failed)
-            first = next(iter(failed.values()))
+            names = ", ".join(f"{i.name} ({i.address})" for i, _ in failed)
             raise IncompleteError(
                 f"could not {what} on {names}",
-                why=str(first) or "it did not answer in time",
+                why=str(failed[0][1]) or "it did not answer in time",
                 fix="the same command again, once they can be reached, finishes the job",
             )
 
