@@ -78,6 +78,7 @@ class SimCloud:
         user: str = "ubuntu",
         name: str | None = None,
         environment: Mapping[str, str] | None = None,
+        disk_mib: int = 2048,
     ) -> Host:
         """Boot a machine of one's own, with no cloud API in between.
 
@@ -94,6 +95,7 @@ class SimCloud:
             root_keys=keys,
             image=image,
             environment=environment or {},
+            disk_mib=disk_mib,
         )
         host = await self.build(machine)
         await host.boot()

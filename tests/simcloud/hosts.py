@@ -89,9 +89,9 @@ class Host:
         if not self._cut:
             await self.fabric.mend(self.link)
         reply = await self._order({"do": "boot"}, "booted")
+        if reply["trouble"]:
+            raise BootFailed(f"{self.name} did not boot: {reply['trouble']}")
         self.pid = reply["booted"]
-        if not self.pid:
-            raise BootFailed(f"{self.name} did not boot: {await self._last_words()}")
         self._write_names()
 
     @on_fabric

@@ -10,7 +10,6 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import FrameType
@@ -57,7 +56,10 @@ def meaning_of(status: int) -> str:
 
 
 def run(machine: dict[str, Any], first: bool, told: int) -> NoReturn:
-    """Bring the machine up, write one byte to `told` when sshd listens, and stay until the end."""
+    """Bring the machine up, close `told` when sshd listens, and stay until the end.
+
+    When it cannot come up, the reason is written to `told`.
+    """
     kernel.die_with_parent(0)  # seen from inside, the parent is outside: pid 0
     signal.signal(_POWER_OFF, _go_down)
     signal.signal(_REBOOT, _go_down)
@@ -73,12 +75,11 @@ def run(machine: dict[str, Any], first: bool, told: int) -> NoReturn:
         environment = {"PATH": machine["path"]}
         subprocess.Popen(["/usr/sbin/sshd", "-D", "-e"], env=environment, close_fds=True)
         _wait_for_sshd()
-        os.write(told, b"1")
         os.close(told)
         if first and machine["user_data"]:
             _run_user_data(machine["user_data"], environment)
     except BaseException as error:
-        print(f"{machine['name']} cannot boot: {error}", file=sys.stderr, flush=True)
+        os.write(told, str(error).encode() or b"no reason given")
         os._exit(1)
     while True:
         try:

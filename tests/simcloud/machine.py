@@ -60,9 +60,9 @@ def main() -> None:
             return
         order = json.loads(line)
         if order["do"] == "boot":
-            pid, listening = _fork_init(machine, own_pids, first)
+            pid, trouble = _fork_init(machine, own_pids, first)
             running, first = os.pidfd_open(pid), False
-            _tell(booted=pid if listening else 0)
+            _tell(booted=pid, trouble=trouble)
         elif order["do"] == "fill":
             _fill(disk)
             _tell(filled=True)
@@ -132,7 +132,8 @@ def _let_everyone_through(root: str, path: str) -> None:
             shown.chmod(mode | stat.S_IXOTH)
 
 
-def _fork_init(machine: dict[str, Any], own_pids: int, first: bool) -> tuple[int, bool]:
+def _fork_init(machine: dict[str, Any], own_pids: int, first: bool) -> tuple[int, str]:
+    """Start init and wait until sshd listens; return its process id and what went wrong."""
     # A second unshare is refused while children still go to the first one's namespace.
     kernel.setns(own_pids, kernel.CLONE_NEWPID)
     kernel.unshare(kernel.CLONE_NEWPID)
@@ -142,9 +143,9 @@ def _fork_init(machine: dict[str, Any], own_pids: int, first: bool) -> tuple[int
         os.close(ready)
         init.run(machine, first, told)
     os.close(told)
-    listening = bool(os.read(ready, 1))
+    trouble = os.read(ready, 4096).decode(errors="replace")
     os.close(ready)
-    return pid, listening
+    return pid, trouble
 
 
 def _fill(disk: int) -> None:

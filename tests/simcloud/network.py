@@ -113,7 +113,7 @@ class Fabric:
         self.loop.run_forever()
         for delay in self._delays.values():
             delay.close()
-        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
 
     async def close(self) -> None:

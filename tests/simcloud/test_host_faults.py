@@ -113,8 +113,8 @@ async def test_a_delayed_host_answers_later_until_the_delay_is_lifted(
 
 
 async def test_a_full_disk_refuses_writes_everywhere(cloud: SimCloud) -> None:
-    host = await cloud.boot()
-    neighbour = await cloud.boot()
+    host = await cloud.boot(disk_mib=64)
+    neighbour = await cloud.boot(disk_mib=64)
     await host.fill_disk()
     for place in ("/tmp/more", "/home/ubuntu/more", "/var/more"):
         result = await host.run(f"head -c 100000 /dev/zero > {place}")

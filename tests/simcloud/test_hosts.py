@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import signal
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.simcloud.cloud import SimCloud
-from tests.simcloud.hosts import Host
+from tests.simcloud.hosts import BootFailed, Host
 from tests.simcloud.keys import new_key
+from tests.simcloud.processes import execute
 from tests.simcloud.waiting import until
 
 pytestmark = pytest.mark.simcloud
@@ -27,12 +29,15 @@ async def pin(laptop: Host, *hosts: Host) -> None:
 
 
 async def test_a_host_boots_in_under_300_ms(cloud: SimCloud) -> None:
+    """Or in the time of a few bare Python starts, where the computer is busy with other things."""
     times = []
-    for _ in range(10):  # a computer that is busy with other things may need some tries
+    for _ in range(10):
         began = time.monotonic()
+        await execute([sys.executable, "-S", "-E", "-c", ""])
+        started = time.monotonic()
         await cloud.boot()
-        times.append(time.monotonic() - began)
-        if times[-1] < 0.3:
+        times.append(time.monotonic() - started)
+        if times[-1] < max(0.3, 10 * (started - began)):
             return
     pytest.fail(f"seconds to boot: {times}")
 
@@ -140,6 +145,13 @@ async def test_an_image_is_laid_over_the_computers_own_root(
     assert (await host.run("cat /opt/flavour; test -x /bin/bash")).stdout == "vanilla\n"
 
 
+async def test_a_host_that_cannot_boot_says_why(cloud: SimCloud, tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "passwd").write_text("not a passwd file\n")
+    with pytest.raises(BootFailed, match="did not boot: list index out of range"):
+        await cloud.boot(image=tmp_path)
+
+
 async def test_the_python_that_runs_the_tests_serves_the_hosts_user(cloud: SimCloud) -> None:
     host = await cloud.boot()
     result = await host.run(
@@ -194,7 +206,9 @@ def network_of_this_thread() -> Path:
 
 
 async def test_a_signal_reaches_the_command_itself(laptop: Host) -> None:
-    running = await laptop.popen("trap 'echo interrupted; exit 3' INT; echo ready; sleep 60 & wait")
+    running = await laptop.popen(
+        "trap 'echo interrupted; exit 3' INT; echo ready; while :; do sleep 0.05; done"
+    )
     assert await running.stdout.readline() == b"ready\n"
     running.send_signal(signal.SIGINT)
     result = await running.finish()
