@@ -114,13 +114,15 @@ class ShoalSettings:
     """What stands under the top-level `shoal:` key. `hosts` has what is particular about single
     machines, by address; `via_head` says that workers are reached through the head;
     `command_timeout_s` is how long one setup command may take, `reach_timeout_s` how long a
-    machine may take until it answers (None: as fits the provider)."""
+    machine may take until it answers (None: as fits the provider); `consolidate` allows moving
+    restartable work to fewer or cheaper nodes."""
 
     auth: AuthMode = "token"
     hosts: Mapping[str, HostSpec] = field(default_factory=dict)
     via_head: bool = False
     command_timeout_s: float = 1800.0
     reach_timeout_s: float | None = None
+    consolidate: bool = False
 
 
 @dataclass(frozen=True)

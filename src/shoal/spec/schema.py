@@ -193,6 +193,7 @@ class ShoalYaml(_Section):
     via_head: Flag = False
     command_timeout_s: Amount = 0
     reach_timeout_s: Amount = 0
+    consolidate: Flag = False
 
 
 class ClusterYaml(_Section):

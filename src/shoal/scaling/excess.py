@@ -1,0 +1,68 @@
+"""Nodes beyond a maximum, as when it was lowered or a type left the file.
+
+Those on their way and idle ones go at once; busy ones stay until they are idle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from shoal.events import Phase
+from shoal.scaling.census import Census
+from shoal.scaling.decision import Cancel, Cause, Drain, Reason
+from shoal.scaling.state import NodeView
+
+
+@dataclass
+class Excess:
+    """What to end, and how many beyond each limit are busy."""
+
+    drains: list[Drain] = field(default_factory=list)
+    cancels: list[Cancel] = field(default_factory=list)
+    busy: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def leaving(self) -> set[str]:
+        """The ids of all that end."""
+        return {d.node_id for d in self.drains} | {c.node_id for c in self.cancels}
+
+
+def excess(census: Census) -> Excess:
+    """What is there beyond the limits of each type and of the cluster."""
+    result = Excess()
+    spec = census.spec
+    for name, count in sorted(census.by_type.items()):
+        node_type = spec.node_types.get(name)
+        beyond = count - (node_type.max_workers if node_type else 0)
+        what = f"max_workers of {name}" if node_type else f"the file, which has no type {name},"
+        _end(result, census, [n for n in census.workers if n.node_type == name], beyond, what)
+    beyond = len(census.workers) - len(result.leaving) - spec.scaling.max_workers
+    _end(result, census, census.workers, beyond, "max_workers")
+    return result
+
+
+def _end(result: Excess, census: Census, nodes: Sequence[NodeView], beyond: int, what: str) -> None:
+    if beyond <= 0:
+        return
+    # Those that are draining are on their way out already.
+    beyond -= sum(n.phase is Phase.DRAINING for n in nodes)
+    leaving = result.leaving
+    able = [
+        n
+        for n in nodes
+        if n.id not in leaving
+        and n.phase is not Phase.DRAINING
+        and (n.phase is not Phase.READY or n.idle_s > 0)
+    ]
+    ended = sorted(able, key=census.first_to_go)[: max(0, beyond)]
+    for node in ended:
+        text = f"{len(nodes)} nodes are {beyond} more than {what} allows"
+        reason = Reason(Cause.OVER_LIMIT, text, {"nodes": len(nodes), "beyond": beyond})
+        if node.phase is Phase.READY:
+            result.drains.append(Drain(node.id, node.node_type, reason))
+        else:
+            result.cancels.append(Cancel(node.id, node.node_type, reason))
+    if beyond > len(ended):
+        result.busy[what] += beyond - len(ended)

@@ -1,0 +1,99 @@
+"""What the planner is told about the world: nodes, offers, and what went before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from shoal.events import Phase
+from shoal.scaling.demand import Resources
+
+Market = Literal["on-demand", "spot"]
+FailureKind = Literal["capacity", "quota", "setup"]
+
+ON_THE_WAY = frozenset(
+    {Phase.REQUESTED, Phase.BOOTING, Phase.REACHABLE, Phase.PREPARING, Phase.STARTING}
+)
+# A terminating machine no longer counts against a limit: its end has been ordered.
+COUNTED = ON_THE_WAY | {Phase.READY, Phase.DRAINING}
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """One node as the planner sees it.
+
+    `total` and `available` are Ray's figures; a node on its way has none yet and counts with
+    what its type promises. `idle_s` is Ray's own account. `restartable` says that all that runs
+    here may be moved. `throttled` is what the launch said: whether it counted against
+    `upscaling_speed`.
+    """
+
+    id: str
+    node_type: str
+    phase: Phase
+    is_head: bool = False
+    total: Resources = field(default_factory=dict)
+    available: Resources = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    idle_s: float = 0.0
+    market: Market = "on-demand"
+    zone: str = ""
+    price_per_hour: float | None = None
+    restartable: bool = False
+    throttled: bool = True
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A machine of a node type that can be bought: where, on which market, for how much.
+
+    `resources` fill in what the YAML does not declare. `labels` are those that such a machine
+    will carry beyond its type's own (zone, market). An unknown price is None.
+    """
+
+    node_type: str
+    market: Market = "on-demand"
+    zone: str = ""
+    price_per_hour: float | None = None
+    resources: Resources = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LaunchFailure:
+    """An offer that could not be had at some time."""
+
+    node_type: str
+    at: float
+    kind: FailureKind = "capacity"
+    market: Market = "on-demand"
+    zone: str = ""
+
+
+@dataclass(frozen=True)
+class History:
+    """What the planner remembers from one call to the next. It comes back in the Plan; the
+    caller adds failures and hands it in again."""
+
+    failures: tuple[LaunchFailure, ...] = ()
+    # nodes on their way that nothing has needed, and since when
+    unneeded_since: Mapping[str, float] = field(default_factory=dict)
+    # `initial_workers` were all there once
+    brought_up: bool = False
+    # since when nothing has been pending or on its way
+    quiet_since: float | None = None
+    # node types, with counts, that consolidation is waiting for, and until when
+    replacing: Mapping[str, int] = field(default_factory=dict)
+    replacing_until: float = 0.0
+
+    def after(self, failure: LaunchFailure) -> History:
+        """This history with one more failure."""
+        return replace(self, failures=(*self.failures, failure))
+
+    def after_success(self, node_type: str, market: Market, zone: str) -> History:
+        """This history once such an offer was had: its failures are no longer in a row."""
+        kept = (
+            f for f in self.failures if (f.node_type, f.market, f.zone) != (node_type, market, zone)
+        )
+        return replace(self, failures=tuple(kept))

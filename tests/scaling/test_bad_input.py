@@ -1,0 +1,101 @@
+"""Input that cannot be right, or is absurdly large, is refused or bounded."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+from shoal.errors import ConfigError
+from shoal.scaling import Cause, Gang, History, Offer, Request, Shape, Strategy, plan
+from tests.scaling.clusters import (
+    C4,
+    C16,
+    HEAD,
+    OFFERS,
+    counts,
+    demand,
+    gang,
+    node_type,
+    spec,
+    tasks,
+)
+
+# Far more than is needed anywhere, far less than a hang.
+PATIENCE_S = 30.0
+
+
+@pytest.mark.parametrize("amount", [-1.0, math.nan, math.inf, -math.inf])
+def test_amounts_that_cannot_be_are_refused(amount: float) -> None:
+    with pytest.raises(ConfigError):
+        Shape.of({"CPU": amount})
+
+
+def test_negative_counts_are_refused() -> None:
+    with pytest.raises(ConfigError):
+        Request(Shape.of({"CPU": 1}), -1)
+    with pytest.raises(ConfigError):
+        Gang((Shape.of({"CPU": 1}),), Strategy.PACK, -1)
+
+
+def test_an_absurd_count_is_bounded_by_the_limits() -> None:
+    result = plan(spec(C4, max_workers=50), [HEAD], demand(tasks(10**15, CPU=1)), History(), 0.0)
+    assert counts(result) == {"c4": 50}
+    assert result.unmet[0].count == 10**15 - 200
+
+
+def test_an_absurd_amount_is_named() -> None:
+    (unmet,) = plan(spec(C4), [HEAD], demand(tasks(1, CPU=1e18)), History(), 0.0).unmet
+    assert unmet.reason.cause is Cause.INFEASIBLE
+
+
+def test_amounts_below_a_ten_thousandth_still_take_room() -> None:
+    result = plan(spec(C4), [HEAD], demand(tasks(50_000, CPU=1e-9)), History(), 0.0)
+    assert counts(result) == {"c4": 2}
+
+
+def test_a_type_without_resources_is_never_bought() -> None:
+    empty = node_type("empty", {})
+    offers = [Offer("empty", price_per_hour=0.0001)]
+    result = plan(spec(empty, C4), [HEAD], demand(tasks(4, CPU=1)), History(), 0.0, offers)
+    assert counts(result) == {"c4": 1}
+
+
+def test_tasks_that_need_nothing_launch_nothing() -> None:
+    assert plan(spec(C4), [HEAD], demand(Request(Shape.of({}), 100)), History(), 0.0).is_empty
+
+
+def test_an_empty_gang_launches_nothing() -> None:
+    wanted = demand(gangs=[Gang((), Strategy.STRICT_SPREAD)])
+    assert plan(spec(C4), [HEAD], wanted, History(), 0.0).is_empty
+
+
+def test_a_cluster_without_worker_types_says_so() -> None:
+    (unmet,) = plan(spec(), [HEAD], demand(tasks(1, CPU=1)), History(), 0.0).unmet
+    assert "no node type may have workers" in unmet.reason.text
+
+
+def test_a_hundred_thousand_distinct_shapes_are_planned_in_bounded_time() -> None:
+    many = [tasks(1, CPU=1 + i / 50_000) for i in range(100_000)]
+    began = time.monotonic()
+    result = plan(spec(C4, C16, max_workers=10**6), [HEAD], demand(*many), History(), 0.0, OFFERS)
+    assert time.monotonic() - began < PATIENCE_S
+    cpus = sum({"c4": 4, "c16": 16}[name] * n for name, n in counts(result).items())
+    assert cpus >= sum(r.count * dict(r.shape.resources)["CPU"] for r in many)
+
+
+def test_a_hundred_thousand_unknown_resources_are_counted_not_listed() -> None:
+    many = [tasks(1, **{f"custom{i}": 1}) for i in range(100_000)]
+    began = time.monotonic()
+    result = plan(spec(C4), [HEAD], demand(*many), History(), 0.0)
+    assert time.monotonic() - began < PATIENCE_S
+    assert len(result.unmet) == 101
+    assert result.unmet[-1].count == 100_000 - 100
+
+
+def test_a_thousand_distinct_gangs_are_planned_in_bounded_time() -> None:
+    gangs = [gang(Strategy.PACK, *[{"CPU": 0.5 + i / 1000}] * 3) for i in range(1000)]
+    began = time.monotonic()
+    assert plan(spec(C4, C16), [HEAD], demand(gangs=gangs), History(), 0.0, OFFERS).launches
+    assert time.monotonic() - began < PATIENCE_S
