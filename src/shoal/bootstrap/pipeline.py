@@ -22,6 +22,7 @@ from shoal.engine import credentials
 from shoal.engine.credentials import Credentials
 from shoal.errors import SetupError, ShoalError, UnreachableError
 from shoal.events import Emit, Phase
+from shoal.parallel import side_by_side
 from shoal.providers.base import Instance, RayStart
 from shoal.remote.base import Runner
 from shoal.spec.model import FilesSpec, NodeSetup
@@ -87,7 +88,7 @@ async def assemble(works: Sequence[NodeWork], head: NodeWork, emit: Emit, clock:
             if work.instance.role == "head":
                 shared.head_failed()
 
-    await asyncio.gather(*(one(work) for work in works))
+    await side_by_side(one(work) for work in works)
     return failures
 
 

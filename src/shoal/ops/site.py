@@ -3,7 +3,6 @@ each of its machines."""
 
 from __future__ import annotations
 
-import asyncio
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from shoal.engine.view import RayNode, probe_command, ray_nodes
 from shoal.errors import NotFoundError, ShoalError
 from shoal.ops.context import Context
 from shoal.ops.plan import Mode, Seen
+from shoal.parallel import side_by_side
 from shoal.providers import provider_for
 from shoal.providers.base import Finding, Instance, Provider, State
 from shoal.spec.hashes import files_hash
@@ -85,7 +85,7 @@ class Site:
             for i in instances
             if i.state is State.RUNNING and i.node_type in self.spec.node_types
         }
-        answers = await asyncio.gather(*(_vitals(work) for work in works.values()))
+        answers = await side_by_side(_vitals(work) for work in works.values())
         return Seen(
             instances=instances,
             vitals=dict(zip(works, answers, strict=True)),

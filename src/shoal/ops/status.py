@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +10,7 @@ from shoal.events import Phase, Role
 from shoal.ops import target
 from shoal.ops.context import Context
 from shoal.ops.site import Site
+from shoal.parallel import side_by_side
 from shoal.providers.base import Instance, State
 from shoal.spec.model import ClusterSpec
 
@@ -91,7 +91,7 @@ class Listed:
 async def ls(ctx: Context) -> list[Listed]:
     """Every cluster known here, and how many machines it has according to its provider."""
     specs = [target.recall(ctx, name) for name in await target.names(ctx)]
-    return list(await asyncio.gather(*(_listed(ctx, spec) for spec in specs)))
+    return await side_by_side(_listed(ctx, spec) for spec in specs)
 
 
 async def _listed(ctx: Context, spec: ClusterSpec) -> Listed:

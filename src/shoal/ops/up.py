@@ -3,7 +3,6 @@ it finishes what an interrupted run began, and does nothing when nothing is left
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from shoal.ops import target
 from shoal.ops.context import Context
 from shoal.ops.plan import RestartPolicy, UpPlan, plan_up
 from shoal.ops.site import Site
+from shoal.parallel import side_by_side
 from shoal.providers import provider_for
 from shoal.providers.base import Instance, State
 from shoal.spec.model import ClusterSpec
@@ -104,16 +104,23 @@ async def _carry_out(ctx: Context, site: Site, plan: UpPlan) -> list[Instance]:
     for instance in plan.terminate:
         ctx.emit(_changed(instance, Phase.TERMINATING))
     stopping = [touch.instance for touch in plan.touches if touch.stops_ray]
-    created, _, _ = await asyncio.gather(
-        site.provider.create(site.spec, plan.launches),
-        site.provider.halt(site.spec, stopping),
-        site.provider.terminate(site.spec, plan.terminate),
+    created: list[Instance] = []
+
+    async def create() -> None:
+        created.extend(await site.provider.create(site.spec, plan.launches))
+
+    await side_by_side(
+        [
+            create(),
+            site.provider.halt(site.spec, stopping),
+            site.provider.terminate(site.spec, plan.terminate),
+        ]
     )
     for instance in plan.terminate:
         ctx.emit(_changed(instance, Phase.GONE))
     for instance in created:
         ctx.emit(_changed(instance, Phase.BOOTING))
-    return list(created)
+    return created
 
 
 def _incomplete(failures: Failures, total: int) -> ShoalError:

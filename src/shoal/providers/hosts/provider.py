@@ -15,6 +15,7 @@ from shoal.engine import commands, credentials, start
 from shoal.engine.stop import stop_command
 from shoal.errors import CapacityError, IncompleteError, SetupError, ShoalError
 from shoal.events import Role
+from shoal.parallel import side_by_side
 from shoal.providers.base import Finding, Instance, Launch, RayStart, State
 from shoal.providers.hosts import claims
 from shoal.remote.base import Runner, capture, quote
@@ -70,7 +71,7 @@ class HostsProvider:
     async def find(self, cluster: str | None = None) -> Sequence[Instance]:
         """Those machines of the list that are this cluster's, and those that do not say, as
         UNREACHABLE."""
-        found = await asyncio.gather(*(self._look(a) for a in self._addresses))
+        found = await side_by_side(self._look(a) for a in self._addresses)
         return [instance for instance in found if instance is not None]
 
     async def create(self, spec: ClusterSpec, launches: Sequence[Launch]) -> Sequence[Instance]:
@@ -106,7 +107,7 @@ class HostsProvider:
             claims.release_command(self._owner),
         ]
         await self._on_each(instances, "let go", lambda i: [stop_command(i.id), *cleanup])
-        await asyncio.gather(*(self._runners[i.id].disconnect() for i in instances))
+        await side_by_side(self._runner(i.id).disconnect() for i in instances)
 
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
         return self._runner(instance.id)
@@ -199,15 +200,15 @@ class HostsProvider:
     async def _on_each(self, instances: Sequence[Instance], what: str, script: Script) -> None:
         """Run commands on all of these machines side by side. Raises `IncompleteError` that
         names those where it could not be done; the others are done."""
-        results = await asyncio.gather(
-            *(self._run_script(i, script(i)) for i in instances), return_exceptions=True
-        )
-        failed = []
-        for instance, result in zip(instances, results, strict=True):
-            if isinstance(result, (ShoalError, asyncio.TimeoutError)):
-                failed.append((instance, result))
-            elif isinstance(result, BaseException):
-                raise result
+        failed: list[tuple[Instance, Exception]] = []
+
+        async def one(instance: Instance) -> None:
+            try:
+                await self._run_script(instance, script(instance))
+            except (ShoalError, asyncio.TimeoutError) as error:
+                failed.append((instance, error))
+
+        await side_by_side(one(instance) for instance in instances)
         if failed:
             names = ", ".join(f"{i.name} ({i.address})" for i, _ in failed)
             raise IncompleteError(

@@ -1,0 +1,42 @@
+"""Doing several things at once, and never leaving one of them behind.
+
+`asyncio.gather` returns at the first failure while the others run on, which is no way to end
+processes on machines; Python 3.11's task groups are too new for a cluster's Python 3.10.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def side_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run all at once and return their results in order. When one fails, or the caller is
+    cancelled, the others are cancelled, and awaited to their very end, before that is told."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
+    if not tasks:
+        return []
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await _all_ended(tasks)
+    failed = [task for task in tasks if not task.cancelled() and task.exception() is not None]
+    return [task.result() for task in failed or tasks]
+
+
+async def _all_ended(tasks: list[asyncio.Task[T]]) -> None:
+    """Wait for all, also when the caller loses patience: a second Ctrl-C must not leave what the
+    first is just cleaning up."""
+    impatient = False
+    while pending := [task for task in tasks if not task.done()]:
+        try:
+            await asyncio.wait(pending)
+        except asyncio.CancelledError:
+            impatient = True
+    if impatient:
+        raise asyncio.CancelledError
