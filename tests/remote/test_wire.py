@@ -49,7 +49,7 @@ def test_what_is_said_without_a_mark_is_all_chatter() -> None:
     assert replies.chatter == ("Connection closed", "no end of line")
 
 
-@given(st.integers(1, 3 * MAX_LINE_BYTES), st.integers(1, 5000))
+@given(st.integers(1, 3 * MAX_LINE_BYTES), st.integers(200, 5000))
 def test_a_long_line_is_cut_but_never_forgotten(length: int, chunk: int) -> None:
     buffer = LineBuffer()
     data = b"x" * length + b"\n"
@@ -65,9 +65,9 @@ def test_a_long_line_is_cut_but_never_forgotten(length: int, chunk: int) -> None
 
 def test_a_progress_bar_that_never_ends_its_line_does_not_pile_up() -> None:
     buffer = LineBuffer()
-    for percent in range(100_000):
+    for percent in range(5_000):
         assert buffer.feed(b"\r%d of many" % percent) == []
-    assert readable(buffer.rest()) == "99999 of many"
+    assert readable(buffer.rest()) == "4999 of many"
 
 
 def test_the_remote_command_is_the_same_for_every_command() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import textwrap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -84,7 +85,8 @@ class SshRunner:
         try:
             return await asyncio.wait_for(work, timeout)
         except asyncio.TimeoutError:
-            raise TimeoutError(f"{self.name}: no end after {timeout:g} s: {command}") from None
+            what = textwrap.shorten(command, 80)
+            raise TimeoutError(f"{self.name}: no end after {timeout:g} s: {what}") from None
 
     async def attach(
         self,
@@ -110,14 +112,10 @@ class SshRunner:
         return code if code >= 0 else 128 - code
 
     async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
-        await self._transfer(
-            lambda: files.put(self.name, self.target, source, target, filters),
-        )
+        await self._transfer(lambda: files.put(self.name, self.target, source, target, filters))
 
     async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
-        await self._transfer(
-            lambda: files.get(self.name, self.target, source, target, filters),
-        )
+        await self._transfer(lambda: files.get(self.name, self.target, source, target, filters))
 
     async def close(self) -> None:
         """Nothing to do: the shared connection stays warm for the next command."""
@@ -157,7 +155,7 @@ class SshRunner:
                 if isinstance(outcome, Completed):
                     return outcome
                 # The command never began, so beginning it again on a new connection is safe.
-                said = outcome.said
+                said = outcome.said or ("timed out: a session was asked for and never began",)
                 await master.retire_connection(self.target)
         raise diagnose(self.name, self.target, said).error
 
@@ -228,9 +226,12 @@ def _check_free(forwards: Sequence[Forward]) -> None:
 def _no_shell(node: str, target: SshTarget, outcome: NotBegun) -> SetupError:
     if outcome.code == 127:
         return SetupError(
-            f"{target} has no bash", why="commands of a cluster file are written for it",
-            fix="install bash there", node=node, output=outcome.said,
-        )  # fmt: skip
+            f"{target} has no bash",
+            why="commands of a cluster file are written for it",
+            fix="install bash there",
+            node=node,
+            output=outcome.said,
+        )
     return SetupError(
         f"{target} does not run commands",
         why=outcome.said[-1] if outcome.said else f"its login shell ended with {outcome.code}",

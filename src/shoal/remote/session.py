@@ -98,7 +98,8 @@ async def _end(transport: asyncio.SubprocessTransport, talk: _Talk, patience: fl
             await asyncio.wait_for(asyncio.shield(talk.exited), patience)
     finally:
         if not talk.exited.done():
-            transport.kill()
+            with contextlib.suppress(ProcessLookupError):
+                transport.kill()
             await talk.exited
 
 

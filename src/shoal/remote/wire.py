@@ -28,7 +28,8 @@ _SPEAK = "exec 2>&4 4>&- 7<&-\n"
 # line, no single quotes, and no backslash before another or before such a quote.
 #
 # It reads "mark lines bytes", then that many lines of program and bytes of input, and says the
-# mark on both streams: what was printed before is the login shell's own chatter. The program
+# mark on both streams: what was printed before is the login shell's own chatter. If our input is
+# at its end by now, nobody waits for the command any more and it does not begin. The program
 # runs as a job with a process group of its own. A second job waits for the end of our input and
 # then ends the first; having begun, it no longer lets itself be stopped. Last come the marks
 # again, with the exit code: what a daemon prints later is not the command's.
@@ -46,6 +47,7 @@ _SUPERVISOR = " ".join(
         "spool=$(mktemp) || exit 1;",
         'exec 6>"$spool" 3<"$spool"; rm -f "$spool"; head -c "$bytes" >&6 || exit 1; exec 6>&-;',
         "fi;",
+        "read -t 0 -u 5 && exit 1;",
         f'{_LOGIN_SHELL} 7<<<"$program" <&3 3<&- 5<&- &',
         "job=$!;",
         "{ cat <&5 >/dev/null;",
