@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import psutil
 
 
-async def until(condition: Callable[[], bool], *, seconds: float = 20.0) -> None:
-    """Return as soon as the condition holds; fail the test when it does not come to hold."""
-    deadline = time.monotonic() + seconds
-    while not condition():
+async def until(
+    condition: Callable[[], object | Awaitable[object]],
+    what: str = "the condition",
+    timeout: float = 20,
+    every: float = 0.05,
+) -> None:
+    """Return when `condition` is true, or raise TimeoutError saying `what` never was."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if await value if inspect.isawaitable(value) else value:
+            return
         if time.monotonic() > deadline:
-            raise AssertionError(f"did not come true within {seconds:.0f} s")
-        await asyncio.sleep(0.02)
+            raise TimeoutError(f"not within {timeout} s: {what}")
+        await asyncio.sleep(every)
 
 
 def alive(pid: int) -> bool:

@@ -67,7 +67,7 @@ async def test_a_daemon_left_behind_does_not_hold_up_its_starter(runner: LocalRu
 async def test_a_command_that_exceeds_its_deadline_is_ended_with_all_it_started(
     runner: LocalRunner, tmp_path: Path
 ) -> None:
-    with pytest.raises(asyncio.TimeoutError):
+    with pytest.raises(TimeoutError):
         await runner.run("sleep 60 & echo $! > child; wait", timeout=0.5)
     await until(lambda: not alive(int((tmp_path / "child").read_text())))
 

@@ -16,7 +16,7 @@ from tests.simcloud.calls import ApiError
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.ec2 import ACCESS_KEY
 from tests.simcloud.hosts import Host
-from tests.simcloud.waiting import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.simcloud
 

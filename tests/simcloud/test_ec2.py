@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import Host
-from tests.simcloud.waiting import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.simcloud
 

@@ -15,7 +15,7 @@ from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import BootFailed, Host
 from tests.simcloud.keys import new_key
 from tests.simcloud.processes import execute
-from tests.simcloud.waiting import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.simcloud
 

@@ -15,7 +15,7 @@ from tests.simcloud.blueprint import PROJECT
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.processes import execute
 from tests.simcloud.sweep import marked, sweep
-from tests.simcloud.waiting import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.simcloud
 

@@ -3,7 +3,6 @@ raises a `ShoalError` that says what failed, why, and what to do."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -73,7 +72,7 @@ def start_commands(start: RayStart, *, ray_runs: bool) -> list[str]:
 async def wait_for_gcs(runner: Runner, address: str) -> None:
     try:
         await runner.run(wait_for_port(address), timeout=_GCS_SECONDS)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         raise SetupError(
             f"the head's GCS cannot be reached at {address}",
             why=f"nothing answered there within {_GCS_SECONDS:.0f} s",
@@ -136,7 +135,7 @@ async def run_command(
             await clock.sleep(_RETRY_PAUSE_SECONDS)
         try:
             done = await runner.run(command, env=env, on_line=voice.output, timeout=seconds)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             raise SetupError(
                 f"{title} did not end within {seconds:.0f} s",
                 why=_short(shown),

@@ -6,7 +6,6 @@ dear (asking it means importing Ray): a machine knows best which processes it ha
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 
 from shoal.bootstrap import receipt as receipts
@@ -45,7 +44,7 @@ async def read(runner: Runner, instance: Instance) -> Vitals:
     command = f"{receipts.READ}; {quote(['sh', '-c', _OUR_PROCESSES, mark])}"
     try:
         done, (first, *processes) = await capture(runner, command, timeout=_SECONDS)
-    except (asyncio.TimeoutError, ValueError):
+    except (TimeoutError, ValueError):
         raise SetupError("the machine does not say how it is", node=instance.name) from None
     needed = {"raylet", "gcs_server"} if instance.role == "head" else {"raylet"}
     return Vitals(receipts.parse(first), done.ok and needed <= set(processes))

@@ -6,7 +6,6 @@ Neither ever stands on a command line, in an event or in a log.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 
 from shoal.errors import SetupError
@@ -72,7 +71,7 @@ async def make(head: Runner, cluster: str) -> Credentials:
     try:
         done, printed = await capture(head, command, timeout=_SECONDS)
         token, public_key = printed[-2:]
-    except (asyncio.TimeoutError, ValueError):
+    except (TimeoutError, ValueError):
         raise _failed("make") from None
     if not done.ok:
         raise _failed("make")

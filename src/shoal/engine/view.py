@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +39,7 @@ async def ray_nodes(head: Runner, command: str, env: Mapping[str, str]) -> dict[
     source = resources.files("shoal.engine").joinpath("probe.py").read_bytes()
     try:
         done, printed = await capture(head, command, env=env, stdin=source, timeout=_READ_SECONDS)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         raise _silent(f"no reply within {_READ_SECONDS:.0f} s") from None
     answers = [line for line in printed if line.startswith('{"nodes"')]
     if not done.ok or not answers:

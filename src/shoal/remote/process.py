@@ -33,7 +33,7 @@ async def run_process(
     timeout: float | None = None,
 ) -> Completed:
     """Run a child in a session of its own. When the caller is cancelled, or the deadline passes
-    (`asyncio.TimeoutError`), the child and all of its session are ended first."""
+    (`TimeoutError`), the child and all of its session are ended first."""
     loop = asyncio.get_running_loop()
     transport, child = await loop.subprocess_exec(
         lambda: _Child(loop, on_line),
@@ -48,7 +48,10 @@ async def run_process(
             pipe = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
             pipe.write(stdin)
             pipe.write_eof()
-        await asyncio.wait_for(asyncio.shield(child.exited), timeout)
+        try:
+            await asyncio.wait_for(asyncio.shield(child.exited), timeout)
+        except asyncio.TimeoutError:  # not the same class before Python 3.11
+            raise TimeoutError(f"no end after {timeout:g} s") from None
         # What the child printed is in the pipes by now, but a daemon that it left behind may
         # hold them open: give them a moment and no more.
         with contextlib.suppress(asyncio.TimeoutError):

@@ -6,7 +6,6 @@ cluster is written on each of them; no file on the caller's side is needed.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -143,7 +142,7 @@ class HostsProvider:
         try:
             await runner.connect(timeout=_LOOK_SECONDS)
             _, printed = await capture(runner, claims.READ, timeout=_LOOK_SECONDS)
-        except (ShoalError, asyncio.TimeoutError) as error:
+        except (ShoalError, TimeoutError) as error:
             self.troubles[address] = (
                 error if isinstance(error, ShoalError) else SetupError("it does not answer")
             )
@@ -205,7 +204,7 @@ class HostsProvider:
         async def one(instance: Instance) -> None:
             try:
                 await self._run_script(instance, script(instance))
-            except (ShoalError, asyncio.TimeoutError) as error:
+            except (ShoalError, TimeoutError) as error:
                 failed.append((instance, error))
 
         await side_by_side(one(instance) for instance in instances)

@@ -1,0 +1,133 @@
+"""What goes to the machines: files, commands and settings arrive as they were written, once."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.hosts.bed import Bed, actions
+
+pytestmark = pytest.mark.simcloud
+
+ODD = 'it\'s "odd" $(touch bad) `touch worse` ünï  two'
+
+
+async def test_a_changed_file_mount_is_sent_and_set_up_again_and_an_excluded_one_is_not(
+    bed: Bed,
+) -> None:
+    await bed.laptop.run("mkdir -p code/logs; echo 1 > code/main.py; echo x > code/logs/a.log")
+    await bed.write(
+        file_mounts={"~/code": "code"},
+        rsync_exclude=["logs"],
+        setup_commands=["cat ~/code/main.py >> ~/set-up"],
+    )
+    await bed.up()
+    assert await bed.read(bed.workers[0], "ls ~/code; cat ~/set-up") == "main.py\n1"
+
+    await bed.laptop.run("echo y > code/logs/a.log; touch code/main.py")
+    assert (await bed.up())[-1]["event"] == "unchanged"
+
+    await bed.laptop.run("echo 2 > code/main.py")
+    events = await bed.up()
+    reasons = {e["reason"] for e in events if e["event"] == "plan"}
+    assert actions(events)[0] == ("restart", "head")
+    assert reasons == {"its files changed"}
+    assert await bed.read(bed.workers[1], "cat ~/set-up") == "1\n2"
+
+
+async def test_no_restart_brings_the_files_and_leaves_ray_alone(bed: Bed) -> None:
+    await bed.laptop.run("mkdir -p code; echo 1 > code/main.py")
+    await bed.write(file_mounts={"~/code": "code"})
+    await bed.up()
+    before = await bed.read(bed.workers[0], "pgrep -x raylet")
+    await bed.laptop.run("echo 2 > code/main.py")
+    events = await bed.up("--no-restart")
+    assert {action for action, _ in actions(events)} == {"update"}
+    assert await bed.read(bed.workers[0], "cat ~/code/main.py") == "2"
+    assert await bed.read(bed.workers[0], "pgrep -x raylet") == before
+
+
+async def test_restart_only_restarts_without_another_setup(bed: Bed) -> None:
+    await bed.write(setup_commands=["echo once >> ~/set-up"])
+    await bed.up()
+    before = await bed.read(bed.workers[0], "pgrep -x raylet")
+    await bed.up("--restart-only")
+    assert await bed.read(bed.workers[0], "pgrep -x raylet") != before
+    assert await bed.read(bed.workers[0], "cat ~/set-up") == "once"
+
+
+async def test_files_that_the_head_makes_reach_the_workers(bed: Bed) -> None:
+    await bed.write(
+        cluster_synced_files=["~/shared dir", "/tmp/not-there"],
+        head_setup_commands=[
+            "mkdir -p ~/'shared dir/deep' && echo made > ~/'shared dir/deep/file'"
+        ],
+        worker_setup_commands=["cat ~/'shared dir/deep/file' > ~/seen"],
+    )
+    await bed.up()
+    for worker in bed.workers:
+        assert await bed.read(worker, "cat ~/seen") == "made"
+
+
+async def test_names_and_values_arrive_literally(bed: Bed) -> None:
+    script = 'mkdir -p "$1" && printf %s content > "$1/$1"'
+    await bed.laptop.run(["bash", "-c", script, "-", ODD])
+    commands = [
+        "printf '%s\\n' 'a  b' \"c'd\" > ~/said # a comment",
+        "cat <<'E' >> ~/said\n$(x)\nE",
+    ]
+    particular = {"resources": {ODD: 3}, "labels": {"odd": "a 'b' \"c\""}}
+    await bed.write(
+        file_mounts={f"~/{ODD}": ODD},
+        setup_commands=commands,
+        shoal={"hosts": {bed.workers[0].address: particular}},
+    )
+    await bed.up()
+    for host in bed.hosts:
+        files = await host.run(["cat", f"/home/ubuntu/{ODD}/{ODD}"])
+        assert files.stdout == "content"
+        assert await bed.read(host, "cat ~/said") == "a  b\nc'd\n$(x)"
+        assert await bed.read(host, "ls ~/bad ~/worse 2>/dev/null; true") == ""
+    environ = await bed.read(bed.workers[0], "tr '\\0' '\\n' < /proc/$(pgrep -x raylet)/environ")
+    variables = dict(line.split("=", 1) for line in environ.splitlines() if "=" in line)
+    assert json.loads(variables["RAY_OVERRIDE_RESOURCES"]) == particular["resources"]
+    assert json.loads(variables["RAY_OVERRIDE_LABELS"]) == particular["labels"]
+
+
+async def test_a_file_mount_that_is_not_there_is_told_before_anything_is_touched(
+    bed: Bed,
+) -> None:
+    await bed.write(file_mounts={"~/data": "no such place"})
+    done = await bed.shoal("up c.yaml --yes")
+    assert done.code == 2
+    assert "no such place does not exist" in done.stderr
+    assert await bed.read(bed.head, "ls -a ~/.shoal 2>/dev/null; true") == ""
+
+
+async def test_a_key_that_is_not_there_is_told_before_anything_is_touched(bed: Bed) -> None:
+    await bed.write(auth={"ssh_user": "ubuntu", "ssh_private_key": "~/none.pem"})
+    done = await bed.shoal("up c.yaml --yes")
+    assert done.code == 2
+    assert "none.pem does not exist" in done.stderr
+
+
+async def test_neither_token_nor_key_is_seen_where_they_do_not_belong(bed: Bed) -> None:
+    done = await bed.shoal("up c.yaml --yes --json -v")
+    assert done.code == 0
+    token = await bed.read(bed.head, "cat ~/.shoal/auth_token")
+    assert len(token) == 64
+    assert token not in done.stdout + done.stderr
+    for host in bed.hosts:
+        assert await bed.read(host, "cat ~/.shoal/auth_token") == token
+        assert await bed.read(host, "stat -c %a ~/.shoal/auth_token") == "600"
+    laptop_key = (await bed.laptop.run("cat ~/.ssh/id_ed25519")).stdout.splitlines()[2]
+    found = await bed.head.run(["grep", "-rlF", laptop_key, "/home/ubuntu", "/tmp", "/root"])
+    assert found.stdout == ""
+    workers = [worker.address for worker in bed.workers]
+    for address in workers:
+        login = (
+            "ssh -i ~/.shoal/cluster_key -o IdentitiesOnly=yes -o BatchMode=yes "
+            f"-o StrictHostKeyChecking=no ubuntu@{address} echo in"
+        )
+        assert await bed.read(bed.head, login) == "in"
