@@ -10,6 +10,7 @@ import asyncio
 import importlib.util
 import itertools
 import os
+import secrets
 import socket
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,9 @@ from shoal.providers.embedded.store import Record, Store, free_addresses, new_id
 from shoal.remote.base import quote
 from shoal.remote.local import LocalRunner
 from shoal.spec.model import ClusterSpec
+
+_FIRST_PORT = 20000
+_LAST_PORT = 32000
 
 
 class EmbeddedProvider:
@@ -156,14 +160,17 @@ def _free_worker_numbers(records: Sequence[Record]) -> Iterator[int]:
 
 def _free_ports(records: Sequence[Record]) -> int:
     """The first of as many ports in a row as a head needs, none of them in use. They are looked
-    for below the range from which the system takes ports for outgoing connections."""
+    for below the range from which the system takes ports for outgoing connections, and from a
+    random one on, since others on this machine may be looking at the same moment."""
     taken = {r.port_base for r in records}
-    for base in range(20000, 32000, HEAD_PORTS):
+    bases = range(_FIRST_PORT, _LAST_PORT, HEAD_PORTS)
+    some = secrets.randbelow(len(bases))
+    for base in (*bases[some:], *bases[:some]):
         if base not in taken and all(
             _bindable("", port) for port in range(base, base + HEAD_PORTS)
         ):
             return base
-    raise CapacityError("no free ports between 20000 and 32000 on this machine")
+    raise CapacityError(f"no free ports between {_FIRST_PORT} and {_LAST_PORT} on this machine")
 
 
 def _bindable(address: str, port: int) -> bool:
