@@ -165,7 +165,7 @@ def _free_ports(records: Sequence[Record]) -> int:
     taken = {r.port_base for r in records}
     bases = range(_FIRST_PORT, _LAST_PORT, HEAD_PORTS)
     some = secrets.randbelow(len(bases))
-    for base in (*bases[some:], *bases[:some]):
+    for base in itertools.chain(bases[some:], bases[:some]):
         if base not in taken and all(
             _bindable("", port) for port in range(base, base + HEAD_PORTS)
         ):
