@@ -131,5 +131,6 @@ class LiveRenderer:
 
     def _hide(self) -> None:
         if self._live.is_started:
+            self._live.transient = not self._rows  # a mere stage leaves no trace
             self._live.refresh()
             self._live.stop()

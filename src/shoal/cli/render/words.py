@@ -65,7 +65,7 @@ def _block(label: str, colour: str, what: str, why: str, fix: str) -> list[str]:
 
 
 def _fix(fix: str) -> list[str]:
-    labels = ["  fix:", *["   or:"] * fix.count("\n")]
+    labels = ["  fix:", *[" then:"] * fix.count("\n")]
     return [
         f"{label} {click.style(line, fg='cyan')}"
         for label, line in zip(labels, fix.splitlines(), strict=False)
