@@ -48,8 +48,8 @@ class Site:
         return files_hash(self.files)
 
     def check_files(self) -> list[Finding]:
-        """File mounts whose source is not there."""
-        return [
+        """File mounts whose source is not there, and wishes for files that cannot be met."""
+        findings = [
             Finding(
                 "error",
                 f"file_mounts: {here} does not exist",
@@ -59,6 +59,16 @@ class Site:
             for there, here in self.files.mounts.items()
             if not Path(here).exists()
         ]
+        if self.files.sync_continuously:
+            findings.append(
+                Finding(
+                    "warning",
+                    "file_mounts_sync_continuously has no effect",
+                    why="files are sent when something asks for it",
+                    fix="shoal up sends what has changed",
+                )
+            )
+        return findings
 
     def work(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodeWork:
         """All that is to be done on one machine."""

@@ -56,6 +56,16 @@ class HostsProvider:
                     fix="correct the path, or leave it out to use your SSH agent and defaults",
                 )
             )
+        setups = [spec.head_setup, *(t.setup for t in spec.node_types.values())]
+        if any(setup.container is not None for setup in setups):
+            findings.append(
+                Finding(
+                    "error",
+                    "containers on machines of your own cannot be used yet",
+                    why="the docker section asks for them",
+                    fix="take it out: commands and Ray then run on the machines themselves",
+                )
+            )
         strangers = [a for a in spec.shoal.hosts if a not in self._addresses]
         for address in strangers:
             findings.append(
