@@ -44,6 +44,10 @@ class Event:
 Emit = Callable[[Event], None]
 
 
+def unheard(event: Event) -> None:
+    """The listener of an operation that nobody listens to."""
+
+
 @dataclass(frozen=True)
 class Stage(Event):
     """The operation entered a stage that a person may have to wait for."""
@@ -84,6 +88,20 @@ class NodeChanged(Event):
     phase: Phase
     detail: str = ""
     address: str = ""
+
+
+@dataclass(frozen=True)
+class LaunchTried(Event):
+    """A provider was asked for machines, and gave some, or none and the reason."""
+
+    kind = "launch"
+    node_type: str
+    asked: int
+    got: int
+    machine: str
+    market: str
+    zone: str
+    refusal: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ books and settles states through the paths below `/simcloud/`, which no AWS clie
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -20,16 +21,19 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.core.utils import utcnow
 from moto.ec2.exceptions import DependencyViolationError, InvalidKeyPairNameError
 from moto.ec2.models import ec2_backends, elastic_network_interfaces
 from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState, StateReason
 from moto.ec2.models.security_groups import SecurityGroupBackend
-from moto.iam.models import iam_backends
+from moto.iam.exceptions import NotFoundException
+from moto.iam.models import IAMBackend, iam_backends
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
     MotoRequestHandler,
     create_backend_app,
 )
+from moto.ssm.models import Parameter, ParameterDict
 from werkzeug.serving import run_simple
 from werkzeug.test import Client
 
@@ -44,6 +48,14 @@ _CODES = {
     "stopped": 80,
 }
 _REGION = "us-west-2"
+# Parameters that publishers of images keep up to date, and of which moto knows only Amazon's own.
+_PUBLIC_IMAGES = [
+    f"/aws/service/canonical/ubuntu/server/22.04/stable/current/{kind}/hvm/ebs-gp2/ami-id"
+    for kind in ("amd64", "arm64")
+] + [
+    f"/aws/service/deeplearning/ami/{kind}/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
+    for kind in ("x86_64", "arm64")
+]
 _ENDING = ("shutting-down", "terminated")
 
 _public_addresses = (f"203.0.113.{last}" for last in itertools.cycle(range(1, 255)))
@@ -62,6 +74,8 @@ def teach_moto() -> None:
         Instance.terminate,
     )
     run = InstanceBackend.run_instances
+    remove_role = IAMBackend.remove_role_from_instance_profile
+    parameters = ParameterDict.__init__
     delete_group = SecurityGroupBackend._delete_security_group
 
     def made_pending(self: Instance, *args: Any, **kwargs: Any) -> None:
@@ -105,6 +119,20 @@ def teach_moto() -> None:
                 raise DependencyViolationError(f"resource {group_id} has a dependent object")
         delete_group(self, vpc_id, group_id)
 
+    def with_public_images(self: ParameterDict, account_id: str, region_name: str) -> None:
+        parameters(self, account_id, region_name)
+        for name in _PUBLIC_IMAGES:
+            image = f"ami-{hashlib.sha256(name.encode()).hexdigest()[:17]}"
+            self[name].append(
+                Parameter(account_id, name, image, "String", None, None, None, utcnow(), 1, "text")
+            )
+
+    def remove_a_role_that_is_there(self: Any, profile_name: str, role_name: str) -> None:
+        names = [role.name for role in self.get_instance_profile(profile_name).roles]
+        if role_name not in names:
+            raise NotFoundException(f"{role_name} is not in {profile_name}")
+        remove_role(self, profile_name, role_name)
+
     replacements: list[tuple[type, str, Callable[..., Any]]] = [
         (Instance, "__init__", made_pending),
         (Instance, "start", start_slowly),
@@ -113,6 +141,8 @@ def teach_moto() -> None:
         (Instance, "reboot", reboot),
         (InstanceBackend, "run_instances", run_in_a_subnet),
         (SecurityGroupBackend, "_delete_security_group", delete_unused_group),
+        (IAMBackend, "remove_role_from_instance_profile", remove_a_role_that_is_there),
+        (ParameterDict, "__init__", with_public_images),
     ]
     for owner, name, replacement in replacements:
         setattr(owner, name, replacement)

@@ -45,6 +45,7 @@ _SECRET_KEY = "not-a-secret-in-a-simulated-cloud"
 _BACKEND = f"http://127.0.0.1:{PORT}"
 _BACKEND_DEADLINE_S = 30
 _READS = ("Describe", "Get", "List", "Search")
+_CHECKIP = "/checkip"  # stands in for AWS's service that tells callers their address
 _HOP_HEADERS = {"host", "content-length", "transfer-encoding", "connection"}
 
 Answer = tuple[int, dict[str, str], bytes]
@@ -79,6 +80,7 @@ class Ec2:
         """Return what a user's shell has when their AWS account is set up."""
         return {
             "AWS_ENDPOINT_URL": self.url,
+            "SHOAL_CHECKIP_URL": self.url + _CHECKIP,
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": _SECRET_KEY,
             "AWS_DEFAULT_REGION": REGION,
@@ -218,6 +220,8 @@ class Ec2:
     # -- the way of a call --------------------------------------------------------------------
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path == _CHECKIP:
+            return web.Response(text=f"{request.remote}\n")
         await self.warm_up()
         body = await request.read()
         call = read_call(

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from tests.simcloud import kernel
+from tests.simcloud import kernel, launch_data
 
 _POWER_OFF, _REBOOT = signal.SIGUSR1, signal.SIGUSR2
 _REBOOT_STATUS = 7
@@ -244,21 +244,25 @@ def _wait_for_sshd() -> None:
 
 def _run_user_data(text: str, environment: dict[str, str]) -> None:
     """Run a shell script the way cloud-init does: as root, once, after the machine is up."""
-    script = Path("/var/lib/cloud/instance/user-data.txt")
-    script.parent.mkdir(parents=True, exist_ok=True)
-    script.write_text(text)
-    script.chmod(0o700)
-    if not text.startswith("#!"):
-        return
-    log = os.open("/var/log/cloud-init-output.log", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
-    subprocess.Popen(
-        [str(script)],
-        env={**environment, "HOME": "/root"},
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-    )
-    os.close(log)
+    folder = Path("/var/lib/cloud/instance")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "user-data.txt").write_text(text)
+    for part in launch_data.parts(text):
+        if not part.startswith("#!"):
+            continue
+        script = folder / "script"
+        script.write_text(part)
+        script.chmod(0o700)
+        how = os.O_CREAT | os.O_APPEND | os.O_WRONLY
+        log = os.open("/var/log/cloud-init-output.log", how, 0o644)
+        subprocess.Popen(
+            [str(script)],
+            env={**environment, "HOME": "/root"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+        os.close(log)
 
 
 def _go_down(number: int, _: FrameType | None) -> NoReturn:

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tests.simcloud import firewall
+from tests.simcloud import firewall, launch_data
 from tests.simcloud.blueprint import Machine
 from tests.simcloud.hosts import Host
-from tests.simcloud.keys import new_key
+from tests.simcloud.keys import SshKey, new_key
 from tests.simcloud.network import Fabric
 
 Record = dict[str, Any]
@@ -198,12 +198,13 @@ class Instances:
 
     def _plan(self, known: _Instance) -> Machine:
         record = known.record
+        given = launch_data.host_key(record["user_data"])
         name = "ip-" + record["private"].replace(".", "-")
         return Machine(
             name=name,
             aliases=[f"{name}.{record['region']}.compute.internal"],
             address=record["private"],
-            host_key=new_key(record["id"]),
+            host_key=SshKey(*given) if given else new_key(record["id"]),
             user_keys=known.authorized_keys,
             environment=self._environment,
             user_data=record["user_data"],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from shoal import providers
 from shoal.errors import TransientError
-from shoal.events import ClusterGone, NodeChanged, Phase, PlanStep, Unchanged
+from shoal.events import ClusterGone, NodeChanged, Phase, PlanStep, Stage, Unchanged
 from shoal.ops import target
 from shoal.ops.context import Context
 from shoal.spec.model import ClusterSpec
@@ -23,9 +23,11 @@ class DownResult:
 async def down(ctx: Context, spec: ClusterSpec) -> DownResult:
     """End every machine of the cluster and believe it only when the provider says so."""
     began = ctx.clock.monotonic()
-    provider = providers.provider_for(spec, ctx.home, ctx.clock)
+    provider = providers.provider_for(spec, ctx.home, ctx.clock, ctx.emit)
     instances = await provider.find(spec.cluster_name)
     if not instances:
+        if removed := await provider.release(spec):
+            ctx.emit(Stage(f"removed what was left: {', '.join(removed)}"))
         target.forget(ctx, spec.cluster_name)
         ctx.emit(Unchanged(spec.cluster_name, "there is nothing to end"))
         return DownResult(0)
@@ -45,6 +47,7 @@ async def down(ctx: Context, spec: ClusterSpec) -> DownResult:
             why="they were asked to end, or were created meanwhile",
             fix="shoal down again finishes the job",
         )
+    await provider.release(spec)
     for i in instances:
         ctx.emit(NodeChanged(i.name, i.node_type, i.role, Phase.GONE, "", i.address))
     target.forget(ctx, spec.cluster_name)

@@ -21,6 +21,9 @@ Mode = Literal["full", "update", "restart"]
 RestartPolicy = Literal["as needed", "never", "only"]
 
 
+_NOT_THERE = (State.UNREACHABLE, State.TERMINATING, State.TERMINATED)
+
+
 @dataclass(frozen=True)
 class Touch:
     """A machine that is there, and how much is to be done on it again. `mode` is that of
@@ -63,9 +66,12 @@ class Seen:
 def plan_up(spec: ClusterSpec, seen: Seen, restart: RestartPolicy = "as needed") -> UpPlan:
     """The steps from what is there to what was asked for. A machine that cannot be reached does
     not count as there, so that it is tried for, or replaced."""
-    there = [i for i in seen.instances if i.state is not State.UNREACHABLE]
-    head = next((i for i in there if i.role == "head"), None)
+    there = [i for i in seen.instances if i.state not in _NOT_THERE]
     keep, surplus = _sort_out(spec, there)
+    # Two people who bring up one cluster in the same moment may leave two heads: the elder stays.
+    heads = sorted((i for i in there if i.role == "head"), key=lambda i: i.created_at or 0.0)
+    head = heads[0] if heads else None
+    surplus += heads[1:]
     if head is not None and head.node_type != spec.head_node_type:
         surplus.append(head)
         head = None
@@ -174,6 +180,8 @@ def _wanted_workers(spec: ClusterSpec) -> dict[str, int]:
 
 
 def _why_surplus(spec: ClusterSpec, instance: Instance) -> str:
+    if instance.role == "head" and instance.node_type == spec.head_node_type:
+        return "another head is older"
     if instance.role == "head":
         return f"the head's node type is now {spec.head_node_type}"
     node_type = spec.node_types.get(instance.node_type)

@@ -91,14 +91,13 @@ class Site:
         instances = await self.provider.find(self.spec.cluster_name)
         head = next((i for i in instances if i.role == "head"), None)
         works = {
-            i.id: self.work(i, head or i)
-            for i in instances
-            if i.state is State.RUNNING and i.node_type in self.spec.node_types
+            i.id: self.work(i, head or i) for i in instances if i.node_type in self.spec.node_types
         }
-        answers = await side_by_side(_vitals(work) for work in works.values())
+        running = [w for w in works.values() if w.instance.state is State.RUNNING]
+        answers = await side_by_side(_vitals(work) for work in running)
         return Seen(
             instances=instances,
-            vitals=dict(zip(works, answers, strict=True)),
+            vitals={w.instance.id: vitals for w, vitals in zip(running, answers, strict=True)},
             goals={id: work.goal for id, work in works.items()},
         )
 

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 from shoal.bootstrap.pipeline import Failures, assemble
 from shoal.errors import ConfigError, IncompleteError, ShoalError
-from shoal.events import ClusterReady, NodeChanged, Phase, Stage, Unchanged, Warned
+from shoal.events import (
+    ClusterReady,
+    Event,
+    LaunchTried,
+    NodeChanged,
+    Phase,
+    Stage,
+    Unchanged,
+    Warned,
+)
 from shoal.ops import target
 from shoal.ops.context import Context
 from shoal.ops.plan import RestartPolicy, UpPlan, plan_up
@@ -42,7 +51,15 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     at the end, `ConfigError` before anything is touched when it could not have worked."""
     began = ctx.clock.monotonic()
     options = options or UpOptions()
-    site = Site(provider_for(spec, ctx.home, ctx.clock), spec, force=options.force)
+    refusals: list[str] = []
+
+    def emit(event: Event) -> None:
+        if isinstance(event, LaunchTried) and event.refusal:
+            refusals.append(f"{event.machine} in {event.zone}: {event.refusal}")
+        ctx.emit(event)
+
+    provider = provider_for(spec, ctx.home, ctx.clock, emit)
+    site = Site(provider, spec, force=options.force)
     await _check(ctx, site)
     seen = await site.look()
     plan = plan_up(spec, seen, options.restart)
@@ -71,6 +88,9 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     total = len(kept) + len(created)
     if failures:
         raise _incomplete(failures, total)
+    missing = sum(launch.count for launch in plan.launches) - len(created)
+    if missing > 0:
+        raise _not_to_be_had(missing, total, refusals)
     start = head_work.start
     ctx.emit(
         ClusterReady(
@@ -137,6 +157,15 @@ def _incomplete(failures: Failures, total: int) -> ShoalError:
         why=f"{name}: {first.what}" + (f" ({first.why})" if first.why else ""),
         fix=f"{own_fix}\n{retry}" if own_fix else retry,
         output=first.output,
+    )
+
+
+def _not_to_be_had(missing: int, total: int, refusals: list[str]) -> ShoalError:
+    return IncompleteError(
+        f"{missing} of {total + missing} machines are not to be had; the other {total} are ready",
+        why=refusals[-1] if refusals else "the provider gave fewer than asked for",
+        fix="shoal up again asks for the missing ones only\n"
+        "name other machine types to take instead: shoal: {fallback: {...}}",
     )
 
 

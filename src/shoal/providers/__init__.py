@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 from shoal.clock import Clock
 from shoal.errors import ConfigError
+from shoal.events import Emit, unheard
 from shoal.providers.base import Provider
 from shoal.spec.model import ClusterSpec
 
 
-def provider_for(spec: ClusterSpec, home: Path, clock: Clock) -> Provider:
-    """The provider that a cluster's file names. `home` is where local state may be kept."""
+def provider_for(spec: ClusterSpec, home: Path, clock: Clock, emit: Emit = unheard) -> Provider:
+    """The provider that a cluster's file names. `home` is where local state may be kept; `emit`
+    hears of what a provider tries on its way."""
     if spec.provider.type == "embedded":
         return embedded_provider(home, clock)
     if spec.provider.type == "local":
         from shoal.providers.hosts.provider import HostsProvider
 
         return HostsProvider(spec, home, clock)
+    if spec.provider.type == "aws":
+        return _aws_provider(spec, home, clock, emit)
     raise ConfigError(
         f"provider {spec.provider.type!r} cannot be used yet",
-        why="this version of Shoal runs clusters on this machine and on machines of your own",
+        why="this version of Shoal runs clusters on AWS, on machines of your own and on this one",
         fix="set provider.type to embedded to rehearse the cluster on this machine",
     )
 
@@ -36,3 +41,15 @@ def embedded_provider(home: Path, clock: Clock) -> Provider:
             fix="pip install 'shoal[embedded]'",
         ) from None
     return EmbeddedProvider(home / "e", clock)
+
+
+def _aws_provider(spec: ClusterSpec, home: Path, clock: Clock, emit: Emit) -> Provider:
+    if importlib.util.find_spec("boto3") is None:
+        raise ConfigError(
+            "clusters on AWS are not installed",
+            why="the Python package boto3 is missing",
+            fix="pip install 'shoal[aws]'",
+        )
+    from shoal.providers.aws.provider import AwsProvider
+
+    return AwsProvider(spec, home, clock, emit)

@@ -115,7 +115,8 @@ class Provider(Protocol):
 
     async def create(self, spec: ClusterSpec, launches: Sequence[Launch]) -> Sequence[Instance]:
         """Ask for machines. Intent is on record before the first one exists, so that whoever
-        comes after a crash finds them by `find`."""
+        comes after a crash finds them by `find`. Fewer workers than asked for are returned when
+        no more are to be had; `LaunchTried` events say why."""
         ...
 
     async def find(self, cluster: str | None = None) -> Sequence[Instance]:
@@ -128,6 +129,11 @@ class Provider(Protocol):
 
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         """End machines and return when the provider says that they are gone."""
+        ...
+
+    async def release(self, spec: ClusterSpec) -> Sequence[str]:
+        """Take away what was made for the cluster beside its machines, once they are gone and
+        where nobody else uses it. Returns what that was, in words."""
         ...
 
     def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:

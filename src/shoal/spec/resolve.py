@@ -74,6 +74,10 @@ def _shoal(book: _Book) -> ShoalSettings:
     given = {name: value for name, value in values.items() if value is not None}
     if "hosts" in given:
         given["hosts"] = {host: HostSpec(**data) for host, data in given["hosts"].items()}
+    if "fallback" in given:
+        given["fallback"] = {name: tuple(types) for name, types in given["fallback"].items()}
+    if "ssh_from" in given:
+        given["ssh_from"] = tuple(given["ssh_from"])
     return ShoalSettings(**given)
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import click
 
 from shoal.errors import ShoalError
-from shoal.events import ClusterGone, ClusterReady, Event, PlanStep, Stage, Unchanged, Warned
+from shoal.events import (
+    ClusterGone,
+    ClusterReady,
+    Event,
+    LaunchTried,
+    PlanStep,
+    Stage,
+    Unchanged,
+    Warned,
+)
 
 _SIGNS = {"create": "+", "use": "+", "start": ">", "restart": "~", "update": "~", "terminate": "-"}
 _COLOURS = {"create": "green", "use": "green", "start": "green", "terminate": "red"}
@@ -22,6 +31,8 @@ def lines(event: Event) -> list[str]:
             f"{_SIGNS[event.action]} {event.action:<9}", fg=_COLOURS.get(event.action, "yellow")
         )
         return [f"  {sign} {event.subject:<24} {click.style(event.reason, dim=True)}"]
+    if isinstance(event, LaunchTried):
+        return [_launch(event)]
     if isinstance(event, Unchanged):
         return [f"{click.style(event.cluster, bold=True)}: {event.why}, nothing was done"]
     if isinstance(event, ClusterReady):
@@ -30,6 +41,14 @@ def lines(event: Event) -> list[str]:
         name = click.style(event.cluster, bold=True)
         return [f"{name} is gone: {event.nodes} nodes ended in {event.seconds:.1f} s"]
     return []
+
+
+def _launch(event: LaunchTried) -> str:
+    where = f"{event.machine} {event.market} in {event.zone}"
+    if event.refusal:
+        verdict = click.style(f"refused: {event.refusal}", fg="yellow")
+        return f"  {event.node_type}: {where} {verdict}"
+    return f"  {event.node_type}: {event.got} of {event.asked} x {where}"
 
 
 def error_lines(error: ShoalError) -> list[str]:

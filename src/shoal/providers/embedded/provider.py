@@ -54,6 +54,9 @@ class EmbeddedProvider:
         await processes.end({i.id for i in instances}, self._clock)
         await asyncio.to_thread(self._remove, {i.id for i in instances})
 
+    async def release(self, spec: ClusterSpec) -> Sequence[str]:
+        return []
+
     def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
         return ""
 

@@ -6,15 +6,16 @@ cluster is written on each of them; no file on the caller's side is needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.clock import Clock
-from shoal.engine import commands, credentials, start
+from shoal.engine import credentials
 from shoal.engine.stop import stop_command
-from shoal.errors import CapacityError, IncompleteError, SetupError, ShoalError
+from shoal.errors import CapacityError, SetupError, ShoalError
 from shoal.events import Role
 from shoal.parallel import side_by_side
+from shoal.providers import ssh_machines
 from shoal.providers.base import Finding, Instance, Launch, RayStart, State
 from shoal.providers.hosts import claims
 from shoal.remote.base import Runner, capture, quote
@@ -22,12 +23,8 @@ from shoal.remote.openssh import SshRunner
 from shoal.remote.target import SshTarget, control_directory
 from shoal.spec.model import ClusterSpec, HostSpec
 
-# How long a machine may take to answer when we only look, and to end what runs on it.
+# How long a machine may take to answer when we only look.
 _LOOK_SECONDS = 6.0
-_STOP_SECONDS = 60.0
-_DASHBOARD_PORT = 8265
-
-Script = Callable[[Instance], Sequence[str]]
 
 
 class HostsProvider:
@@ -121,30 +118,21 @@ class HostsProvider:
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
         return self._runner(instance.id)
 
+    async def release(self, spec: ClusterSpec) -> Sequence[str]:
+        return []
+
     def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
         return claims.claim_command(claims.Claim(self._owner, instance.name), force=force)
 
     def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
         node_type = spec.node_types[instance.node_type]
         host = spec.shoal.hosts.get(instance.id, HostSpec())
-        setup = spec.setup_for(instance.node_type, instance.role)
-        env = start.identity(
-            instance.id,
-            instance.node_type,
+        return ssh_machines.ray_start(
+            spec,
+            instance,
+            head,
             {**node_type.resources, **host.resources},
             {**node_type.labels, **host.labels},
-        )
-        env["RAY_HEAD_IP"] = head.address
-        if instance.role == "head":
-            env.update(start.head_environment())
-        return RayStart(
-            commands=tuple(commands.fitted(c, instance.address) for c in setup.start_commands),
-            env=env,
-            prelude=start.authentication_prelude(spec.shoal.auth, credentials.TOKEN_PATH),
-            gcs_address=f"{head.address}:{commands.gcs_port(spec.head_setup.start_commands)}",
-            python=commands.RAY_PYTHON,
-            dashboard_port=_DASHBOARD_PORT,
-            shares_credentials=True,
         )
 
     async def _look(self, address: str) -> Instance | None:
@@ -206,33 +194,10 @@ class HostsProvider:
             control_dir=control_directory(),
         )
 
-    async def _on_each(self, instances: Sequence[Instance], what: str, script: Script) -> None:
-        """Run commands on all of these machines side by side. Raises `IncompleteError` that
-        names those where it could not be done; the others are done."""
-        failed: list[tuple[Instance, Exception]] = []
-
-        async def one(instance: Instance) -> None:
-            try:
-                await self._run_script(instance, script(instance))
-            except (ShoalError, TimeoutError) as error:
-                failed.append((instance, error))
-
-        await side_by_side(one(instance) for instance in instances)
-        if failed:
-            names = ", ".join(f"{i.name} ({i.address})" for i, _ in failed)
-            raise IncompleteError(
-                f"could not {what} on {names}",
-                why=str(failed[0][1]) or "it did not answer in time",
-                fix="the same command again, once they can be reached, finishes the job",
-            )
-
-    async def _run_script(self, instance: Instance, script: Sequence[str]) -> None:
-        runner = self._runner(instance.id)
-        await runner.connect(timeout=_LOOK_SECONDS)
-        for command in script:
-            done = await runner.run(command, timeout=_STOP_SECONDS)
-            if not done.ok:
-                raise SetupError("a command failed", node=instance.name, output=done.tail)
+    async def _on_each(
+        self, instances: Sequence[Instance], what: str, script: ssh_machines.Script
+    ) -> None:
+        await ssh_machines.on_each(instances, lambda i: self._runner(i.id), what, script)
 
 
 def _is_file(path: str) -> bool:

@@ -1,0 +1,143 @@
+"""Calls to AWS: boto3 in threads, refusals as our errors, and patience with what passes.
+
+A call is repeated after a throttle, an internal error or a lost connection, until its patience
+ends. So everything called through here must be safe to repeat: creations carry a token or a
+name, and what is already there or already gone is not an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from shoal.clock import Clock
+from shoal.errors import ConfigError, ShoalError, TransientError
+from shoal.providers.aws import errors
+
+_PATIENCE_SECONDS = 90.0
+_FIRST_PAUSE = 0.25
+_LONGEST_PAUSE = 8.0
+_CONNECT_SECONDS = 10
+_READ_SECONDS = 60
+
+
+class Aws:
+    """An account in one region. `credentials` is what boto3's Session takes, and usually empty:
+    then boto3 looks where the AWS tools look."""
+
+    def __init__(
+        self, region: str, clock: Clock, credentials: Mapping[str, str] | None = None
+    ) -> None:
+        self.region = region
+        self.clock = clock
+        self._credentials = dict(credentials or {})
+        self._making = threading.Lock()
+        self._session: Any = None
+        self._clients: dict[str, Any] = {}
+
+    async def call(
+        self,
+        service: str,
+        operation: str,
+        /,
+        *,
+        ignoring: Collection[str] = (),
+        not_yet: str = "",
+        **params: Any,
+    ) -> dict[str, Any]:
+        """Make a call and return its answer; nothing, when AWS refused it with a code that is
+        among `ignoring`. A refusal that says `not_yet` is of something made a moment ago, which
+        AWS does not know everywhere yet: it passes, too."""
+        deadline = self.clock.monotonic() + _PATIENCE_SECONDS
+        pause = _FIRST_PAUSE
+        while True:
+            answer = await asyncio.to_thread(self._once, service, operation, params)
+            if isinstance(answer, dict):
+                return answer
+            code, error = answer
+            if code in ignoring:
+                return {}
+            passes = isinstance(error, TransientError) or (not_yet and not_yet in error.why)
+            wait = pause * random.uniform(0.5, 1.0)
+            if not passes or self.clock.monotonic() + wait > deadline:
+                raise error
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            await self.clock.sleep(wait)
+
+    async def pages(self, service: str, operation: str, key: str, **params: Any) -> list[Any]:
+        """What a listing has under `key`, on all of its pages."""
+        found: list[Any] = []
+        token: dict[str, str] = {}
+        while True:
+            page = await self.call(service, operation, **params, **token)
+            found += page[key]
+            if not page.get("NextToken"):
+                return found
+            token = {"NextToken": page["NextToken"]}
+
+    def _once(
+        self, service: str, operation: str, params: Mapping[str, Any]
+    ) -> dict[str, Any] | tuple[str, ShoalError]:
+        """Runs in a thread."""
+        from botocore import exceptions
+        from botocore.parsers import ResponseParserError
+
+        try:
+            client = self._client(service)
+            name = str(client.meta.method_to_api_mapping[operation])
+            answer: dict[str, Any] = getattr(client, operation)(**params)
+            return answer
+        except exceptions.ClientError as error:
+            code = str(error.response["Error"].get("Code", ""))
+            message = str(error.response["Error"].get("Message", ""))
+            status = int(error.response["ResponseMetadata"].get("HTTPStatusCode", 400))
+            return code, errors.refusal(code, message, name, status)
+        except exceptions.ParamValidationError as error:
+            return "", ConfigError(
+                f"{name} cannot be asked for in this way",
+                why="; ".join(str(error).splitlines()[1:]) or str(error),
+                fix="correct node_config: it is passed to boto3 as it stands",
+            )
+        except (
+            exceptions.NoCredentialsError,
+            exceptions.PartialCredentialsError,
+            exceptions.CredentialRetrievalError,
+            exceptions.ProfileNotFound,
+            exceptions.TokenRetrievalError,
+            exceptions.UnauthorizedSSOTokenError,
+            exceptions.SSOTokenLoadError,
+        ) as error:
+            return "", errors.no_credentials(str(error))
+        except (
+            exceptions.HTTPClientError,
+            exceptions.ConnectionError,
+            ResponseParserError,
+        ) as error:
+            return "", TransientError(
+                "AWS cannot be reached", why=str(error), fix="look at this machine's network"
+            )
+        except exceptions.BotoCoreError as error:
+            return "", ConfigError("AWS cannot be asked", why=str(error))
+
+    def _client(self, service: str) -> Any:
+        """Making a client is not safe in two threads at once; using one is."""
+        import boto3
+        from botocore.config import Config
+
+        with self._making:
+            if self._session is None:
+                self._session = boto3.Session(region_name=self.region, **self._credentials)
+            if service not in self._clients:
+                config = Config(
+                    # boto3's own retries know nothing of deadlines, and repeat a refusal for
+                    # want of capacity, since AWS calls that an internal error.
+                    retries={"total_max_attempts": 1},
+                    connect_timeout=_CONNECT_SECONDS,
+                    read_timeout=_READ_SECONDS,
+                    max_pool_connections=32,
+                )
+                self._clients[service] = self._session.client(service, config=config)
+            return self._clients[service]

@@ -1,0 +1,72 @@
+"""Asks for machines until there are enough: from one offer to the next when AWS has none left.
+
+Every attempt is an event, so that a person sees what was tried, what was refused and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.errors import CapacityError, QuotaError
+from shoal.events import Emit, LaunchTried
+from shoal.providers.aws.offers import Offer, Refusals
+from shoal.providers.base import Launch
+
+Record = dict[str, Any]
+Ask = Callable[[Offer, int], Awaitable[Sequence[Record]]]
+
+
+@dataclass
+class Fill:
+    """What became of one launch: the machines it gave, and the last refusal, if some are
+    missing."""
+
+    launch: Launch
+    records: list[Record] = field(default_factory=list)
+    refusal: CapacityError | QuotaError | None = None
+
+    @property
+    def missing(self) -> int:
+        return self.launch.count - len(self.records)
+
+
+async def fill(
+    launch: Launch, offered: Sequence[Offer], ask: Ask, refusals: Refusals, emit: Emit
+) -> Fill:
+    """Ask for one launch's machines. Only want of capacity or quota moves on to the next offer;
+    whatever else goes wrong is raised."""
+    result = Fill(launch)
+    over_quota: set[tuple[str, str]] = set()
+    for offer in refusals.last(offered):
+        kind = (offer.instance_type, offer.market)
+        # A quota is the account's: no other zone will do.
+        if not result.missing or kind in over_quota:
+            continue
+        try:
+            records = await ask(offer, result.missing)
+        except (CapacityError, QuotaError) as error:
+            result.refusal = error
+            refusals.note(offer)
+            if isinstance(error, QuotaError):
+                over_quota.add(kind)
+            emit(_tried(launch, offer, asked=result.missing, got=0, refusal=error.why))
+            continue
+        if len(records) < result.missing:
+            refusals.note(offer)
+        emit(_tried(launch, offer, asked=result.missing, got=len(records)))
+        result.records += records
+    return result
+
+
+def _tried(launch: Launch, offer: Offer, *, asked: int, got: int, refusal: str = "") -> LaunchTried:
+    return LaunchTried(
+        node_type=launch.node_type,
+        asked=asked,
+        got=got,
+        machine=offer.instance_type,
+        market=offer.market,
+        zone=offer.subnet.zone,
+        refusal=refusal,
+    )

@@ -1,0 +1,184 @@
+"""What machines stand on and AWS does not bring: a key pair, security groups, an identity.
+
+Each is made only when the file names none and it is missing, tagged as the cluster's, and taken
+away when the cluster is gone and nobody else uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.errors import ProviderError
+from shoal.events import Emit, Warned
+from shoal.parallel import side_by_side
+from shoal.providers.aws import identity, images, keypair, launch, network, types
+from shoal.providers.aws.calls import Aws
+from shoal.providers.aws.launch import Ground
+from shoal.providers.aws.offers import Subnet
+from shoal.spec.model import ClusterSpec
+
+_IN_USE = "DependencyViolation"
+_RELEASE_SECONDS = 120.0
+_PAUSE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Site:
+    """One kind of machine, ready to be asked for: its configuration with its template, the
+    subnets it may be in, and the image for each instance type it may have."""
+
+    config: Mapping[str, Any]
+    instance_types: Sequence[str]
+    subnets: Sequence[Subnet]
+    images: Mapping[str, str]
+
+
+async def survey(aws: Aws, spec: ClusterSpec, node_types: Sequence[str]) -> dict[str, Site]:
+    """Find out, without changing anything, where and from what these kinds can be launched."""
+    configs = {name: dict(spec.node_types[name].node_config) for name in node_types}
+    templates = [name for name, config in configs.items() if "LaunchTemplate" in config]
+    for name, data in zip(
+        templates, await side_by_side(_template(aws, configs[n]) for n in templates), strict=True
+    ):
+        configs[name] = launch.with_template(configs[name], data)
+    choices = {
+        name: list(dict.fromkeys([launch.instance_type(config), *alternatives]))
+        for name, config in configs.items()
+        for alternatives in [spec.shoal.fallback.get(name, ())]
+    }
+    kinds: dict[str, types.MachineType] = {}
+    known: list[dict[str, Any]] = []
+
+    async def learn_types() -> None:
+        wanted = {kind for choice in choices.values() for kind in choice}
+        kinds.update(await types.describe(aws, wanted))
+
+    async def learn_subnets() -> None:
+        known.extend(await network.subnets(aws))
+
+    await side_by_side([learn_types(), learn_subnets()])
+    parameters = {
+        (name, kind): images.parameter_for(configs[name].get("ImageId"), kinds[kind])
+        for name, choice in choices.items()
+        for kind in choice
+    }
+    found = await images.look_up(aws, [p for p in parameters.values() if p is not None])
+    return {
+        name: Site(
+            config=config,
+            instance_types=choices[name],
+            subnets=_subnets(spec, config, known),
+            images={
+                kind: found[parameter] if parameter else str(config["ImageId"])
+                for kind in choices[name]
+                for parameter in [parameters[name, kind]]
+            },
+        )
+        for name, config in configs.items()
+    }
+
+
+async def prepare(aws: Aws, spec: ClusterSpec, sites: Mapping[str, Site]) -> Ground:
+    """Make what is missing."""
+    key_name: str | None = None
+    profile: str | None = None
+    groups: dict[str, tuple[str, ...]] = {}
+
+    async def key() -> None:
+        nonlocal key_name
+        if any(not site.config.get("KeyName") for site in sites.values()):
+            key_name = await keypair.ensure(aws, spec.cluster_name, spec.auth)
+
+    async def head_identity() -> None:
+        nonlocal profile
+        head = sites.get(spec.head_node_type)
+        if head is not None and not head.config.get("IamInstanceProfile"):
+            profile = await identity.ensure(aws, spec.cluster_name)
+
+    async def guards() -> None:
+        open_sites = [site for site in sites.values() if not launch.own_groups(site.config)]
+        vpcs = sorted({subnet.vpc for site in open_sites for subnet in site.subnets})
+        settings = spec.provider.settings.get("security_group") or {}
+        ssh_from = list(spec.shoal.ssh_from)
+        if vpcs and not ssh_from and not _is_inside(spec):
+            ssh_from = await network.caller_ranges()
+        for vpc in vpcs:
+            allowed = ssh_from or await network.vpc_ranges(aws, vpc)
+            group = await network.ensure_group(
+                aws, spec.cluster_name, vpc, settings=settings, ssh_from=allowed
+            )
+            groups[vpc] = (group,)
+
+    await side_by_side([key(), head_identity(), guards()])
+    return Ground(key_name, groups, profile)
+
+
+async def release(
+    aws: Aws, cluster: str, end_machines: Callable[[], Awaitable[bool]], emit: Emit
+) -> list[str]:
+    """Take away what `prepare` made, and tell what that was. `end_machines` ends those that have
+    come to light since, and tells whether there were any.
+
+    The groups go first: AWS deletes none that a machine still uses, and knows that better than
+    any listing. So once they are gone, no machine of the cluster is left anywhere.
+    """
+    removed: list[str] = []
+    for group in await network.groups_of(aws, cluster):
+        if await _remove_group(aws, str(group["GroupId"]), end_machines):
+            removed.append(f"security group {group['GroupName']}")
+        else:
+            emit(
+                Warned(
+                    f"the security group {group['GroupName']} stays",
+                    why="something that is not the cluster's uses it",
+                    fix=f"aws ec2 delete-security-group --group-id {group['GroupId']}, later",
+                )
+            )
+    for gone in await side_by_side([keypair.remove(aws, cluster), identity.remove(aws, cluster)]):
+        removed += gone
+    return removed
+
+
+async def _remove_group(aws: Aws, group: str, end_machines: Callable[[], Awaitable[bool]]) -> bool:
+    deadline = aws.clock.monotonic() + _RELEASE_SECONDS
+    while True:
+        try:
+            await aws.call(
+                "ec2", "delete_security_group", ignoring=("InvalidGroup.NotFound",), GroupId=group
+            )
+            return True
+        except ProviderError as error:
+            if _IN_USE not in error.why:
+                raise
+        if not await end_machines():
+            if aws.clock.monotonic() > deadline:
+                return False
+            await aws.clock.sleep(_PAUSE_SECONDS)
+
+
+async def _template(aws: Aws, config: Mapping[str, Any]) -> dict[str, Any]:
+    named = dict(config["LaunchTemplate"])
+    version = str(named.pop("Version", "$Default"))
+    answer = await aws.call("ec2", "describe_launch_template_versions", Versions=[version], **named)
+    data: dict[str, Any] = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    return data
+
+
+def _subnets(
+    spec: ClusterSpec, config: Mapping[str, Any], known: Sequence[Mapping[str, Any]]
+) -> list[Subnet]:
+    zones = spec.provider.settings.get("availability_zone") or ()
+    if isinstance(zones, str):
+        zones = [zone.strip() for zone in zones.split(",")]
+    if zone := launch.own_zone(config):
+        zones = [zone]
+    return network.choose_subnets(
+        known, named=launch.own_subnets(config), zones=zones, public=not _is_inside(spec)
+    )
+
+
+def _is_inside(spec: ClusterSpec) -> bool:
+    """Whether we are in the same network as the machines, and use their private addresses."""
+    return bool(spec.provider.settings.get("use_internal_ips"))

@@ -1,0 +1,167 @@
+"""Knowing a machine from the first connection on, so that nobody in between can pose as it.
+
+A host key for one use is handed over in the launch data and pinned here before the machine is
+there. Launch data stays readable on the machine, so at first contact the machine makes a key of
+its own, which is pinned here before it is put to use: whenever either end stops, the other still
+knows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import textwrap
+from dataclasses import dataclass, field
+from email.mime.multipart import MIMEMultipart
+from email.mime.text import MIMEText
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from shoal.clock import Clock
+from shoal.errors import ShoalError, UnreachableError
+from shoal.remote.base import capture, quote
+from shoal.remote.openssh import SshRunner
+from shoal.remote.process import run_process
+from shoal.remote.target import SshTarget
+
+_SECONDS = 30.0
+_ONE_TIME = "shoal-one-time"
+_PROBE_SECONDS = 1.0
+_PROBE_PAUSE = 0.2
+
+# Both run as root. The first may be repeated; the second ends in a server with the new key, and
+# leaves connections that are open alone.
+_MAKE_KEY = r"""
+set -e
+cd /etc/ssh
+[ -s shoal_next_key.pub ] || { rm -f shoal_next_key; ssh-keygen -q -t ed25519 -N '' -C '' -f shoal_next_key; }
+cat shoal_next_key.pub
+"""  # noqa: E501
+_USE_KEY = r"""
+set -e
+cd /etc/ssh
+[ -s shoal_next_key ] || exit 0
+mv -f shoal_next_key ssh_host_ed25519_key
+mv -f shoal_next_key.pub ssh_host_ed25519_key.pub
+systemctl reload ssh 2>/dev/null || systemctl reload sshd 2>/dev/null || pkill -HUP -o -x sshd
+"""
+
+
+@dataclass(frozen=True)
+class OneTimeKey:
+    """A host key that is good until first contact."""
+
+    private: str = field(repr=False)
+    public: str
+
+
+async def new_key() -> OneTimeKey:
+    with TemporaryDirectory() as directory:
+        file = Path(directory, "key")
+        words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", _ONE_TIME, "-f", str(file)]
+        done = await run_process(words, timeout=_SECONDS)
+        if not done.ok:
+            raise ShoalError("ssh-keygen does not work here", output=done.tail)
+        return await asyncio.to_thread(_read_key, file)
+
+
+def _read_key(file: Path) -> OneTimeKey:
+    return OneTimeKey(file.read_text(), Path(f"{file}.pub").read_text().strip())
+
+
+def user_data(key: OneTimeKey, own: str) -> str:
+    """Launch data that gives a machine its first host key, along with the user's `own`."""
+    config = (
+        "#cloud-config\n"
+        "ssh_deletekeys: true\n"
+        "ssh_keys:\n"
+        "  ed25519_private: |\n"
+        f"{textwrap.indent(key.private, '    ')}"
+        f"  ed25519_public: {key.public}\n"
+    )
+    if not own:
+        return config
+    parts = MIMEMultipart(boundary="shoal-user-data")
+    parts.attach(MIMEText(config, "cloud-config", "us-ascii"))
+    parts.attach(MIMEText(own, _kind(own), "utf-8"))
+    return parts.as_string()
+
+
+def _kind(text: str) -> str:
+    """What cloud-init calls launch data that begins so."""
+    kinds = {
+        "#!": "x-shellscript",
+        "#cloud-config": "cloud-config",
+        "#include": "x-include-url",
+        "#cloud-boothook": "cloud-boothook",
+    }
+    return next((kind for begin, kind in kinds.items() if text.startswith(begin)), "plain")
+
+
+def pin(known_hosts: Path, alias: str, public: str, *more: str) -> None:
+    """Make these the only keys by which a machine is known."""
+    known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    draft = known_hosts.with_name(f"{known_hosts.name}.new")
+    draft.write_text("".join(f"{alias} {key}\n" for key in (public, *more)))
+    draft.replace(known_hosts)
+
+
+class FirstContactRunner(SshRunner):
+    """Reaches a machine that may just be booting, and has it change a one-time key."""
+
+    def __init__(self, name: str, target: SshTarget, clock: Clock) -> None:
+        super().__init__(name, target, clock=clock)
+        self._changing = asyncio.Lock()
+
+    async def connect(self, *, timeout: float) -> None:
+        deadline = self._clock.monotonic() + timeout
+        if self.target.jump is None and self.target.proxy_command is None:
+            await self._port_opens(deadline)
+        await super().connect(timeout=max(1.0, deadline - self._clock.monotonic()))
+        async with self._changing:
+            if known := self._one_time_keys():
+                await self._change_key(known)
+
+    async def _port_opens(self, deadline: float) -> None:
+        """Wait for the machine to listen. A booting machine drops what is sent to it, and TCP
+        itself would ask again only after ever longer pauses."""
+        port = self.target.port or 22
+        while True:
+            opening = asyncio.open_connection(self.target.host, port)
+            try:
+                _, writer = await asyncio.wait_for(opening, _PROBE_SECONDS)
+                writer.close()
+                return
+            except (OSError, asyncio.TimeoutError) as error:
+                if self._clock.monotonic() > deadline:
+                    raise UnreachableError(
+                        f"{self.target} does not answer",
+                        why=str(error) or "nothing came back from its SSH port",
+                        fix="see that it runs, and that its security group lets this address in: "
+                        "shoal up again adds the address",
+                        node=self.name,
+                    ) from None
+            await self._clock.sleep(_PROBE_PAUSE)
+
+    def _one_time_keys(self) -> list[str]:
+        """All keys that the machine may have now, if the one-time key is among them."""
+        try:
+            lines = self.target.known_hosts.read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        keys = [line.partition(" ")[2] for line in lines]
+        return keys if any(key.endswith(_ONE_TIME) for key in keys) else []
+
+    async def _change_key(self, known: list[str]) -> None:
+        """A user who may not become root keeps the one-time key: it is still the right one."""
+        done, printed = await capture(self, _as_root(_MAKE_KEY), timeout=_SECONDS)
+        if not done.ok or not printed:
+            return
+        alias, new = self.target.host_key_alias, printed[-1]
+        pin(self.target.known_hosts, alias, new, *(key for key in known if key != new))
+        done = await self.run(_as_root(_USE_KEY), timeout=_SECONDS)
+        if done.ok:
+            pin(self.target.known_hosts, alias, new)
+
+
+def _as_root(script: str) -> str:
+    return f'"$(command -v sudo || echo env)" {quote(["sh", "-c", script])}'

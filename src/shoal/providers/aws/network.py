@@ -1,0 +1,211 @@
+"""Where in AWS's network a cluster's machines are put, and who may talk to them."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import urllib.request
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shoal.errors import ConfigError
+from shoal.providers.aws import tags
+from shoal.providers.aws.calls import Aws
+from shoal.providers.aws.offers import Subnet
+
+# AWS's own service that tells callers their address; a site without it can have another.
+_CHECKIP = "https://checkip.amazonaws.com"
+_CHECKIP_VARIABLE = "SHOAL_CHECKIP_URL"
+_CHECKIP_SECONDS = 5.0
+_SSH = 22
+
+
+async def subnets(aws: Aws) -> list[dict[str, Any]]:
+    """Every subnet that machines can be put in."""
+    usable = [{"Name": "state", "Values": ["available"]}]
+    return await aws.pages("ec2", "describe_subnets", "Subnets", Filters=usable)
+
+
+def choose_subnets(
+    known: Sequence[Mapping[str, Any]],
+    *,
+    named: Sequence[str],
+    zones: Sequence[str],
+    public: bool,
+) -> list[Subnet]:
+    """The subnets for one kind of machine, best first: those that the file names; else those of
+    one VPC, in the file's zones and order, with public addresses where they are needed."""
+    by_id = {one["SubnetId"]: one for one in known}
+    if named:
+        missing = [id for id in named if id not in by_id]
+        if missing:
+            raise ConfigError(
+                f"there is no subnet {', '.join(missing)}",
+                why="node_config names it, and the region does not have it",
+                fix="correct SubnetIds, or take it out to have a subnet chosen",
+            )
+        return [_subnet(by_id[id]) for id in named]
+    usable = [one for one in known if one.get("MapPublicIpOnLaunch") or not public]
+    if zones:
+        usable = [one for one in usable if one["AvailabilityZone"] in zones]
+    if not usable:
+        raise _none_usable(known, zones)
+    vpc = _best_vpc(usable)
+    chosen = [_subnet(one) for one in usable if one["VpcId"] == vpc]
+    order = {zone: number for number, zone in enumerate(zones)}
+    return sorted(chosen, key=lambda s: (order.get(s.zone, 0), s.zone))
+
+
+def _best_vpc(usable: Sequence[Mapping[str, Any]]) -> str:
+    """The account's default VPC, or else the one with the most zones to choose from."""
+    count = Counter(one["VpcId"] for one in usable)
+    default = {one["VpcId"] for one in usable if one.get("DefaultForAz")}
+    return str(max(count, key=lambda vpc: (vpc in default, count[vpc], vpc)))
+
+
+def _subnet(record: Mapping[str, Any]) -> Subnet:
+    return Subnet(record["SubnetId"], record["AvailabilityZone"], record["VpcId"])
+
+
+def _none_usable(known: Sequence[Mapping[str, Any]], zones: Sequence[str]) -> ConfigError:
+    there = sorted({one["AvailabilityZone"] for one in known})
+    if zones and not set(zones) & set(there):
+        return ConfigError(
+            f"there is no subnet in {', '.join(zones)}",
+            why=f"the region's subnets are in {', '.join(there) or 'no zone at all'}",
+            fix="correct provider.availability_zone, or take it out",
+        )
+    if known:
+        return ConfigError(
+            "no subnet gives machines public addresses",
+            why="without one a machine cannot be reached from here",
+            fix="turn on auto-assign public IPv4 for a subnet, or, from inside the network, set "
+            "provider: {use_internal_ips: true}",
+        )
+    return ConfigError(
+        "the region has no subnet",
+        why="a machine needs one",
+        fix="aws ec2 create-default-vpc makes AWS's usual ones",
+    )
+
+
+async def ensure_group(
+    aws: Aws, cluster: str, vpc: str, *, settings: Mapping[str, Any], ssh_from: Sequence[str]
+) -> str:
+    """The cluster's security group in a VPC, made if it is missing and with all of its rules.
+    A group of that name that is not ours is used as it is."""
+    name = str(settings.get("GroupName") or tags.name_for(cluster))
+    group = await _find_group(aws, vpc, name)
+    if group is None:
+        await aws.call(
+            "ec2",
+            "create_security_group",
+            ignoring=("InvalidGroup.Duplicate",),
+            GroupName=name,
+            Description=f"Shoal: the machines of cluster {cluster}"[:255],
+            VpcId=vpc,
+            TagSpecifications=tags.at_creation("security-group", tags.ownership(cluster)),
+        )
+        group = await _find_group(aws, vpc, name)
+    if group is None:
+        raise ConfigError(
+            f"the security group {name} was made, but cannot be found", fix="shoal up again"
+        )
+    id = str(group["GroupId"])
+    if tags.as_dict(group.get("Tags")).get(tags.CLUSTER) == cluster:
+        wanted = rules(id, settings.get("IpPermissions") or (), ssh_from)
+        missing = [rule for rule in wanted if not _has(group["IpPermissions"], rule)]
+        if missing:
+            await aws.call(
+                "ec2",
+                "authorize_security_group_ingress",
+                ignoring=("InvalidPermission.Duplicate",),
+                GroupId=id,
+                IpPermissions=missing,
+            )
+    return id
+
+
+async def _find_group(aws: Aws, vpc: str, name: str) -> dict[str, Any] | None:
+    filters = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "group-name", "Values": [name]}]
+    found = await aws.pages("ec2", "describe_security_groups", "SecurityGroups", Filters=filters)
+    return found[0] if found else None
+
+
+async def groups_of(aws: Aws, cluster: str) -> list[dict[str, Any]]:
+    """The security groups that were made for a cluster."""
+    return await aws.pages(
+        "ec2", "describe_security_groups", "SecurityGroups", Filters=tags.of_cluster(cluster)
+    )
+
+
+def rules(
+    group: str, own: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Everything inside the group, SSH from the caller, and what the file asks for. A file that
+    has its own rule for SSH decides alone who may log in."""
+    inside = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
+    if any(_covers_ssh(rule) for rule in own):
+        ssh_from = ()
+    ssh = [
+        {
+            "IpProtocol": "tcp",
+            "FromPort": _SSH,
+            "ToPort": _SSH,
+            "IpRanges": [{"CidrIp": cidr, "Description": "SSH from who launched it"}],
+        }
+        for cidr in ssh_from
+    ]
+    return [inside, *ssh, *map(dict, own)]
+
+
+def _covers_ssh(rule: Mapping[str, Any]) -> bool:
+    everything = str(rule.get("IpProtocol")) == "-1"
+    from_port, to_port = int(rule.get("FromPort", 0)), int(rule.get("ToPort", 65535))
+    return everything or (rule.get("IpProtocol") == "tcp" and from_port <= _SSH <= to_port)
+
+
+def _has(present: Sequence[Mapping[str, Any]], rule: Mapping[str, Any]) -> bool:
+    """Whether a group's rules, as AWS lists them, contain one that we want."""
+
+    def ends(one: Mapping[str, Any]) -> set[str]:
+        ranges = {r["CidrIp"] for r in one.get("IpRanges") or ()}
+        ranges |= {r["CidrIpv6"] for r in one.get("Ipv6Ranges") or ()}
+        return ranges | {p["GroupId"] for p in one.get("UserIdGroupPairs") or ()}
+
+    def ports(one: Mapping[str, Any]) -> tuple[Any, ...]:
+        return str(one.get("IpProtocol")), one.get("FromPort"), one.get("ToPort")
+
+    return any(ports(one) == ports(rule) and ends(rule) <= ends(one) for one in present)
+
+
+async def caller_ranges() -> list[str]:
+    """Where we seem to be, seen from AWS, as a range of one address."""
+    url = os.environ.get(_CHECKIP_VARIABLE) or _CHECKIP
+    try:
+        text = await asyncio.to_thread(_fetch, url)
+        address = ipaddress.ip_address(text.strip())
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            "it is not known from which address SSH is to be let in",
+            why=f"{url} did not tell: {error}",
+            fix="say it in the file: shoal: {ssh_from: [198.51.100.7/32]}",
+        ) from None
+    return [f"{address}/{address.max_prefixlen}"]
+
+
+def _fetch(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=_CHECKIP_SECONDS) as reply:
+        return str(reply.read(200).decode())
+
+
+async def vpc_ranges(aws: Aws, vpc: str) -> list[str]:
+    """The addresses inside a VPC: for callers who are inside it as well."""
+    answer = await aws.call("ec2", "describe_vpcs", VpcIds=[vpc])
+    return [
+        block["CidrBlock"]
+        for one in answer["Vpcs"]
+        for block in one.get("CidrBlockAssociationSet") or ({"CidrBlock": one["CidrBlock"]},)
+    ]

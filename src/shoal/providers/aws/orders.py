@@ -1,0 +1,77 @@
+"""One launch, from the wish to AWS's answer: intent on record, a host key handed over, and every
+offer asked with a token of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal.events import Emit
+from shoal.providers.aws import hostkeys, identity, launch, tags
+from shoal.providers.aws.calls import Aws
+from shoal.providers.aws.filling import Fill, Record, fill
+from shoal.providers.aws.foundation import Site
+from shoal.providers.aws.journal import Journal
+from shoal.providers.aws.launch import Ground
+from shoal.providers.aws.offers import Offer, Refusals, offers
+from shoal.providers.base import Launch
+from shoal.spec.hashes import launch_hash
+from shoal.spec.model import ClusterSpec
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where orders are placed: the account, and what is written down on this machine."""
+
+    aws: Aws
+    journal: Journal
+    refusals: Refusals
+    emit: Emit
+
+    async def place(self, spec: ClusterSpec, wish: Launch, site: Site, ground: Ground) -> Fill:
+        """Ask for one launch's machines, wherever they are to be had."""
+        key = await hostkeys.new_key()
+        labels = tags.instance_tags(
+            spec.cluster_name,
+            wish.node_type,
+            wish.role,
+            wish.token,
+            launch_hash(spec, wish.node_type),
+        )
+        data = hostkeys.user_data(key, str(site.config.get("UserData") or ""))
+        stands_on = ground if wish.role == "head" else Ground(ground.key_name, ground.groups, None)
+
+        async def ask(offer: Offer, count: int) -> Sequence[Record]:
+            request = launch.request(
+                site.config,
+                offer,
+                stands_on,
+                labels=labels,
+                image=site.images[offer.instance_type],
+                user_data=data,
+                count=count,
+                token=launch.client_token(wish.token, offer),
+            )
+            answer = await self.aws.call(
+                "ec2", "run_instances", not_yet=identity.NOT_KNOWN_YET, **request
+            )
+            records: list[Record] = answer["Instances"]
+            self.journal.answered(wish.token, [record["InstanceId"] for record in records])
+            return records
+
+        self.journal.intend(wish.token, key.public)
+        result = await fill(
+            wish,
+            offers(
+                site.instance_types,
+                launch.market(site.config),
+                site.subnets,
+                on_demand_too=spec.shoal.on_demand_fallback,
+            ),
+            ask,
+            self.refusals,
+            self.emit,
+        )
+        if not result.records:
+            self.journal.drop(wish.token)
+        return result

@@ -1,0 +1,137 @@
+"""What AWS must allow, and nothing more: the identity of a head, and of the person who calls.
+
+Both are told by tags: a machine without a cluster's tag is out of reach.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.providers.aws import tags
+
+# Who may take on the head's role: a machine, and nobody else.
+TRUST: dict[str, Any] = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Principal": {"Service": "ec2.amazonaws.com"},
+            "Action": "sts:AssumeRole",
+        }
+    ],
+}
+
+_LOOK = [
+    "ec2:DescribeInstances",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeKeyPairs",
+    "ec2:DescribeVpcs",
+    "ec2:DescribeLaunchTemplateVersions",
+    "ec2:DescribeSpotPriceHistory",
+    "ssm:GetParameters",
+    "pricing:GetProducts",
+]
+_CHANGE = ["ec2:TerminateInstances", "ec2:StopInstances", "ec2:StartInstances"]
+# RunInstances is allowed or refused for each thing that it touches; these it only uses.
+_USED = ["image/*", "key-pair/*", "network-interface/*", "security-group/*", "subnet/*"]
+
+
+def for_head(cluster: str, region: str) -> dict[str, Any]:
+    """What the controller on a head needs: launch, stop and end machines of its own cluster."""
+    return _policy([_look(), *_machines(cluster, region)])
+
+
+def for_caller() -> dict[str, Any]:
+    """What a person needs for `up`, `down` and all other commands, in every region."""
+    made = ["key-pair/*", "security-group/*"]
+    return _policy(
+        [
+            _look(),
+            *_machines("*", "*"),
+            _allow(
+                "Foundation",
+                [
+                    "ec2:ImportKeyPair",
+                    "ec2:DeleteKeyPair",
+                    "ec2:CreateSecurityGroup",
+                    "ec2:DeleteSecurityGroup",
+                    "ec2:AuthorizeSecurityGroupIngress",
+                ],
+                [_ec2("*", kind) for kind in (*made, "vpc/*")],
+            ),
+            _allow(
+                "TagFoundation",
+                ["ec2:CreateTags"],
+                [_ec2("*", kind) for kind in made],
+                {
+                    "StringEquals": {
+                        "ec2:CreateAction": ["ImportKeyPair", "CreateSecurityGroup"],
+                    }
+                },
+            ),
+            _allow(
+                "Identity",
+                [
+                    "iam:GetInstanceProfile",
+                    "iam:CreateInstanceProfile",
+                    "iam:DeleteInstanceProfile",
+                    "iam:TagInstanceProfile",
+                    "iam:AddRoleToInstanceProfile",
+                    "iam:RemoveRoleFromInstanceProfile",
+                    "iam:CreateRole",
+                    "iam:DeleteRole",
+                    "iam:TagRole",
+                    "iam:PutRolePolicy",
+                    "iam:DeleteRolePolicy",
+                    "iam:PassRole",
+                ],
+                [f"arn:aws:iam::*:{kind}/shoal/*" for kind in ("instance-profile", "role")],
+            ),
+        ]
+    )
+
+
+def _policy(statements: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"Version": "2012-10-17", "Statement": statements}
+
+
+def _look() -> dict[str, Any]:
+    return _allow("Look", _LOOK, ["*"])
+
+
+def _machines(cluster: str, region: str) -> list[dict[str, Any]]:
+    made = [_ec2(region, kind) for kind in ("instance/*", "volume/*")]
+    return [
+        _allow(
+            "Launch", ["ec2:RunInstances"], made,
+            {"StringLike": {f"aws:RequestTag/{tags.CLUSTER}": cluster}},
+        ),
+        _allow("LaunchWith", ["ec2:RunInstances"], [_ec2(region, kind) for kind in _USED]),
+        _allow(
+            "TagWhatIsLaunched", ["ec2:CreateTags"], made,
+            {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
+        ),
+        _allow(
+            "End", _CHANGE, [_ec2(region, "instance/*")],
+            {"StringLike": {f"aws:ResourceTag/{tags.CLUSTER}": cluster}},
+        ),
+    ]  # fmt: skip
+
+
+def _allow(
+    name: str, actions: list[str], resources: list[str], condition: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    statement: dict[str, Any] = {
+        "Sid": name,
+        "Effect": "Allow",
+        "Action": actions,
+        "Resource": resources,
+    }
+    return {**statement, "Condition": condition} if condition else statement
+
+
+def _ec2(region: str, what: str) -> str:
+    # An image has no account in its name.
+    return f"arn:aws:ec2:{region}:{'' if what.startswith('image') else '*'}:{what}"

@@ -1,0 +1,270 @@
+"""Machines on EC2: asked for by token, found by tag, and over only when AWS says so.
+
+Whatever is known here can be lost: the tags on the machines are the cluster's only record.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.clock import Clock
+from shoal.engine.stop import stop_command
+from shoal.errors import ConfigError, ShoalError, TransientError
+from shoal.events import Emit
+from shoal.parallel import side_by_side
+from shoal.providers import ssh_machines
+from shoal.providers.aws import foundation, hostkeys, keypair, tags
+from shoal.providers.aws.calls import Aws
+from shoal.providers.aws.filling import Fill, Record
+from shoal.providers.aws.journal import Journal
+from shoal.providers.aws.machines import read_instance, state_of
+from shoal.providers.aws.offers import Refusals
+from shoal.providers.aws.orders import Desk
+from shoal.providers.base import Finding, Instance, Launch, RayStart, State
+from shoal.remote.base import Runner
+from shoal.remote.target import SshTarget, control_directory
+from shoal.spec.model import ClusterSpec
+
+_POLL_SECONDS = 1.0
+_LAG_PAUSE_SECONDS = 0.5
+_ADDRESS_SECONDS = 120.0
+# EC2 tells launch times in whole seconds.
+_SAME_SECOND = 1.1
+_END_SECONDS = 900.0
+
+
+class AwsProvider:
+    """One cluster's machines in one region of one account."""
+
+    def __init__(self, spec: ClusterSpec, home: Path, clock: Clock, emit: Emit) -> None:
+        settings = spec.provider.settings
+        credentials = settings.get("aws_credentials") or {}
+        self._aws = Aws(_region(spec), clock, credentials)
+        self._clock = clock
+        self._emit = emit
+        self._spec = spec
+        here = home / "aws" / self._aws.region
+        self._home = here / tags.name_for(spec.cluster_name)
+        self._journal = Journal(self._home / "launches", clock)
+        refusals = Refusals(here / "refusals.json", clock)
+        self._desk = Desk(self._aws, self._journal, refusals, emit)
+        self._runners: dict[str, hostkeys.FirstContactRunner] = {}
+        self._head: Instance | None = None
+
+    async def check(self, spec: ClusterSpec) -> Sequence[Finding]:
+        key = spec.auth.ssh_private_key
+        if key is None or keypair.private_key(spec.auth).is_file():
+            return []
+        return [
+            Finding(
+                "error",
+                f"the key {key} does not exist",
+                why="auth.ssh_private_key names it",
+                fix="correct the path, or leave it out to have a key made",
+            )
+        ]
+
+    async def find(self, cluster: str | None = None) -> Sequence[Instance]:
+        """The machines that are not over, from a listing that shows all that was launched from
+        here lately."""
+        while True:
+            records = await self._list(cluster)
+            ids = {record["InstanceId"] for record in records}
+            tokens = {tags.as_dict(r.get("Tags")).get(tags.TOKEN, "") for r in records}
+            if cluster is None or self._journal.is_complete(ids, tokens):
+                break
+            await self._clock.sleep(_LAG_PAUSE_SECONDS)
+        found = [self._read(record) for record in records]
+        return [instance for instance in found if instance.state is not State.TERMINATED]
+
+    async def create(self, spec: ClusterSpec, launches: Sequence[Launch]) -> Sequence[Instance]:
+        """Ask for all at once. Fewer are returned when AWS has none left; why is in the events.
+        Without a head there is no cluster, so then everything is given back."""
+        if not launches:
+            return []
+        sites = await foundation.survey(
+            self._aws, spec, sorted({one.node_type for one in launches})
+        )
+        ground = await foundation.prepare(self._aws, spec, sites)
+        fills: list[Fill] = []
+        errors: list[ShoalError] = []
+
+        async def place(wish: Launch) -> None:
+            # An error waits until all have their answer: what the others got must be known.
+            try:
+                result = await self._desk.place(spec, wish, sites[wish.node_type], ground)
+            except ShoalError as error:
+                errors.append(error)
+                return
+            fills.append(result)
+            if wish.role == "head" and result.refusal is not None and result.missing:
+                errors.append(result.refusal)
+
+        await side_by_side(place(wish) for wish in launches)
+        created = [record for one in fills for record in one.records]
+        if errors:
+            await self._give_back(created)
+            raise errors[0]
+        return await self._settle(created)
+
+    async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
+        await ssh_machines.on_each(
+            instances, self._runner, "stop Ray", lambda i: [stop_command(i.id)]
+        )
+
+    async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
+        ids = [instance.id for instance in instances]
+        if not ids:
+            return
+        await self._aws.call(
+            # A listing may know an instance that the rest of AWS does not know yet.
+            "ec2", "terminate_instances", not_yet="InvalidInstanceID.NotFound", InstanceIds=ids,
+        )  # fmt: skip
+        await self._reach(ids, {State.TERMINATED}, "end")
+        await side_by_side(self._runner(instance).disconnect() for instance in instances)
+
+    async def release(self, spec: ClusterSpec) -> Sequence[str]:
+        async def end_machines() -> bool:
+            found = await self.find(spec.cluster_name)
+            await self.terminate(spec, found)
+            return bool(found)
+
+        removed = await foundation.release(self._aws, spec.cluster_name, end_machines, self._emit)
+        shutil.rmtree(self._home, ignore_errors=True)
+        return removed
+
+    def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
+        return ""
+
+    def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
+        return self._runner(instance)
+
+    def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
+        # Workers may have no address of their own out here; then the way leads through the head.
+        self._head = head
+        node_type = spec.node_types[instance.node_type]
+        return ssh_machines.ray_start(spec, instance, head, node_type.resources, node_type.labels)
+
+    async def _list(self, cluster: str | None) -> list[Record]:
+        filters = [{"Name": "tag-key", "Values": [tags.CLUSTER]}]
+        pages = await self._aws.pages(
+            "ec2",
+            "describe_instances",
+            "Reservations",
+            Filters=tags.of_cluster(cluster) if cluster is not None else filters,
+        )
+        return [record for page in pages for record in page["Instances"]]
+
+    def _read(self, record: Record) -> Instance:
+        return read_instance(record, self._spec.auth.ssh_user)
+
+    async def _settle(self, created: Sequence[Record]) -> list[Instance]:
+        """Return the machines once it is known how to reach them, having seen that nobody else
+        is bringing up the same cluster."""
+        known = {record["InstanceId"]: record for record in created}
+        began = self._clock.monotonic()
+        has_head = any(self._read(record).role == "head" for record in created)
+        while True:
+            now = self._clock.monotonic()
+            listed = await self._list(self._spec.cluster_name)
+            await self._yield_to_elder(known, listed)
+            known.update({r["InstanceId"]: r for r in listed if r["InstanceId"] in known})
+            # A rival of the same second may be the elder one, and too late for an early look.
+            looked_late_enough = not has_head or now >= began + _SAME_SECOND
+            ready = all(map(_has_addresses, known.values())) or now > began + _ADDRESS_SECONDS
+            if ready and looked_late_enough:
+                break
+            await self._clock.sleep(_POLL_SECONDS)
+        return [self._read(record) for record in known.values()]
+
+    async def _yield_to_elder(self, ours: dict[str, Record], listed: Sequence[Record]) -> None:
+        """Two people may bring up one cluster in the same moment. Both see both heads, and the
+        one who came second gives everything back."""
+        heads = [i for i in map(self._read, (*ours.values(), *listed)) if i.role == "head"]
+        alive = [i for i in heads if i.state in (State.PENDING, State.RUNNING)]
+        if not alive or not any(i.id in ours for i in alive):
+            return
+        eldest = min(alive, key=lambda i: (i.created_at or 0.0, i.id))
+        if eldest.id in ours:
+            return
+        await self._give_back(list(ours.values()))
+        raise TransientError(
+            f"someone else is bringing up cluster {self._spec.cluster_name} at this moment",
+            why=f"its head is {eldest.id} already; what was launched from here is given back",
+            fix="shoal up again, when they are done",
+        )
+
+    async def _give_back(self, created: Sequence[Record]) -> None:
+        """End what was just launched. When even that fails, `down` will find it by its tags."""
+        await self.terminate(self._spec, [self._read(record) for record in created])
+
+    async def _reach(self, ids: Sequence[str], goals: set[State], verb: str) -> None:
+        """Wait until AWS says of all these instances that they are in one of the states. One
+        that a listing leaves out may just be too new for it."""
+        deadline = self._clock.monotonic() + _END_SECONDS
+        while True:
+            listed = await self._list(self._spec.cluster_name)
+            states = {record["InstanceId"]: state_of(record) for record in listed}
+            waiting = [id for id in ids if states.get(id) not in goals]
+            if not waiting:
+                return
+            if self._clock.monotonic() > deadline:
+                raise TransientError(
+                    f"{len(waiting)} machines did not {verb}: {', '.join(waiting[:5])}",
+                    why=f"AWS does not say so after {_END_SECONDS:.0f} s",
+                    fix="the same command again goes on waiting",
+                )
+            await self._clock.sleep(_POLL_SECONDS)
+
+    def _runner(self, instance: Instance) -> hostkeys.FirstContactRunner:
+        target = self._target(instance)
+        known = self._runners.get(instance.id)
+        if known is None or known.target != target:
+            known = hostkeys.FirstContactRunner(instance.name, target, self._clock)
+            self._runners[instance.id] = known
+        return known
+
+    def _target(self, instance: Instance) -> SshTarget:
+        spec = self._spec
+        inside = bool(spec.provider.settings.get("use_internal_ips"))
+        host = instance.address if inside else instance.public_address
+        jump = None
+        if not host and self._head is not None and self._head.id != instance.id:
+            host, jump = instance.address, self._target(self._head)
+        known_hosts = self._home / "known_hosts" / instance.id
+        record = self._journal.read(instance.tags.get(tags.TOKEN, ""))
+        if record is not None and record.host_key and not known_hosts.exists():
+            hostkeys.pin(known_hosts, instance.id, record.host_key)
+        named = spec.node_types[instance.node_type].node_config.get("KeyName")
+        own_key = spec.auth.ssh_private_key is not None or not named
+        return SshTarget(
+            host=host or instance.address,
+            user=instance.user,
+            key=keypair.private_key(spec.auth) if own_key else None,
+            proxy_command=spec.auth.ssh_proxy_command if jump is None else None,
+            jump=jump,
+            known_hosts=known_hosts,
+            host_key_alias=instance.id,
+            control_dir=control_directory(),
+        )
+
+
+def _has_addresses(record: Record) -> bool:
+    """Whether AWS has given all the addresses it will give: a public one comes, if at all, before
+    the machine runs."""
+    return bool(record.get("PublicIpAddress")) or state_of(record) is not State.PENDING
+
+
+def _region(spec: ClusterSpec) -> str:
+    named = (os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
+    given = spec.provider.settings.get("region") or next(filter(None, named), None)
+    if not given:
+        raise ConfigError(
+            "no AWS region is given",
+            why="neither provider.region nor AWS_REGION says where the cluster is to be",
+            fix="say it in the file: provider: {type: aws, region: us-west-2}",
+        )
+    return str(given)

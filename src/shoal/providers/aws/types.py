@@ -1,0 +1,54 @@
+"""What an instance type has, as AWS itself describes it: no table of ours that goes stale."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from shoal.providers.aws.calls import Aws
+
+Architecture = Literal["x86_64", "arm64"]
+
+# The part of the memory that Ray gives to tasks; the rest is its object store and the system.
+_MEMORY_SHARE = 0.7
+
+
+@dataclass(frozen=True)
+class MachineType:
+    """One instance type: its processor's kind, and the resources that Ray will find on it."""
+
+    name: str
+    architecture: Architecture
+    resources: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def has_nvidia(self) -> bool:
+        return self.resources.get("GPU", 0) > 0
+
+
+async def describe(aws: Aws, names: Collection[str]) -> dict[str, MachineType]:
+    """The types by name, in one call. Raises `ConfigError` when one does not exist."""
+    if not names:
+        return {}
+    wanted = sorted(set(names))
+    found = await aws.pages("ec2", "describe_instance_types", "InstanceTypes", InstanceTypes=wanted)
+    return {record["InstanceType"]: read_type(record) for record in found}
+
+
+def read_type(record: Mapping[str, Any]) -> MachineType:
+    """One record of `DescribeInstanceTypes`."""
+    resources: dict[str, float] = {
+        "CPU": float(record["VCpuInfo"]["DefaultVCpus"]),
+        "memory": float(int(record["MemoryInfo"]["SizeInMiB"] * (1 << 20) * _MEMORY_SHARE)),
+    }
+    for gpu in record.get("GpuInfo", {}).get("Gpus", ()):
+        if gpu.get("Manufacturer", "").upper() == "NVIDIA":
+            resources["GPU"] = resources.get("GPU", 0.0) + gpu["Count"]
+            resources[f"accelerator_type:{gpu['Name'].upper()}"] = 1.0
+    for device in record.get("NeuronInfo", {}).get("NeuronDevices", ()):
+        cores = device["Count"] * device["CoreInfo"]["Count"]
+        resources["neuron_cores"] = resources.get("neuron_cores", 0.0) + cores
+        resources["accelerator_type:aws-neuron-core"] = 1.0
+    kinds = record["ProcessorInfo"]["SupportedArchitectures"]
+    return MachineType(record["InstanceType"], "arm64" if "arm64" in kinds else "x86_64", resources)

@@ -1,0 +1,77 @@
+"""What all providers share whose machines are reached by SSH and run the file's own commands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from shoal.engine import commands, credentials, start
+from shoal.errors import IncompleteError, SetupError, ShoalError
+from shoal.parallel import side_by_side
+from shoal.providers.base import Instance, RayStart
+from shoal.remote.base import Runner
+from shoal.spec.model import ClusterSpec
+
+_DASHBOARD_PORT = 8265
+_CONNECT_SECONDS = 6.0
+_COMMAND_SECONDS = 60.0
+
+Script = Callable[[Instance], Sequence[str]]
+
+
+def ray_start(
+    spec: ClusterSpec,
+    instance: Instance,
+    head: Instance,
+    resources: Mapping[str, float],
+    labels: Mapping[str, str],
+) -> RayStart:
+    """The file's own start commands, fitted to a cluster that Shoal runs."""
+    setup = spec.setup_for(instance.node_type, instance.role)
+    env = start.identity(instance.id, instance.node_type, resources, labels)
+    env["RAY_HEAD_IP"] = head.address
+    if instance.role == "head":
+        env.update(start.head_environment())
+    return RayStart(
+        commands=tuple(commands.fitted(c, instance.address) for c in setup.start_commands),
+        env=env,
+        prelude=start.authentication_prelude(spec.shoal.auth, credentials.TOKEN_PATH),
+        gcs_address=f"{head.address}:{commands.gcs_port(spec.head_setup.start_commands)}",
+        python=commands.RAY_PYTHON,
+        dashboard_port=_DASHBOARD_PORT,
+        shares_credentials=True,
+    )
+
+
+async def on_each(
+    instances: Sequence[Instance],
+    runner: Callable[[Instance], Runner],
+    what: str,
+    script: Script,
+) -> None:
+    """Run commands on all of these machines side by side. Raises `IncompleteError` that names
+    those where it could not be done; the others are done."""
+    failed: list[tuple[Instance, Exception]] = []
+
+    async def one(instance: Instance) -> None:
+        try:
+            await _run(runner(instance), instance, script(instance))
+        except (ShoalError, asyncio.TimeoutError) as error:
+            failed.append((instance, error))
+
+    await side_by_side(one(instance) for instance in instances)
+    if failed:
+        names = ", ".join(f"{i.name} ({i.address})" for i, _ in failed)
+        raise IncompleteError(
+            f"could not {what} on {names}",
+            why=str(failed[0][1]) or "it did not answer in time",
+            fix="the same command again, once they can be reached, finishes the job",
+        )
+
+
+async def _run(runner: Runner, instance: Instance, script: Sequence[str]) -> None:
+    await runner.connect(timeout=_CONNECT_SECONDS)
+    for command in script:
+        done = await runner.run(command, timeout=_COMMAND_SECONDS)
+        if not done.ok:
+            raise SetupError("a command failed", node=instance.name, output=done.tail)

@@ -1,0 +1,244 @@
+"""Machines, and what they stand on, in an account in which something is always a little odd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from typing import Any
+
+import boto3
+import pytest
+
+from shoal.errors import CapacityError, ConfigError
+from shoal.events import Warned
+from shoal.providers.aws import foundation, tags
+from shoal.providers.base import Launch, State
+from tests.aws.account import Account
+from tests.aws.bed import CLUSTER, cluster_file
+from tests.simcloud.calls import ApiError
+from tests.waiting import until
+
+pytestmark = pytest.mark.simcloud
+
+
+def ec2(account: Account) -> Any:
+    return boto3.client("ec2", **account.cloud.ec2.client_options())
+
+
+def types(**configs: dict[str, Any]) -> dict[str, Any]:
+    """The file's node types, with these node_configs."""
+    known: dict[str, Any] = cluster_file()["available_node_types"]
+    for name, config in configs.items():
+        known[name]["node_config"].update(config)
+    return known
+
+
+async def test_lost_capacity_in_two_zones_is_found_in_the_third(account: Account) -> None:
+    for zone in ("us-west-2a", "us-west-2b"):
+        account.cloud.faults.refuse_capacity(zone=zone)
+    assert len(await account.launch()) == 3
+    assert account.tried("worker") == [
+        ("m5.large", "on-demand", "us-west-2a", 0),
+        ("m5.large", "on-demand", "us-west-2b", 0),
+        ("m5.large", "on-demand", "us-west-2c", 2),
+    ]
+    account.events.clear()
+    await account.provider().create(account.spec, [Launch("worker", "worker", 1, "more")])
+    assert account.tried("worker") == [("m5.large", "on-demand", "us-west-2c", 1)]
+    await account.end()
+
+
+async def test_spot_gives_way_to_other_types_and_then_to_full_price(account: Account) -> None:
+    account.file(
+        available_node_types=types(worker={"InstanceMarketOptions": {"MarketType": "spot"}}),
+        shoal={"fallback": {"worker": ["m5.xlarge"]}, "on_demand_fallback": True},
+    )
+    account.cloud.faults.refuse_capacity(market="spot")
+    assert len(await account.launch()) == 3
+    order = list(dict.fromkeys(tried[:2] for tried in account.tried("worker")))
+    assert order == [("m5.large", "spot"), ("m5.xlarge", "spot"), ("m5.large", "on-demand")]
+    await account.end()
+
+
+async def test_a_partial_fill_is_topped_up_elsewhere(account: Account) -> None:
+    account.cloud.faults.partial_launch(1)
+    assert len(await account.launch()) == 3
+    assert [got for *_, got in account.tried("worker")] == [1, 1]
+    await account.end()
+
+
+async def test_fewer_workers_are_better_than_none(account: Account) -> None:
+    account.file(available_node_types=types(worker={"InstanceType": "c5.large"}))
+    account.cloud.faults.refuse_capacity(type="c5.large")
+    assert [i.role for i in await account.launch()] == ["head"]
+    await account.end()
+
+
+async def test_without_a_head_everything_is_given_back_at_once(account: Account) -> None:
+    account.file(available_node_types=types(head={"InstanceType": "c5.large"}))
+    account.cloud.faults.refuse_capacity(type="c5.large")
+    with pytest.raises(CapacityError):
+        await account.launch()
+    assert not account.cloud.ledger.running()
+    await account.end()
+
+
+async def test_a_config_that_aws_refuses_stops_at_once_and_keeps_nothing(account: Account) -> None:
+    error = ApiError("InvalidParameterValue", "Value (x) for parameter y is invalid.")
+    account.cloud.faults.fail_call("RunInstances", nth=2, error=error)
+    with pytest.raises(ConfigError) as caught:
+        await account.launch()
+    assert "Value (x) for parameter y is invalid" in caught.value.why
+    assert account.cloud.ledger.calls()["RunInstances"] == 2
+    assert not account.cloud.ledger.running()
+    await account.end()
+
+
+async def test_a_key_that_boto3_does_not_know_is_named_before_anything_runs(
+    account: Account,
+) -> None:
+    account.file(available_node_types=types(worker={"InstanceTipe": "m5.large"}))
+    with pytest.raises(ConfigError) as caught:
+        await account.launch()
+    assert "InstanceTipe" in caught.value.why
+    await account.end()
+
+
+async def test_every_call_may_be_throttled(account: Account) -> None:
+    """Each is refused once; the next one of that name passes."""
+    faults = {action: account.cloud.faults.throttle(action, times=1) for action in ACTIONS}
+    assert len(await account.launch()) == 3
+    await account.end()
+    assert {action for action, fault in faults.items() if not fault.struck} == set()
+    assert set(account.cloud.ledger.calls()) == set(ACTIONS)
+
+
+ACTIONS = (
+    "DescribeInstances", "DescribeInstanceTypes", "DescribeSubnets", "DescribeSecurityGroups",
+    "GetInstanceProfile", "ImportKeyPair", "CreateRole", "CreateSecurityGroup", "PutRolePolicy",
+    "AuthorizeSecurityGroupIngress", "CreateInstanceProfile", "AddRoleToInstanceProfile",
+    "GetParameters", "RunInstances", "TerminateInstances", "DeleteSecurityGroup",
+    "DescribeKeyPairs", "DeleteKeyPair", "RemoveRoleFromInstanceProfile", "DeleteInstanceProfile",
+    "DeleteRolePolicy", "DeleteRole",
+)  # fmt: skip
+
+
+async def test_no_reply_that_is_lost_makes_anything_twice(account: Account) -> None:
+    """Each call takes effect once and its reply never arrives."""
+    faults = [account.cloud.faults.fail_call(action, when="after") for action in ACTIONS]
+    assert len(await account.launch()) == 3
+    assert len(account.cloud.ledger.rentals) == 3
+    await account.end()
+    assert all(fault.struck for fault in faults)
+
+
+async def test_a_listing_that_lags_hides_nothing_from_the_same_laptop(account: Account) -> None:
+    account.cloud.faults.lag_listings(3)
+    created = await account.launch()
+    found = await account.provider().find(CLUSTER)
+    assert {i.id for i in found} == {i.id for i in created}
+    await account.end()
+
+
+async def test_the_number_of_calls_does_not_grow_with_the_cluster(account: Account) -> None:
+    counts = []
+    for token, workers in (("few", 2), ("more", 9)):
+        before = sum(account.cloud.ledger.calls().values())
+        assert len(await account.launch(token, workers)) == workers + 1
+        counts.append(sum(account.cloud.ledger.calls().values()) - before)
+        await account.end()
+    assert counts[1] <= counts[0]
+
+
+async def test_only_the_caller_may_log_in(account: Account) -> None:
+    await account.launch(workers=1)
+    (group,) = ec2(account).describe_security_groups(Filters=tags.of_cluster(CLUSTER))[
+        "SecurityGroups"
+    ]
+    with urllib.request.urlopen(f"{account.cloud.ec2.local_url}/checkip") as reply:
+        here = reply.read().decode().strip()
+    ranges = [r["CidrIp"] for rule in group["IpPermissions"] for r in rule["IpRanges"]]
+    assert ranges == [f"{here}/32"]
+    await account.end()
+
+
+async def test_what_the_file_names_is_used_and_left_alone(account: Account) -> None:
+    client = ec2(account)
+    subnet = client.describe_subnets()["Subnets"][2]
+    group = client.create_security_group(
+        GroupName="mine-already", Description="x", VpcId=subnet["VpcId"]
+    )["GroupId"]
+    client.create_key_pair(KeyName="mine-already")
+    template = {"InstanceType": "c5.large", "EbsOptimized": True}
+    client.create_launch_template(LaunchTemplateName="mine", LaunchTemplateData=template)
+    iam = boto3.client("iam", **account.cloud.ec2.client_options())
+    iam.create_instance_profile(InstanceProfileName="mine-already")
+    await account.cloud.ec2.disown_what_is_there()
+    config = {
+        "SubnetIds": [subnet["SubnetId"]],
+        "SecurityGroupIds": [group],
+        "KeyName": "mine-already",
+        "IamInstanceProfile": {"Name": "mine-already"},
+    }
+    node_types = types(head=config, worker=config)
+    node_types["worker"]["node_config"]["LaunchTemplate"] = {"LaunchTemplateName": "mine"}
+    del node_types["worker"]["node_config"]["InstanceType"]
+    account.file(available_node_types=node_types)
+    await account.launch()
+    assert {rental.type for rental in account.cloud.ledger.running()} == {"m5.large", "c5.large"}
+    made = set(account.cloud.ledger.calls()) & {"ImportKeyPair", "CreateRole"}
+    assert not made
+    await account.end()
+
+
+async def test_machines_that_were_asked_to_end_elsewhere_are_waited_for(account: Account) -> None:
+    created = await account.launch()
+    ec2(account).terminate_instances(InstanceIds=[i.id for i in created])
+    found = await account.provider().find(CLUSTER)
+    assert {i.state for i in found} <= {State.TERMINATING}
+    await account.end()
+
+
+async def test_a_group_that_somebody_else_uses_stays_and_is_named(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foundation, "_RELEASE_SECONDS", 1.0)
+    await account.launch()
+    client = ec2(account)
+    found = client.describe_security_groups(Filters=tags.of_cluster(CLUSTER))["SecurityGroups"]
+    guest = client.run_instances(
+        ImageId="ami-0387d929287ab193e", MinCount=1, MaxCount=1,
+        SubnetId=client.describe_subnets(
+            Filters=[{"Name": "vpc-id", "Values": [found[0]["VpcId"]]}]
+        )["Subnets"][0]["SubnetId"],
+        SecurityGroupIds=[found[0]["GroupId"]],
+    )["Instances"][0]["InstanceId"]  # fmt: skip
+    with pytest.raises(AssertionError, match="security group"):
+        await account.end()
+    (warning,) = [e for e in account.events if isinstance(e, Warned)]
+    assert found[0]["GroupName"] in warning.what
+    client.terminate_instances(InstanceIds=[guest])
+    await until(lambda: not account.cloud.ledger.running(), "the guest is gone")
+    await account.end()
+
+
+async def test_two_who_launch_at_once_end_up_with_one_head(account: Account) -> None:
+    outcomes = await asyncio.gather(
+        account.launch("one"), account.launch("two"), return_exceptions=True
+    )
+    won = [outcome for outcome in outcomes if isinstance(outcome, list)]
+    assert len(won) == 1, outcomes
+    found = await account.provider().find(CLUSTER)
+    assert {i.id for i in found} == {i.id for i in won[0]}
+    await account.end()
+
+
+async def test_the_role_of_the_head_is_what_is_printed(account: Account) -> None:
+    await account.launch(workers=1)
+    iam = boto3.client("iam", **account.cloud.ec2.client_options())
+    (profile,) = iam.list_instance_profiles()["InstanceProfiles"]
+    (role,) = profile["Roles"]
+    policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="controller")
+    assert "ec2:*" not in json.dumps(policy["PolicyDocument"])
+    await account.end()

@@ -1,0 +1,162 @@
+"""`shoal up` and `shoal down` against an account in which something is always a little odd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from typing import Any
+
+import boto3
+import pytest
+
+from shoal.providers.aws import tags
+from tests.aws.bed import CLUSTER, SHOAL, Bed, events_of
+from tests.simcloud.ec2 import ACCESS_KEY
+from tests.waiting import until
+
+UP = f"exec env SHOAL_HOME=$HOME/.shoal {SHOAL} up c.yaml --yes --json"
+
+pytestmark = pytest.mark.simcloud
+
+
+def ec2(bed: Bed) -> Any:
+    return boto3.client("ec2", **bed.cloud.ec2.client_options())
+
+
+def instances(bed: Bed) -> list[dict[str, Any]]:
+    pages = ec2(bed).describe_instances(Filters=tags.of_cluster(CLUSTER))["Reservations"]
+    return [record for page in pages for record in page["Instances"]]
+
+
+def of_kind(bed: Bed, kind: str) -> dict[str, Any]:
+    return next(i for i in instances(bed) if tags.as_dict(i["Tags"])["ray-node-type"] == kind)
+
+
+async def killed_when_booting(bed: Bed) -> None:
+    """Have an `up` killed as soon as its machines are asked for."""
+    laptop = await bed.laptop.popen(UP)
+    async for line in laptop.stdout:
+        if json.loads(line)["event"] == "node":
+            break
+    laptop.send_signal(signal.SIGKILL)
+    await laptop.wait()
+
+
+async def test_a_cluster_comes_up_is_found_again_and_goes_without_a_trace(bed: Bed) -> None:
+    events = await bed.up()
+    assert events[-1]["event"] == "ready"
+    assert events[-1]["nodes"] == 3
+    calls = bed.cloud.ledger.calls()
+    assert calls["RunInstances"] == 2
+
+    for record in instances(bed):
+        labels = tags.as_dict(record["Tags"])
+        kind = labels["ray-node-type"]
+        assert labels["ray-cluster-name"] == CLUSTER
+        assert labels["ray-user-node-type"] == kind
+        assert record["MetadataOptions"]["HttpTokens"] == "required"
+        assert ("IamInstanceProfile" in record) == (kind == "head")
+    await _each_has_a_key_of_its_own(bed)
+
+    # New connections are greeted with the new keys.
+    (await bed.laptop.run("rm -rf /tmp/shoal-*")).require("hanging up")
+    again = await bed.up()
+    assert again[-1]["event"] == "unchanged"
+    assert bed.cloud.ledger.calls()["RunInstances"] == 2
+
+    await bed.down(home="~/another-laptop")
+    done = await bed.shoal("down c.yaml --yes")
+    assert done.code == 0
+    assert "nothing to end" in done.stderr
+
+
+async def _each_has_a_key_of_its_own(bed: Bed) -> None:
+    """What was handed over at launch, and can be read on the machine, is good no more."""
+    pinned = set()
+    for record in instances(bed):
+        id = record["InstanceId"]
+        host = bed.cloud.ec2.host(id)
+        file = f"~/.shoal/aws/us-west-2/shoal-{CLUSTER}/known_hosts/{id}"
+        line = (await bed.laptop.run(f"cat {file}")).require("reading the pin").stdout.strip()
+        now = await host.run("cat /etc/ssh/ssh_host_ed25519_key.pub")
+        assert line.split()[1:3] == now.stdout.split()[:2]
+        handed_over = (await host.run("cat /var/lib/cloud/instance/user-data.txt")).stdout
+        assert line.split()[2] not in handed_over
+        pinned.add(line.split()[2])
+    assert len(pinned) == 3
+
+
+async def test_an_impostor_is_refused_before_anything_is_said_to_it(bed: Bed) -> None:
+    """Between launch and first contact, another key answers at the head's address."""
+    bed.cloud.ec2.boot_delay(3)
+    await killed_when_booting(bed)
+    head = of_kind(bed, "head")
+
+    def runs() -> bool:
+        return of_kind(bed, "head")["State"]["Name"] == "running"
+
+    await until(runs, "the head has booted")
+    new_key = "cd /etc/ssh && rm ssh_host_* && ssh-keygen -A && pkill -HUP -o -x sshd"
+    (await bed.cloud.ec2.host(head["InstanceId"]).run(new_key)).require("posing as the head")
+    done = await bed.shoal("up c.yaml --yes")
+    assert done.code != 0
+    assert "host key" in done.stderr
+    await bed.down()
+
+
+async def test_listings_that_lag_hide_nothing_from_a_down_elsewhere(bed: Bed) -> None:
+    bed.cloud.faults.lag_listings(8)
+    laptop = await bed.laptop.popen(UP)
+    await until(lambda: len(bed.running()) == 3, "all machines are asked for")
+    laptop.send_signal(signal.SIGKILL)
+    await laptop.wait()
+    await bed.down(home="~/another-laptop")
+
+
+async def test_credentials_that_expire_midway_leave_nothing_that_down_does_not_find(
+    bed: Bed,
+) -> None:
+    def revoke(call: Any) -> None:
+        bed.cloud.faults.revoke_credentials(ACCESS_KEY)
+
+    bed.cloud.faults.at_call(14, revoke, when="after")
+    done = await bed.shoal("up c.yaml --yes")
+    assert done.code == 5
+    assert "log in again" in done.stderr
+    bed.cloud.faults.lift_all()
+    await bed.down(home="~/another-laptop")
+
+
+async def test_two_people_who_bring_up_one_cluster_at_once_get_one_cluster(bed: Bed) -> None:
+    bed.cloud.ec2.boot_delay(2)
+    first, second = await asyncio.gather(
+        bed.shoal("up c.yaml --yes", home="~/one"), bed.shoal("up c.yaml --yes", home="~/two")
+    )
+    assert sorted((first.code, second.code)) in ([0, 5], [0, 0]), first.stderr + second.stderr
+    events = events_of(await bed.shoal("up c.yaml --yes --json"))
+    assert events[-1]["event"] in ("ready", "unchanged")
+    heads = [r for r in instances(bed) if tags.as_dict(r["Tags"])["ray-node-type"] == "head"]
+    assert [r["State"]["Name"] for r in heads].count("running") == 1
+    assert len(bed.running()) == 3
+    await bed.down()
+
+
+async def test_machines_that_a_killed_up_left_booting_are_taken_over(bed: Bed) -> None:
+    bed.cloud.ec2.boot_delay(4)
+    await killed_when_booting(bed)
+    events = await bed.up()
+    assert events[-1]["nodes"] == 3
+    assert len(bed.cloud.ledger.rentals) == 3
+    await bed.down()
+
+
+async def test_what_is_ended_behind_our_back_is_replaced(bed: Bed) -> None:
+    await bed.up()
+    ended = [of_kind(bed, kind)["InstanceId"] for kind in ("head", "worker")]
+    ec2(bed).terminate_instances(InstanceIds=ended)
+    events = await bed.up()
+    plan = [e["action"] for e in events if e["event"] == "plan"]
+    assert plan == ["create", "create", "restart"]
+    assert len(bed.running()) == 3
+    await bed.down()

@@ -1,0 +1,247 @@
+"""What AWS's answers mean, where machines are asked for, and who may talk to them. All pure."""
+
+from __future__ import annotations
+
+import email
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.errors import (
+    AuthError,
+    CapacityError,
+    ConfigError,
+    ProviderError,
+    QuotaError,
+    ShoalError,
+    TransientError,
+)
+from shoal.providers.aws import errors, hostkeys, images, network, policy
+from shoal.providers.aws.filling import fill
+from shoal.providers.aws.journal import Journal
+from shoal.providers.aws.offers import Offer, Refusals, Subnet, offers
+from shoal.providers.aws.types import MachineType, read_type
+from shoal.providers.base import Launch
+from tests.aws.clocks import StillClock
+
+A, B = (Subnet(f"subnet-{z}", f"us-west-2{z}", "vpc-1") for z in "ab")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("InsufficientInstanceCapacity", CapacityError),
+        ("Unsupported", CapacityError),
+        ("VcpuLimitExceeded", QuotaError),
+        ("MaxSpotInstanceCountExceeded", QuotaError),
+        ("UnauthorizedOperation", AuthError),
+        ("ExpiredToken", AuthError),
+        ("RequestLimitExceeded", TransientError),
+        ("InternalError", TransientError),
+        ("InvalidAMIID.NotFound", ConfigError),
+        ("DependencyViolation", ProviderError),
+    ],
+)
+def test_every_refusal_has_a_class(code: str, kind: type[ShoalError]) -> None:
+    error = errors.refusal(code, "No.", "RunInstances")
+    assert type(error) is kind
+    assert code in error.why
+
+
+def test_zones_come_before_types_and_types_before_the_dearer_market() -> None:
+    found = offers(["m5.large", "m5a.large"], "spot", [A, B], on_demand_too=True)
+    assert [(o.instance_type, o.market, o.subnet.zone[-1]) for o in found] == [
+        ("m5.large", "spot", "a"),
+        ("m5.large", "spot", "b"),
+        ("m5a.large", "spot", "a"),
+        ("m5a.large", "spot", "b"),
+        ("m5.large", "on-demand", "a"),
+        ("m5.large", "on-demand", "b"),
+        ("m5a.large", "on-demand", "a"),
+        ("m5a.large", "on-demand", "b"),
+    ]
+
+
+def test_full_price_is_paid_only_where_it_is_allowed() -> None:
+    found = offers(["m5.large"], "spot", [A], on_demand_too=False)
+    assert {offer.market for offer in found} == {"spot"}
+
+
+def test_a_refusal_is_remembered_for_some_minutes_also_by_the_next_program(tmp_path: Path) -> None:
+    clock = StillClock()
+    first, second = offers(["m5.large"], "spot", [A, B], on_demand_too=False)
+    Refusals(tmp_path / "r.json", clock).note(first)
+    later = Refusals(tmp_path / "r.json", clock)
+    assert later.last([first, second]) == [second, first]
+    clock.advance(600)
+    assert later.last([first, second]) == [first, second]
+
+
+async def test_machines_are_topped_up_elsewhere_until_there_are_enough(tmp_path: Path) -> None:
+    given = {"a": 2, "b": 1}
+    told: list[Any] = []
+
+    async def ask(offer: Offer, count: int) -> list[dict[str, Any]]:
+        left = min(count, given[offer.subnet.zone[-1]])
+        given[offer.subnet.zone[-1]] -= left
+        if not left:
+            raise CapacityError("no", why="none left")
+        return [{"InstanceId": f"i-{offer.subnet.zone}-{n}"} for n in range(left)]
+
+    found = offers(["m5.large", "m5a.large"], "on-demand", [A, B], on_demand_too=False)
+    result = await fill(
+        Launch("w", "worker", 4, "t"),
+        found,
+        ask,
+        Refusals(tmp_path / "r", StillClock()),
+        told.append,
+    )
+    assert (len(result.records), result.missing) == (3, 1)
+    assert [(e.machine, e.zone[-1], e.got) for e in told] == [
+        ("m5.large", "a", 2),
+        ("m5.large", "b", 1),
+        ("m5a.large", "a", 0),
+        ("m5a.large", "b", 0),
+    ]
+    assert told[-1].refusal == "none left"
+
+
+async def test_a_quota_is_not_asked_again_in_another_zone(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def ask(offer: Offer, count: int) -> list[dict[str, Any]]:
+        asked.append(str(offer))
+        if offer.instance_type == "p3.2xlarge":
+            raise QuotaError("no", why="limit")
+        return [{"InstanceId": "i-1"}]
+
+    found = offers(["p3.2xlarge", "m5.large"], "on-demand", [A, B], on_demand_too=False)
+    refusals = Refusals(tmp_path / "r", StillClock())
+    result = await fill(Launch("w", "worker", 1, "t"), found, ask, refusals, lambda event: None)
+    assert not result.missing
+    assert asked == ["p3.2xlarge on-demand in us-west-2a", "m5.large on-demand in us-west-2a"]
+
+
+def record(id: str, zone: str, *, vpc: str = "vpc-1", public: bool = True) -> dict[str, Any]:
+    return {
+        "SubnetId": id,
+        "AvailabilityZone": zone,
+        "VpcId": vpc,
+        "MapPublicIpOnLaunch": public,
+        "DefaultForAz": vpc == "vpc-1",
+    }
+
+
+def test_subnets_are_of_one_network_in_the_order_of_the_files_zones() -> None:
+    known = [
+        record("s1", "a"),
+        record("s2", "b"),
+        record("s3", "c"),
+        record("s4", "b", vpc="vpc-2"),
+    ]
+    chosen = network.choose_subnets(known, named=(), zones=("c", "b"), public=True)
+    assert [s.id for s in chosen] == ["s3", "s2"]
+
+
+def test_subnets_that_the_file_names_are_taken_in_its_order() -> None:
+    known = [record("s1", "a", public=False), record("s2", "b")]
+    chosen = network.choose_subnets(known, named=("s2", "s1"), zones=("z",), public=True)
+    assert [s.id for s in chosen] == ["s2", "s1"]
+
+
+@pytest.mark.parametrize(
+    ("known", "zones", "words"),
+    [
+        ([], (), "create-default-vpc"),
+        ([record("s1", "a")], ("z",), "availability_zone"),
+        ([record("s1", "a", public=False)], (), "use_internal_ips"),
+    ],
+)
+def test_no_usable_subnet_says_what_to_do(
+    known: list[dict[str, Any]], zones: tuple[str, ...], words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        network.choose_subnets(known, named=(), zones=zones, public=True)
+    assert words in caught.value.fix
+
+
+def test_ssh_is_open_to_the_caller_and_not_to_the_world() -> None:
+    inside, ssh = network.rules("sg-1", (), ["198.51.100.7/32"])
+    assert inside["UserIdGroupPairs"] == [{"GroupId": "sg-1"}]
+    assert (ssh["FromPort"], ssh["ToPort"]) == (22, 22)
+    assert [r["CidrIp"] for r in ssh["IpRanges"]] == ["198.51.100.7/32"]
+
+
+def test_a_file_that_says_who_may_log_in_decides_alone() -> None:
+    own = {
+        "IpProtocol": "tcp",
+        "FromPort": 22,
+        "ToPort": 22,
+        "IpRanges": [{"CidrIp": "10.0.0.0/8"}],
+    }
+    assert network.rules("sg-1", [own], ["198.51.100.7/32"])[1:] == [own]
+    other = {**own, "FromPort": 8265, "ToPort": 8265}
+    assert len(network.rules("sg-1", [other], ["198.51.100.7/32"])) == 3
+
+
+def test_a_types_resources_are_what_aws_says_it_has() -> None:
+    machine = read_type(
+        {
+            "InstanceType": "p3.8xlarge",
+            "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+            "VCpuInfo": {"DefaultVCpus": 32},
+            "MemoryInfo": {"SizeInMiB": 1000},
+            "GpuInfo": {"Gpus": [{"Name": "V100", "Manufacturer": "NVIDIA", "Count": 4}]},
+        }
+    )
+    assert machine.architecture == "x86_64"
+    assert machine.resources["CPU"] == 32
+    assert machine.resources["GPU"] == 4
+    assert machine.resources["accelerator_type:V100"] == 1
+    assert 0 < machine.resources["memory"] < 1000 * 2**20
+
+
+def test_the_default_image_follows_processor_and_graphics() -> None:
+    plain, arm = MachineType("m5.large", "x86_64"), MachineType("m6g.large", "arm64")
+    gpu = MachineType("g4dn.xlarge", "x86_64", {"GPU": 1.0})
+    assert "ubuntu" in str(images.parameter_for(None, plain))
+    assert "amd64" in str(images.parameter_for(None, plain))
+    assert "arm64" in str(images.parameter_for(None, arm))
+    assert "nvidia" in str(images.parameter_for(None, gpu))
+    assert "nvidia" in str(images.parameter_for("latest_dlami", plain))
+    assert images.parameter_for("ami-1", gpu) is None
+
+
+def test_launch_data_of_the_users_own_stays_whole_beside_the_host_key() -> None:
+    key = hostkeys.OneTimeKey("PRIVATE\n", "ssh-ed25519 AAAA shoal-one-time")
+    own = "#!/bin/sh\necho 'grüße'\n"
+    message = email.message_from_string(hostkeys.user_data(key, own))
+    config, script = (part.get_payload(decode=True) for part in message.get_payload())
+    assert script.decode() == own
+    assert config.decode().startswith("#cloud-config\n")
+    assert hostkeys.user_data(key, "").startswith("#cloud-config\n")
+
+
+def test_a_listing_is_complete_when_it_shows_what_was_launched_lately(tmp_path: Path) -> None:
+    clock = StillClock()
+    journal = Journal(tmp_path, clock)
+    assert journal.is_complete(set(), set())
+    journal.intend("t", "key")
+    assert not journal.is_complete(set(), set())
+    assert journal.is_complete({"i-1"}, {"t"})
+    journal.answered("t", ["i-1", "i-2"])
+    assert not journal.is_complete({"i-1"}, {"t"})
+    assert journal.is_complete({"i-1", "i-2"}, {"t"})
+    clock.advance(3600)
+    assert journal.is_complete(set(), set())
+
+
+def test_a_head_may_end_machines_of_its_own_cluster_only() -> None:
+    statements = {s["Sid"]: s for s in policy.for_head("mine", "us-west-2")["Statement"]}
+    ending = statements["End"]
+    assert ending["Condition"]["StringLike"] == {"aws:ResourceTag/shoal-cluster": "mine"}
+    launching = statements["Launch"]
+    assert launching["Condition"]["StringLike"] == {"aws:RequestTag/shoal-cluster": "mine"}
+    assert "iam:" not in json.dumps(policy.for_head("mine", "us-west-2"))
