@@ -13,7 +13,7 @@ from shoal.cli.manner import (
     port_forward_option,
     start_option,
 )
-from shoal.cli.session import run
+from shoal.cli.session import has_terminal, run
 from shoal.cli.which import cluster_argument, which_cluster
 
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ def command(
     async def operation(ctx: Context) -> int:
         resolve = target.resolve_or_default if start else target.resolve
         spec = await resolve(ctx, wanted)
-        tty = sys.stdin.isatty()
         async with lifetime(ctx, spec, start=start, stop=False):
-            return await attach(ctx, spec, shell, tty=tty, node=node_ip, forwards=forwards)
+            return await attach(
+                ctx, spec, shell, tty=has_terminal(), node=node_ip, forwards=forwards
+            )
 
     sys.exit(run(operation))

@@ -45,12 +45,11 @@ def command(
             loaded = spec.default_embedded(overrides)
         else:
             loaded = spec.load(cluster, overrides)
-        if not json:
-            for remark in (*loaded.warnings, *loaded.refusals):
-                ctx.emit(Warned(str(remark)))
+        for remark in (*loaded.warnings, *loaded.refusals):
+            ctx.emit(Warned(str(remark)))
         return loaded
 
-    loaded = run(operation, json=json, verbose=verbose)
+    loaded = run(operation, json=json, verbose=verbose, answers=True)
     if json:
         click.echo(jsonlib.dumps(present.report(loaded)))
         return

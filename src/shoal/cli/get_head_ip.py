@@ -26,5 +26,5 @@ def command(wanted: Wanted, json: bool, verbose: bool) -> None:
     async def operation(ctx: Context) -> str:
         return await addresses.head_address(ctx, await target.resolve(ctx, wanted))
 
-    address = run(operation, json=json, verbose=verbose)
+    address = run(operation, json=json, verbose=verbose, answers=True)
     click.echo(jsonlib.dumps({"head_ip": address}) if json else address)

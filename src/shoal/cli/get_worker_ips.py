@@ -26,7 +26,7 @@ def command(wanted: Wanted, json: bool, verbose: bool) -> None:
     async def operation(ctx: Context) -> list[str]:
         return await addresses.worker_addresses(ctx, await target.resolve(ctx, wanted))
 
-    found = run(operation, json=json, verbose=verbose)
+    found = run(operation, json=json, verbose=verbose, answers=True)
     if json:
         click.echo(jsonlib.dumps({"worker_ips": found}))
     else:

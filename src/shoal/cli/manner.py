@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from shoal.cli.session import has_terminal
 
 if TYPE_CHECKING:
     from shoal.ops.execute import RunEnv, Streams
@@ -87,7 +88,7 @@ def manner_options(function: F) -> F:
     ) -> Any:
         from shoal.ops.execute import Manner
 
-        streams: Streams = "terminal" if sys.stdin.isatty() else "raw"
+        streams: Streams = "terminal" if has_terminal() else "raw"
         manner = Manner("events" if json else streams, start, stop, multiplexer, forwards, run_env)
         return function(manner=manner, json=json, **rest)
 

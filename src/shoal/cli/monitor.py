@@ -54,4 +54,4 @@ def command(wanted: Wanted, every: float, json: bool, verbose: bool) -> None:  #
     async def operation(ctx: Context) -> None:
         await watch(ctx, await target.resolve(ctx, wanted), show, every=every)
 
-    follow(operation, json=json, verbose=verbose)
+    follow(operation, json=json, verbose=verbose, answers=True)

@@ -30,12 +30,15 @@ def run(
     json: bool = False,
     verbose: bool = False,
     yes: bool = False,
+    answers: bool = False,
 ) -> T:
-    """Run an operation to its end and return its result, or exit with the error's code."""
+    """Run an operation to its end and return its result, or exit with the error's code. With
+    `answers`, all that goes to standard output for a program is what the caller makes of it."""
     # A terminal that closes, or a system that shuts down, gets what Ctrl-C gets: an orderly end.
     for sign in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(sign, signal.default_int_handler)
-    screen = renderer(json=json, verbose=verbose)
+        if signal.getsignal(sign) is signal.SIG_DFL:  # and not nohup's
+            signal.signal(sign, signal.default_int_handler)
+    screen = renderer(json=json, verbose=verbose, answers=answers)
     ctx = Context(emit=screen.event, confirm=functools.partial(_confirm, yes=yes))
     try:
         with screen:
@@ -56,7 +59,11 @@ def run(
 
 
 def follow(
-    operation: Callable[[Context], Awaitable[None]], *, json: bool = False, verbose: bool = False
+    operation: Callable[[Context], Awaitable[None]],
+    *,
+    json: bool = False,
+    verbose: bool = False,
+    answers: bool = False,
 ) -> None:
     """Run an operation that goes on until Ctrl-C, which is a normal end for it."""
 
@@ -73,7 +80,7 @@ def follow(
         if not going_on.cancelled():
             going_on.result()
 
-    run(until_asked_to_end, json=json, verbose=verbose)
+    run(until_asked_to_end, json=json, verbose=verbose, answers=answers)
 
 
 def output_options(function: F) -> F:
@@ -84,6 +91,12 @@ def output_options(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+def has_terminal() -> bool:
+    """Whether a command on a node can have our terminal: one that is typed at and looked at. With
+    its output in a file or a pipe, a terminal's line ends would get into that."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")

@@ -37,7 +37,7 @@ def command(wanted: Wanted, json: bool, verbose: bool) -> None:
     async def operation(ctx: Context) -> ClusterStatus:
         return await status(ctx, await target.resolve(ctx, wanted))
 
-    result = run(operation, json=json, verbose=verbose)
+    result = run(operation, json=json, verbose=verbose, answers=True)
     if json:
         click.echo(jsonlib.dumps(asdict(result)))
     else:

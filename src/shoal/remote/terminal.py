@@ -75,7 +75,8 @@ def interruption() -> Iterator[asyncio.Future[int]]:
         if not asked.done():
             asked.set_result(sign)
 
-    previous = {sign: signal.getsignal(sign) for sign in (signal.SIGINT, signal.SIGTERM)}
+    found = {sign: signal.getsignal(sign) for sign in (signal.SIGINT, signal.SIGTERM)}
+    previous = {sign: handler for sign, handler in found.items() if handler is not signal.SIG_IGN}
     for sign in previous:
         loop.add_signal_handler(sign, notice, sign)
     try:
