@@ -73,7 +73,8 @@ class Grower:
         self._growth.chunk = self._chunk()
         self._tasks()
         self._top_up(targets.utilization, because_of_utilization, throttled=True)
-        self._return_spare()
+        while self._return_spare() and not self._growth.held_back:
+            self._tasks()
         self._growth.launches = [launch for order in self._orders for launch in order.launches()]
         return self._growth
 
@@ -211,16 +212,18 @@ class Grower:
             add_machines(room, purchase)
         return room
 
-    def _return_spare(self) -> None:
+    def _return_spare(self) -> int:
         """Floors come first so that tasks cannot take their place. What tasks and gangs brought
-        may serve them as well, and then what was bought for the floors alone is too much."""
-        for order in self._orders:
-            if order.reason.cause is not Cause.FLOOR:
-                continue
-            for index in range(len(order.purchases)):
-                self._return_spare_of(order, index)
+        may serve them as well, and then what was bought for the floors alone is too much. How
+        many machines were too many."""
+        return sum(
+            self._return_spare_of(order, index)
+            for order in self._orders
+            if order.reason.cause is Cause.FLOOR
+            for index in range(len(order.purchases))
+        )
 
-    def _return_spare_of(self, order: _Order, index: int) -> None:
+    def _return_spare_of(self, order: _Order, index: int) -> int:
         wanted = self._missing()
         purchase = order.purchases[index]
 
@@ -230,6 +233,8 @@ class Grower:
 
         spare = most(purchase.count, without)
         order.purchases[index] = Purchase(purchase.machine, purchase.count - spare)
+        self.market.give_back(purchase.machine.node_type, spare)
+        return spare
 
     def _missing(self) -> tuple[Unplaced, Unplaced]:
         """What floors and work lack with all that is ordered."""
