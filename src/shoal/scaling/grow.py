@@ -178,8 +178,8 @@ class Grower:
         scaling = self._census.spec.scaling
         if scaling.autoscaling_mode == "aggressive":
             return math.inf
-        allowed = max(FIRST_CHUNK, math.ceil(scaling.upscaling_speed * len(self._census.ready)))
-        return max(0, allowed - sum(n.throttled for n in self._census.on_the_way))
+        allowed = max(FIRST_CHUNK, math.ceil(scaling.upscaling_speed * self._census.ready_count))
+        return max(0, allowed - self._census.throttled_count)
 
     def _within_chunk(self, bought: Sequence[Purchase]) -> list[Purchase]:
         """As many machines as may start now, in the proportions of the whole mix."""

@@ -11,6 +11,9 @@ from shoal.scaling.demand import Resources, Strategy
 from shoal.scaling.frame import UNIT, Frame, Item, LabelClass, Vector, copies
 from shoal.scaling.state import Market, NodeView
 
+# One mapping for all that are on their way, so that the planner sees them as equal.
+_UNKNOWN: Resources = {}
+
 
 @dataclass(eq=False)
 class Machine:
@@ -63,6 +66,7 @@ class Fleet:
         self.frame = frame
         self._by_room: dict[tuple[str, Vector], dict[Machine, None]] = {}
         self._kinds: dict[str, Kind] = {}
+        self.idle: dict[Machine, None] = {}
         # One mapping for all machines with the same room: quicker to read for the planner.
         self._mappings: dict[tuple[str, Vector], Resources] = {}
 
@@ -87,10 +91,15 @@ class Fleet:
         """A machine became a node."""
         machine.phase, machine.ready_at, machine.idle_since = Phase.READY, now, now
         machine.free = machine.kind.capacity
+        self.idle[machine] = None
         self._file(machine)
 
     def remove(self, machine: Machine) -> None:
         """A node takes no more work."""
+        self.idle.pop(machine, None)
+        self._unfile(machine)
+
+    def _unfile(self, machine: Machine) -> None:
         del self._by_room[machine.kind.name, machine.free][machine]
 
     def _file(self, machine: Machine) -> None:
@@ -103,6 +112,7 @@ class Fleet:
         """Put work on a node."""
         if not machine.runs:
             machine.busy_since = now
+            self.idle.pop(machine, None)
         machine.runs[run] = Run(item, n, origin)
         self._change(machine, item, -n)
 
@@ -111,13 +121,14 @@ class Fleet:
         done = machine.runs.pop(run)
         if not machine.runs:
             machine.idle_since = now
+            self.idle[machine] = None
             machine.busy_s += now - machine.busy_since
         if machine.phase is Phase.READY:
             self._change(machine, done.item, done.copies)
         return done
 
     def _change(self, machine: Machine, item: Item, n: int) -> None:
-        self.remove(machine)
+        self._unfile(machine)
         free = list(machine.free)
         for axis, amount in item.wants:
             free[axis] += amount * n
@@ -185,16 +196,17 @@ class Fleet:
 
     def view(self, machine: Machine, now: float) -> NodeView:
         """The machine as the planner sees it. Only idle nodes change with time alone."""
-        if machine.view is None or machine.phase is not machine.view.phase or not machine.runs:
+        view = machine.view
+        if view is None or view.phase is not machine.phase or machine.phase is Phase.READY:
             idle = now - machine.idle_since if not machine.runs else 0.0
             ready = machine.phase is Phase.READY
-            machine.view = NodeView(
+            view = machine.view = NodeView(
                 machine.id,
                 machine.kind.name,
                 machine.phase,
                 machine.is_head,
-                machine.kind.total if ready else {},
-                self._available(machine) if ready else {},
+                machine.kind.total if ready else _UNKNOWN,
+                self._available(machine) if ready else _UNKNOWN,
                 machine.kind.labels,
                 idle if ready else 0.0,
                 machine.market,
@@ -202,7 +214,7 @@ class Fleet:
                 machine.price,
                 throttled=machine.throttled,
             )
-        return machine.view
+        return view
 
     def _available(self, machine: Machine) -> Resources:
         key = (machine.kind.name, machine.free)

@@ -60,18 +60,23 @@ class _Run:
         self._counts: Counter[str] = Counter()
         self._samples: list[Sample] = []
         self._peak = 0
+        self._on_the_way = 0
+        self._arrivals_left = len(trace)
+        self._is_over = False
+        self._price = 0.0
 
     def outcome(self) -> Outcome:
         """Run everything and add it up."""
         self._start_head()
-        for index, _ in enumerate(self._trace[:1]):
-            self._at(self._trace[index].at, lambda: self._arrive(0))
+        if self._trace:
+            self._at(self._trace[0].at, lambda: self._arrive(0))
         self._look_soon()
         last = self._trace[-1].at if self._trace else 0.0
-        while self._events:
-            self._now, _, event = heapq.heappop(self._events)
-            if self._now > last + _PATIENCE_S:
+        while self._events and not self._is_over:
+            time, _, event = heapq.heappop(self._events)
+            if time > last + _PATIENCE_S:
                 break
+            self._now = time
             event()
         return self._summary()
 
@@ -79,17 +84,16 @@ class _Run:
         heapq.heappush(self._events, (time, next(self._number), event))
 
     def _start_head(self) -> None:
-        head = self._machine(self._spec.head_node_type, "head", self._price("head type"))
+        name = self._spec.head_node_type
+        price = self._shop.price[name] if self._shop.is_priced(name) else 0.0
+        head = self._machine(name, "head", price)
         head.is_head = True
-        head.price = self._price(self._spec.head_node_type)
         self._fleet.add(head, 0.0)
-
-    def _price(self, node_type: str) -> float:
-        return self._shop.price.get(node_type, 0.0) if self._shop.is_priced(node_type) else 0.0
 
     def _machine(self, node_type: str, id: str, price: float) -> Machine:
         machine = Machine(id, self._kind(node_type), self._now, price)
         self._machines[id] = machine
+        self._price += price
         return machine
 
     def _kind(self, name: str) -> Kind:
@@ -103,6 +107,7 @@ class _Run:
     def _arrive(self, index: int) -> None:
         arrival = self._trace[index]
         self._queues.arrive(arrival)
+        self._arrivals_left -= 1
         if index + 1 < len(self._trace):
             self._at(self._trace[index + 1].at, lambda: self._arrive(index + 1))
         if arrival.shape is not None:
@@ -166,8 +171,9 @@ class _Run:
             self._fleet.finish(machine, run, self._now)
         for machine, _ in alive:
             self._use(machine)
-        if alive:
-            self._look_later()
+        # Less demand never launches anything. It can only make machines on their way needless.
+        if self._on_the_way:
+            self._look_soon()
 
     def _use(self, machine: Machine) -> None:
         """Give a node that has room to what waits."""
@@ -193,6 +199,7 @@ class _Run:
             machine = self._machine(launch.node_type, id, price)
             machine.market, machine.zone = launch.market, launch.zone
             machine.throttled = launch.throttled
+            self._on_the_way += 1
             spread = self._world.boot_spread * self._random.uniform(-1.0, 1.0)
             boot = max(0.0, self._world.boot_s * (1.0 + spread))
             self._at(self._now + boot, lambda m=machine: self._ready(m))  # type: ignore[misc]
@@ -210,6 +217,7 @@ class _Run:
     def _ready(self, machine: Machine) -> None:
         if machine.phase not in ON_THE_WAY:
             return
+        self._on_the_way -= 1
         self._fleet.add(machine, self._now)
         if machine.market == "spot" and self._world.interruptions_per_hour > 0:
             life = self._random.expovariate(self._world.interruptions_per_hour / 3600.0)
@@ -254,10 +262,13 @@ class _Run:
             return
         if machine.phase is Phase.READY:
             self._fleet.remove(machine)
+        self._on_the_way -= machine.phase in ON_THE_WAY
         self._bill(machine)
         machine.phase = Phase.GONE
         del self._machines[machine.id]
-        self._look_later()
+        self._price -= machine.price
+        if self._queues.total:
+            self._look_soon()
 
     def _bill(self, machine: Machine) -> None:
         self._cost += machine.price * (self._now - machine.requested) / 3600.0
@@ -271,11 +282,6 @@ class _Run:
     def _look_soon(self) -> None:
         self._look_at(self._now)
 
-    def _look_later(self) -> None:
-        """Look when there is something that may need it: nodes become free all the time."""
-        if self._queues.total or self._history.unneeded_since:
-            self._look_at(self._now)
-
     def _look_at(self, time: float) -> None:
         """Have the planner look at the next of its regular moments after a time."""
         interval = self._world.interval_s
@@ -288,7 +294,10 @@ class _Run:
         if self._next_look != moment:
             return
         self._next_look = None
-        views = [self._fleet.view(m, self._now) for m in self._machines.values()]
+        views = [
+            m.view if m.runs and m.view is not None else self._fleet.view(m, self._now)
+            for m in self._machines.values()
+        ]
         decided = plan(
             self._spec, views, self._queues.demand(), self._history, self._now, self._offers
         )
@@ -301,7 +310,20 @@ class _Run:
         for launch in decided.launches:
             self._launch(launch)
         self._sample()
+        self._is_over = self._is_settled(decided)
         self._look_again(decided)
+
+    def _is_settled(self, decided: Plan) -> bool:
+        """Whether all work is done and every machine that only it needed is gone."""
+        idle = self._fleet.idle
+        return (
+            decided.is_empty
+            and not self._arrivals_left
+            and not self._queues.total
+            and not self._on_the_way
+            and len(idle) == len(self._machines)
+            and all(m.is_head or self._now - m.idle_since >= m.kind.idle_timeout_s for m in idle)
+        )
 
     def _look_again(self, decided: Plan) -> None:
         """Look again when time alone will change the answer."""
@@ -311,22 +333,16 @@ class _Run:
         for unmet in decided.unmet:
             if unmet.reason.cause is Cause.CAPACITY:
                 self._look_at(self._now + max(interval, unmet.reason.numbers["retry_in_s"]))
-        idle = [
-            m.idle_since + m.kind.idle_timeout_s
-            for m in self._machines.values()
-            if m.phase is Phase.READY and not m.runs and not m.is_head
-        ]
+        idle = (m.idle_since + m.kind.idle_timeout_s for m in self._fleet.idle if not m.is_head)
         later = [time for time in idle if time > self._now]
         if later:
             self._look_at(min(later))
 
     def _sample(self) -> None:
-        workers = [m for m in self._machines.values() if not m.is_head]
-        on_the_way = sum(m.phase in ON_THE_WAY for m in workers)
-        self._peak = max(self._peak, len(workers))
-        price = sum(m.price for m in self._machines.values())
-        ready = len(workers) - on_the_way
-        self._samples.append(Sample(self._now, ready, on_the_way, self._queues.total, price))
+        workers = len(self._machines) - 1  # the head
+        self._peak = max(self._peak, workers)
+        ready, waiting = workers - self._on_the_way, self._queues.total
+        self._samples.append(Sample(self._now, ready, self._on_the_way, waiting, self._price))
 
     def _summary(self) -> Outcome:
         for machine in list(self._machines.values()):
