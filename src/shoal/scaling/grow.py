@@ -129,12 +129,12 @@ class Grower:
         first_task = len(self._work.packed_gangs)
         room = self._room()
         bought: list[Purchase] = []
-        lacking = 0
+        lacking: Sequence[int] = ()
         for number in range(MOST_ROUNDS):
             self._growth.work = unplaced = place(room, teams, loose)
             left = unplaced.loose[first_task:]
             if number == 0:
-                lacking = sum(left)
+                lacking = left
             beside = None if teams else Beside(room, _items(loose))
             more = self._buy_loose(self._work.tasks, left, beside)
             if not more:
@@ -143,7 +143,14 @@ class Grower:
             for purchase in more:
                 add_machines(room, purchase)
         now = self._within_chunk(bought)
-        self._launch(now, because_of_demand(self._work.tasks, lacking), throttled=True)
+        if now:
+            self._launch(now, self._reason_for_tasks(lacking), throttled=True)
+
+    def _reason_for_tasks(self, lacking: Sequence[int]) -> Reason:
+        """Names the tasks that can be helped; the others are named among what is unmet."""
+        pairs = zip(self._work.tasks, lacking, strict=True)
+        helped = [(task, n) for task, n in pairs if self.market.holds(task.item)]
+        return because_of_demand([task for task, _ in helped], sum(n for _, n in helped))
 
     def _top_up(
         self, workers: int, reason: Callable[[int, int], Reason], *, throttled: bool
