@@ -26,6 +26,8 @@ _COMMANDS = {
     "ssh-config": ("ssh_config", "Let plain ssh reach a cluster's machines by name."),
     "ls": ("ls", "Show every cluster known here."),
     "config": ("config", "Show a cluster file as Shoal understands it."),
+    "simulate": ("simulate", "Try a cluster file on a trace of work, on paper."),
+    "prices": ("prices", "Show what machines cost."),
     "completion": ("completion", "Print the script that completes commands in a shell."),
 }
 
