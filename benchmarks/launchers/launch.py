@@ -1,0 +1,143 @@
+"""The three launchers: a script by hand, Ray's own, and Shoal. Each is timed in the same way,
+from its first instant to the moment at which the head's GCS counts all nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.simcloud.console import Running
+
+from benchmarks.launchers.cluster import (
+    HEAD_START,
+    HERE,
+    PROJECT,
+    SETUP,
+    WORKER_START,
+    Machines,
+    census,
+)
+
+_NO_TOKEN = {"RAY_AUTH_MODE": "disabled"}
+_SHOALS_TOKEN = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN_PATH": "/home/ubuntu/.shoal/auth_token",
+}
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something that a launcher said of a node, and when."""
+
+    seconds: float
+    node: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a launch went. All times are seconds since its start."""
+
+    seconds: float
+    """Until all nodes had joined."""
+    joined: tuple[float, ...]
+    """Until each further node had joined."""
+    returned: float
+    """Until the launcher returned."""
+    load: float
+    """The computer's load average before."""
+    told: tuple[Moment, ...] = ()
+
+    def __str__(self) -> str:
+        joined = " ".join(f"{moment:.1f}" for moment in self.joined)
+        return (
+            f"all nodes after {self.seconds:5.1f} s (they joined at {joined}; "
+            f"the command returned after {self.returned:.1f} s; load before {self.load:.1f})"
+        )
+
+
+Launcher = Callable[[Machines, float], Coroutine[Any, Any, Launch]]
+
+
+async def by_hand(machines: Machines, timeout: float, *, before: str = "") -> Launch:
+    """A shell script that sends the files, runs the setup and starts Ray, and nothing else but
+    `before` each start."""
+    workers = [worker.address for worker in machines.workers]
+    starts = [f"{before}{start}" for start in (HEAD_START, WORKER_START)]
+    script = ["bash", str(HERE / "by_hand.sh"), PROJECT, *starts]
+    command = [*script, machines.head.address, *workers]
+    setup = "\n".join(SETUP)
+    return await _timed(machines, command, setup, _NO_TOKEN, timeout)
+
+
+async def by_the_letter(machines: Machines, timeout: float) -> Launch:
+    """The same script with the `ray stop` that stands in cluster files before `ray start`."""
+    return await by_hand(machines, timeout, before="ray stop\n")
+
+
+async def ray_up(machines: Machines, timeout: float) -> Launch:
+    """Ray's own launcher. It returns when the head is up; its autoscaler does the rest."""
+    # A name of its own: Ray remembers on the laptop what it did to a cluster of the same name.
+    path = await machines.write_file(f"ray-{machines.head.name}")
+    command = ["ray", "up", "-y", "--no-config-cache", path]
+    return await _timed(machines, command, "", _NO_TOKEN, timeout)
+
+
+async def shoal_up(machines: Machines, timeout: float) -> Launch:
+    """The same file, as it is."""
+    path = await machines.write_file(f"shoal-{machines.head.name}")
+    command = ["shoal", "up", "--yes", "--json", path]
+    return await _timed(machines, command, "", _SHOALS_TOKEN, timeout)
+
+
+async def _timed(
+    machines: Machines, command: Sequence[str], stdin: str, env: dict[str, str], timeout: float
+) -> Launch:
+    async with census(machines.head, env) as count:
+        load = os.getloadavg()[0]
+        began = time.monotonic()
+        running = await machines.laptop.popen(list(command))
+        running.stdin.write(stdin.encode())
+        running.stdin.close()
+        ending = asyncio.ensure_future(_follow(running, began, timeout))
+        try:
+            all_there = await count.reaches(len(machines.all), timeout)
+            told, returned = await ending
+        except BaseException:
+            ending.cancel()
+            running.kill()
+            raise
+    return Launch(
+        seconds=all_there - began,
+        joined=tuple(moment - began for moment in count.joined.values()),
+        returned=returned,
+        load=load,
+        told=tuple(told),
+    )
+
+
+async def _follow(running: Running, began: float, timeout: float) -> tuple[list[Moment], float]:
+    """Read what a launcher says until it ends, and when that was."""
+    told: list[Moment] = []
+    said: list[str] = []
+
+    async def listen(stream: asyncio.StreamReader) -> None:
+        while line := await stream.readline():
+            seconds = time.monotonic() - began
+            text = line.decode(errors="replace").rstrip()
+            said.append(text)
+            if text.startswith('{"event": "node"'):
+                event = json.loads(text)
+                words = " ".join(filter(None, (event["phase"], event["detail"])))
+                told.append(Moment(seconds, event["node"], words))
+
+    await asyncio.gather(listen(running.stdout), listen(running.stderr))
+    code = await running.wait(timeout)
+    if code:
+        raise RuntimeError(f"the launcher ended with {code}\n" + "\n".join(said))
+    return told, time.monotonic() - began
