@@ -1,11 +1,12 @@
 """A cluster that is up already: `up` again with nothing changed, and `exec` on a warm connection,
-against Ray's own on the same machines."""
+against Ray's own on the same machines, taken in turns."""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
 import time
+from collections.abc import Mapping
 
 from tests.simcloud.hosts import Host
 
@@ -14,8 +15,8 @@ from benchmarks.launchers.launch import shoal_up
 from benchmarks.report import report
 
 WORKERS = 4
-ROUNDS = 7
-TIMEOUT_SECONDS = 240.0
+ROUNDS = 9
+TIMEOUT_SECONDS = 90.0
 MOST_UP_SECONDS = 2.0
 MOST_EXEC_SECONDS = 0.6
 LEAST_SPEEDUP = 5.0
@@ -23,50 +24,56 @@ LEAST_SPEEDUP = 5.0
 
 async def main() -> None:
     async with bed() as cloud, new_machines(cloud, WORKERS) as machines:
-        ray_exec = await _rays(machines)
+        rays = await _known_to_ray(machines)
         await shoal_up(machines, TIMEOUT_SECONDS)
-        path = await machines.write_file(f"shoal-{machines.head.name}")
-        up = await _median(machines.laptop, ["shoal", "up", "--yes", path])
-        shoal_exec = await _median(machines.laptop, ["shoal", "exec", path, "true"])
-    print(f"shoal up, nothing changed  {up:6.2f} s   (at most {MOST_UP_SECONDS} s)")
-    print(f"shoal exec true            {shoal_exec:6.2f} s   (at most {MOST_EXEC_SECONDS} s)")
-    print(f"ray exec true              {ray_exec:6.2f} s")
-    speedup = ray_exec / shoal_exec
+        name = f"shoal-{machines.head.name}"
+        ours = await machines.write_file(name)
+        commands = {
+            "ray exec FILE true": ["ray", "exec", rays, "true"],
+            "shoal exec FILE true": ["shoal", "exec", ours, "true"],
+            "shoal exec NAME true": ["shoal", "exec", name, "true"],
+            "shoal up, nothing changed": ["shoal", "up", "--yes", ours],
+        }
+        ray, by_file, by_name, up = await _medians(machines.laptop, commands)
     report(
         "reuse",
-        value=shoal_exec,
+        value=by_name,
         unit="s",
-        peer=ray_exec,
+        peer=ray,
         limit=None,
-        ratio=speedup,
-        bar=f"up again under {MOST_UP_SECONDS} s, exec true under {MOST_EXEC_SECONDS} s and at "
-        f"least {LEAST_SPEEDUP:.0f} times quicker than ray exec",
-        passed=up < MOST_UP_SECONDS and shoal_exec < MOST_EXEC_SECONDS and speedup >= LEAST_SPEEDUP,
+        ratio=ray / by_name,
+        bar=f"up again under {MOST_UP_SECONDS} s; exec true under {MOST_EXEC_SECONDS} s, and by "
+        f"name at least {LEAST_SPEEDUP:.0f} times quicker than ray exec",
+        passed=up < MOST_UP_SECONDS
+        and max(by_file, by_name) < MOST_EXEC_SECONDS
+        and ray / by_name >= LEAST_SPEEDUP,
     )
 
 
-async def _rays(machines: Machines) -> float:
-    """The median of `ray exec true`. Ray uses the head alone, which is all that `exec` needs and
-    leaves the computer to it."""
+async def _known_to_ray(machines: Machines) -> str:
+    """A cluster file whose head is up as far as Ray's launcher knows, with no Ray running there:
+    `exec` needs none, and the machines are to be Shoal's."""
     only_head = Machines(machines.laptop, machines.head, ())
     path = await only_head.write_file(f"ray-{machines.head.name}")
-    laptop = machines.laptop
-    up = await laptop.run(["ray", "up", "-y", "--no-config-cache", path], timeout=TIMEOUT_SECONDS)
-    up.require("ray up")
-    median = await _median(laptop, ["ray", "exec", path, "true"])
-    down = await laptop.run(["ray", "down", "-y", path], timeout=TIMEOUT_SECONDS)
-    down.require("ray down")
-    return median
+    command = ["ray", "up", "-y", "--no-config-cache", path]
+    (await machines.laptop.run(command, timeout=TIMEOUT_SECONDS)).require("ray up")
+    (await machines.head.run("ray stop", user="ubuntu")).require("ray stop")
+    return path
 
 
-async def _median(laptop: Host, command: list[str]) -> float:
-    """The median over some rounds, after one that warms caches and connections."""
-    times = []
+async def _medians(laptop: Host, commands: Mapping[str, list[str]]) -> list[float]:
+    """The median of each, in seconds, after a round that warms caches and connections."""
+    times: dict[str, list[float]] = {what: [] for what in commands}
     for _ in range(ROUNDS + 1):
-        began = time.monotonic()
-        (await laptop.run(command)).require(" ".join(command))
-        times.append(time.monotonic() - began)
-    return statistics.median(times[1:])
+        for what, command in commands.items():
+            began = time.monotonic()
+            (await laptop.run(command)).require(what)
+            times[what].append(time.monotonic() - began)
+    medians = []
+    for what, (_, *rest) in times.items():
+        medians.append(statistics.median(rest))
+        print(f"{what:<26} median {medians[-1]:5.2f} s   best {min(rest):5.2f} s", flush=True)
+    return medians
 
 
 if __name__ == "__main__":

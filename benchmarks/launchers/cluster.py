@@ -124,11 +124,8 @@ class Census:
         self.joined: dict[int, float] = {}
         """The moment at which there were so many nodes for the first time."""
 
-    async def reaches(self, count: int, timeout: float) -> float:
+    async def reaches(self, count: int) -> float:
         """Return the moment at which that many nodes had joined."""
-        return await asyncio.wait_for(self._read_until(count), timeout)
-
-    async def _read_until(self, count: int) -> float:
         while max(self.joined, default=0) < count:
             line = await self._lines.readline()
             if not line:

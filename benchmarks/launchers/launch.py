@@ -22,6 +22,7 @@ from benchmarks.launchers.cluster import (
     Machines,
     census,
 )
+from shoal.parallel import side_by_side
 
 _NO_TOKEN = {"RAY_AUTH_MODE": "disabled"}
 _SHOALS_TOKEN = {
@@ -104,40 +105,54 @@ async def _timed(
         running = await machines.laptop.popen(list(command))
         running.stdin.write(stdin.encode())
         running.stdin.close()
-        ending = asyncio.ensure_future(_follow(running, began, timeout))
+        conversation = Conversation(began)
         try:
-            all_there = await count.reaches(len(machines.all), timeout)
-            told, returned = await ending
-        except BaseException:
-            ending.cancel()
+            # A launcher that fails ends the wait for nodes; one that is content need not have
+            # seen them all.
+            all_there, returned = await asyncio.wait_for(
+                side_by_side(
+                    [count.reaches(len(machines.all)), conversation.listen(running)],
+                ),
+                timeout,
+            )
+        except asyncio.TimeoutError:
+            raise RuntimeError(f"not done within {timeout} s\n{conversation}") from None
+        finally:
             running.kill()
-            raise
     return Launch(
         seconds=all_there - began,
         joined=tuple(moment - began for moment in count.joined.values()),
         returned=returned,
         load=load,
-        told=tuple(told),
+        told=tuple(conversation.told),
     )
 
 
-async def _follow(running: Running, began: float, timeout: float) -> tuple[list[Moment], float]:
-    """Read what a launcher says until it ends, and when that was."""
-    told: list[Moment] = []
-    said: list[str] = []
+class Conversation:
+    """What a launcher says while it runs, and when it said so of which node."""
 
-    async def listen(stream: asyncio.StreamReader) -> None:
+    def __init__(self, began: float) -> None:
+        self._began = began
+        self._lines: list[str] = []
+        self.told: list[Moment] = []
+
+    async def listen(self, running: Running) -> float:
+        """Hear a launcher out, and return after how many seconds it was done."""
+        await side_by_side(self._hear(stream) for stream in (running.stdout, running.stderr))
+        code = await running.wait()
+        if code:
+            raise RuntimeError(f"the launcher ended with {code}\n{self}")
+        return time.monotonic() - self._began
+
+    async def _hear(self, stream: asyncio.StreamReader) -> None:
         while line := await stream.readline():
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - self._began
             text = line.decode(errors="replace").rstrip()
-            said.append(text)
+            self._lines.append(text)
             if text.startswith('{"event": "node"'):
                 event = json.loads(text)
                 words = " ".join(filter(None, (event["phase"], event["detail"])))
-                told.append(Moment(seconds, event["node"], words))
+                self.told.append(Moment(seconds, event["node"], words))
 
-    await asyncio.gather(listen(running.stdout), listen(running.stderr))
-    code = await running.wait(timeout)
-    if code:
-        raise RuntimeError(f"the launcher ended with {code}\n" + "\n".join(said))
-    return told, time.monotonic() - began
+    def __str__(self) -> str:
+        return "\n".join(self._lines)
