@@ -3,8 +3,8 @@ Ray is started, and costs it next to nothing: what is slow, importing Ray, is do
 
     python census.py HOST PORT
 
-Prints "watching" once it is, and then, whenever the number of live nodes changes, the moment (of
-the monotonic clock, which all hosts here share) and the number.
+Prints "watching" once it is; then, when the GCS listens and whenever the number of live nodes
+changes, the moment (of the monotonic clock, which all hosts here share) and the number.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ def main(host: str, port: str) -> None:
     print("watching", flush=True)
     while not _listens(host, int(port)):
         time.sleep(_EVERY_SECONDS)
-    client = GcsClient(address=f"{host}:{port}")
     known = 0
+    print(time.monotonic(), known, flush=True)
+    client = GcsClient(address=f"{host}:{port}")
     while True:
         nodes = client.get_all_node_info(timeout=10).values()
         alive = sum(node.state == GcsNodeInfo.ALIVE for node in nodes)

@@ -28,8 +28,10 @@ SETUP = (
 )
 # What is not given here is as Ray has it. The store is small because many nodes share one memory.
 _RAY = "--disable-usage-stats --num-cpus=1 --object-store-memory=100000000"
-HEAD_START = f"ray start --head --port=6379 {_RAY}"
-WORKER_START = f"ray start --address=$RAY_HEAD_IP:6379 {_RAY}"
+# Ray gives up on a node that takes more than 30 s, as they do when the computer is busy.
+_PATIENTLY = "RAY_raylet_start_wait_time_s=300"
+HEAD_START = f"{_PATIENTLY} ray start --head --port=6379 {_RAY}"
+WORKER_START = f"{_PATIENTLY} ray start --address=$RAY_HEAD_IP:6379 {_RAY}"
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,8 @@ class Census:
     def __init__(self, lines: asyncio.StreamReader) -> None:
         self._lines = lines
         self.joined: dict[int, float] = {}
-        """The moment at which there were so many nodes for the first time."""
+        """The moment at which there were so many nodes for the first time; none, when the GCS
+        began to listen."""
 
     async def reaches(self, count: int) -> float:
         """Return the moment at which that many nodes had joined."""

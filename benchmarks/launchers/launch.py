@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,11 @@ from benchmarks.launchers.cluster import (
     Machines,
     census,
 )
+from benchmarks.launchers.meter import Meter, quiet
 from shoal.parallel import side_by_side
 
+# For what came before to die down, and for others to pause.
+_PATIENCE_SECONDS = 60.0
 _NO_TOKEN = {"RAY_AUTH_MODE": "disabled"}
 _SHOALS_TOKEN = {
     "RAY_AUTH_MODE": "token",
@@ -46,19 +48,22 @@ class Launch:
 
     seconds: float
     """Until all nodes had joined."""
+    gcs: float
+    """Until the head's GCS listened."""
     joined: tuple[float, ...]
     """Until each further node had joined."""
     returned: float
     """Until the launcher returned."""
-    load: float
-    """The computer's load average before."""
+    others: float
+    """How many processors other programs kept busy meanwhile."""
     told: tuple[Moment, ...] = ()
 
     def __str__(self) -> str:
         joined = " ".join(f"{moment:.1f}" for moment in self.joined)
         return (
-            f"all nodes after {self.seconds:5.1f} s (they joined at {joined}; "
-            f"the command returned after {self.returned:.1f} s; load before {self.load:.1f})"
+            f"all nodes after {self.seconds:5.1f} s (GCS at {self.gcs:.1f} s, nodes at {joined}; "
+            f"the command returned after {self.returned:.1f} s; "
+            f"others used {self.others:.1f} processors)"
         )
 
 
@@ -100,7 +105,8 @@ async def _timed(
     machines: Machines, command: Sequence[str], stdin: str, env: dict[str, str], timeout: float
 ) -> Launch:
     async with census(machines.head, env) as count:
-        load = os.getloadavg()[0]
+        await quiet(_PATIENCE_SECONDS)
+        meter = Meter([machines.laptop, *machines.all])
         began = time.monotonic()
         running = await machines.laptop.popen(list(command))
         running.stdin.write(stdin.encode())
@@ -119,11 +125,13 @@ async def _timed(
             raise RuntimeError(f"not done within {timeout} s\n{conversation}") from None
         finally:
             running.kill()
+        others = meter.cores_of_others()
     return Launch(
         seconds=all_there - began,
+        gcs=count.joined.pop(0) - began,
         joined=tuple(moment - began for moment in count.joined.values()),
         returned=returned,
-        load=load,
+        others=others,
         told=tuple(conversation.told),
     )
 

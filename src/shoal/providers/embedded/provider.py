@@ -104,6 +104,7 @@ class EmbeddedProvider:
             commands=(quote(argv),),
             env={
                 **start.identity(instance.id, instance.node_type, resources, node_type.labels),
+                **start.patience(),
                 **start.authentication(spec.shoal.auth, str(self._store.token_path(head.id))),
                 **head_env,
             },
