@@ -111,8 +111,7 @@ class Site:
 
     async def head(self) -> Instance:
         """The head, or the reason why there is none to talk to."""
-        instances = await self.provider.find(self.spec.cluster_name)
-        head = next((i for i in instances if i.role == "head"), None)
+        head = next(iter(await self.provider.find(self.spec.cluster_name, "head")), None)
         if head is None:
             raise NotFoundError(
                 f"cluster {self.spec.cluster_name} is not up",

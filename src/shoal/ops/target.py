@@ -48,7 +48,8 @@ async def resolve(ctx: Context, wanted: Wanted) -> ClusterSpec:
         return loaded.launchable()
     name = named or overrides.cluster_name
     assert name is not None
-    if name in await names(ctx):
+    # Asking for embedded machines means looking at processes, which takes longer than the rest.
+    if _is_remembered(ctx, name) or name in await names(ctx):
         return recall(ctx, name)
     raise NotFoundError(
         f"no cluster named {name!r} is known here",
@@ -106,6 +107,10 @@ def recall(ctx: Context, name: str) -> ClusterSpec:
         return spec.from_json(json.loads(path.read_text()))
     except (OSError, ValueError, TypeError, KeyError):
         return spec.default_embedded(spec.Overrides(cluster_name=name)).spec
+
+
+def _is_remembered(ctx: Context, name: str) -> bool:
+    return (_directory(ctx.home) / f"{name}.json").is_file()
 
 
 def forget(ctx: Context, name: str) -> None:

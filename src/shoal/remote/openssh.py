@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import textwrap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,8 @@ _RECONNECT_SECONDS = 30.0
 _END_SECONDS = 10.0
 # Exit codes above this one mean an end by a signal, to the ssh here or to the command there.
 _SIGNALLED = 128
+# A machine that ended a command so short a time ago need not be asked whether it is there.
+_STILL_THERE_SECONDS = 5.0
 # sshd allows ten sessions on a connection, and other programs of ours may use it as well.
 _SESSIONS = 6
 _SESSION_PAUSE = 0.2
@@ -66,12 +69,15 @@ class SshRunner:
         self._silence = silence
         self._clock = clock or SystemClock()
         self._sessions = asyncio.Semaphore(_SESSIONS)
+        self._heard = -math.inf
 
     async def connect(self, *, timeout: float) -> None:
         """Return once commands can be run; keep trying until the deadline, but not after what
         cannot pass: a changed host key, an unusable key, a login that stays refused."""
         deadline = self._clock.monotonic() + timeout
-        await self._open(timeout)
+        await self.reach(timeout=timeout)
+        if self._clock.monotonic() < self._heard + _STILL_THERE_SECONDS:
+            return
         # The connection may be an old one. Whether its machine is still there shows when
         # something is asked of it, and `run` replaces it if need be.
         try:
@@ -82,6 +88,11 @@ class SshRunner:
                 why="it let us in, but a command that does nothing did not end in time",
                 node=self.name,
             ) from None
+
+    async def reach(self, *, timeout: float) -> None:
+        """Return once there is a connection, be it an old one. That is enough for whoever asks
+        something of the machine next: the first command finds out."""
+        await self._open(timeout)
 
     async def run(
         self,
@@ -176,8 +187,10 @@ class SshRunner:
         async with self._sessions:
             for begin_timeout in (self._silence, _BEGIN_SECONDS):
                 await self._open()
+                self._heard = -math.inf
                 outcome = await self._in_a_session(command, env, stdin, on_line, begin_timeout)
                 if isinstance(outcome, Completed):
+                    self._heard = self._clock.monotonic()
                     return outcome
                 # The command never began, so beginning it again on a new connection is safe.
                 said = outcome.said or ("timed out: a session was asked for and never began",)
