@@ -66,10 +66,10 @@ class Bed:
         text = json.dumps({**base, **self.settings})
         (await self.laptop.run(f"cat > {name}", stdin=text)).require("writing the cluster file")
 
-    async def shoal(self, command: str, *, timeout: float = 120) -> Result:
+    async def shoal(self, command: str, *, timeout: float = 300) -> Result:
         return await self.laptop.run(f"{SHOAL} {command}", timeout=timeout)
 
-    async def up(self, options: str = "", *, timeout: float = 120) -> list[dict[str, Any]]:
+    async def up(self, options: str = "", *, timeout: float = 300) -> list[dict[str, Any]]:
         """`shoal up` that must succeed; its events."""
         done = await self.shoal(f"up c.yaml --yes --json {options}", timeout=timeout)
         assert done.code == 0, done.stdout + done.stderr

@@ -10,7 +10,7 @@ from shoal.clock import Clock
 from shoal.engine.commands import is_plain_stop
 from shoal.engine.start import wait_for_port
 from shoal.errors import ConfigError, SetupError
-from shoal.events import Emit, NodeChanged, Output, Phase
+from shoal.events import Emit, Output, Phase
 from shoal.providers.base import TAKEN, Instance, RayStart
 from shoal.remote.base import Completed, Filters, Runner, Stream, capture, quote
 from shoal.spec.model import FilesSpec
@@ -30,8 +30,7 @@ class Voice:
         self._emit = emit
 
     def phase(self, phase: Phase, detail: str = "") -> None:
-        i = self._instance
-        self._emit(NodeChanged(i.name, i.node_type, i.role, phase, detail, i.address))
+        self._emit(self._instance.entered(phase, detail))
 
     def output(self, line: str, stream: Stream) -> None:
         self._emit(Output(self.node, line, stream))

@@ -13,7 +13,6 @@ from shoal.errors import TransientError
 from shoal.events import (
     ClusterGone,
     ClusterShrunk,
-    NodeChanged,
     Phase,
     PlanStep,
     Stage,
@@ -61,7 +60,7 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
         return DownResult(None)
 
     for i in ending:
-        ctx.emit(_changed(i, Phase.TERMINATING))
+        ctx.emit(i.entered(Phase.TERMINATING))
     await provider.terminate(spec, ending)
     wanted = {i.id for i in kept}
     left = [i for i in await provider.find(spec.cluster_name) if i.id not in wanted]
@@ -75,7 +74,7 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
     if not kept:
         await provider.release(spec)
     for i in ending:
-        ctx.emit(_changed(i, Phase.GONE))
+        ctx.emit(i.entered(Phase.GONE))
     seconds = ctx.clock.monotonic() - began
     if kept:
         ctx.emit(ClusterShrunk(spec.cluster_name, len(ending), len(kept), seconds))
@@ -102,9 +101,3 @@ def _kept(spec: ClusterSpec, instances: Sequence[Instance], keep: Keep) -> list[
             room[instance.node_type] -= 1
             kept.append(instance)
     return kept
-
-
-def _changed(instance: Instance, phase: Phase) -> NodeChanged:
-    return NodeChanged(
-        instance.name, instance.node_type, instance.role, phase, address=instance.address
-    )

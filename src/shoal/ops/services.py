@@ -8,7 +8,7 @@ from shoal.bootstrap import receipt as receipts
 from shoal.bootstrap import vitals
 from shoal.bootstrap.pipeline import assemble
 from shoal.errors import NotFoundError
-from shoal.events import ClusterStopped, NodeChanged, Phase, PlanStep, Unchanged
+from shoal.events import ClusterStopped, Phase, PlanStep, Unchanged
 from shoal.ops import target
 from shoal.ops.context import Context
 from shoal.ops.plan import Seen
@@ -31,12 +31,12 @@ async def stop(ctx: Context, spec: ClusterSpec) -> bool:
     if running and not ctx.confirm(f"Stop Ray on cluster {spec.cluster_name}?"):
         return False
     for instance in nodes:
-        ctx.emit(_changed(instance, Phase.TERMINATING))
+        ctx.emit(instance.entered(Phase.TERMINATING))
     # Also where nothing seems to run: a stop that was interrupted is finished here.
     await site.provider.halt(spec, nodes)
     await side_by_side(_write_stopped(site, i) for i in nodes)
     for instance in nodes:
-        ctx.emit(_changed(instance, Phase.STOPPED))
+        ctx.emit(instance.entered(Phase.STOPPED))
     seconds = ctx.clock.monotonic() - began
     ctx.emit(ClusterStopped(spec.cluster_name, len(nodes), seconds))
     return True
@@ -89,9 +89,3 @@ async def _write_stopped(site: Site, instance: Instance) -> None:
 
 def _not_up(spec: ClusterSpec, why: str) -> NotFoundError:
     return NotFoundError(f"cluster {spec.cluster_name} is not up", why=why, fix="shoal up")
-
-
-def _changed(instance: Instance, phase: Phase) -> NodeChanged:
-    return NodeChanged(
-        instance.name, instance.node_type, instance.role, phase, address=instance.address
-    )

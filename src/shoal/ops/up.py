@@ -12,7 +12,6 @@ from shoal.events import (
     ClusterReady,
     Event,
     LaunchTried,
-    NodeChanged,
     Phase,
     Stage,
     Unchanged,
@@ -128,7 +127,7 @@ async def _carry_out(ctx: Context, site: Site, plan: UpPlan) -> list[Instance]:
     """End what is surplus, quiet what restarts, create what is missing: all at once. Returns
     the machines that are new."""
     for instance in plan.terminate:
-        ctx.emit(_changed(instance, Phase.TERMINATING))
+        ctx.emit(instance.entered(Phase.TERMINATING))
     stopping = [touch.instance for touch in plan.touches if touch.stops_ray]
     created: list[Instance] = []
 
@@ -143,9 +142,9 @@ async def _carry_out(ctx: Context, site: Site, plan: UpPlan) -> list[Instance]:
         ]
     )
     for instance in plan.terminate:
-        ctx.emit(_changed(instance, Phase.GONE))
+        ctx.emit(instance.entered(Phase.GONE))
     for instance in created:
-        ctx.emit(_changed(instance, Phase.BOOTING))
+        ctx.emit(instance.entered(Phase.BOOTING))
     return created
 
 
@@ -172,12 +171,6 @@ def _not_to_be_had(missing: int, total: int, refusals: list[str]) -> ShoalError:
         why=refusals[-1] if refusals else "the provider gave fewer than asked for",
         fix="shoal up again asks for the missing ones only\n"
         "name other machine types to take instead: shoal: {fallback: {...}}",
-    )
-
-
-def _changed(instance: Instance, phase: Phase) -> NodeChanged:
-    return NodeChanged(
-        instance.name, instance.node_type, instance.role, phase, address=instance.address
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from shoal.events import Role
+from shoal.events import NodeChanged, Phase, Role
 from shoal.remote.base import Runner
 from shoal.spec.model import ClusterSpec
 
@@ -52,6 +52,10 @@ class Instance:
     user: str = ""
     port: int | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+
+    def entered(self, phase: Phase, detail: str = "") -> NodeChanged:
+        """The event that this machine's node is in a phase now."""
+        return NodeChanged(self.name, self.node_type, self.role, phase, detail, self.address)
 
 
 @dataclass(frozen=True)
