@@ -28,7 +28,9 @@ from shoal.remote.base import Runner
 from shoal.remote.target import SshTarget, control_directory
 from shoal.spec.model import ClusterSpec
 
-_POLL_SECONDS = 1.0
+# How often a listing is asked for: soon at first, and then at a pace that AWS likes.
+_FIRST_PAUSE = 0.25
+_LONGEST_PAUSE = 2.0
 _LAG_PAUSE_SECONDS = 0.5
 _ADDRESS_SECONDS = 120.0
 # EC2 tells launch times in whole seconds.
@@ -171,6 +173,7 @@ class AwsProvider:
         """Return the machines once it is known how to reach them, having seen that nobody else
         is bringing up the same cluster."""
         known = {record["InstanceId"]: record for record in created}
+        pause = _FIRST_PAUSE
         began = self._clock.monotonic()
         has_head = any(self._read(record).role == "head" for record in created)
         while True:
@@ -183,7 +186,7 @@ class AwsProvider:
             ready = all(map(_has_addresses, known.values())) or now > began + _ADDRESS_SECONDS
             if ready and looked_late_enough:
                 break
-            await self._clock.sleep(_POLL_SECONDS)
+            pause = await self._wait(pause)
         return [self._read(record) for record in known.values()]
 
     async def _yield_to_elder(self, ours: dict[str, Record], listed: Sequence[Record]) -> None:
@@ -211,6 +214,7 @@ class AwsProvider:
         """Wait until AWS says of all these instances that they are in one of the states. One
         that a listing leaves out may just be too new for it."""
         deadline = self._clock.monotonic() + _END_SECONDS
+        pause = _FIRST_PAUSE
         while True:
             listed = await self._list(self._spec.cluster_name)
             states = {record["InstanceId"]: state_of(record) for record in listed}
@@ -223,7 +227,12 @@ class AwsProvider:
                     why=f"AWS does not say so after {_END_SECONDS:.0f} s",
                     fix="the same command again goes on waiting",
                 )
-            await self._clock.sleep(_POLL_SECONDS)
+            pause = await self._wait(pause)
+
+    async def _wait(self, pause: float) -> float:
+        """Wait, and return how long to wait the next time."""
+        await self._clock.sleep(pause)
+        return min(1.5 * pause, _LONGEST_PAUSE)
 
     def _runner(self, instance: Instance) -> hostkeys.FirstContactRunner:
         target = self._target(instance)
