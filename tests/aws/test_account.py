@@ -242,3 +242,22 @@ async def test_the_role_of_the_head_is_what_is_printed(account: Account) -> None
     policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="controller")
     assert "ec2:*" not in json.dumps(policy["PolicyDocument"])
     await account.end()
+
+
+async def test_machines_stop_and_start_as_they_are_and_say_what_they_still_cost(
+    account: Account,
+) -> None:
+    disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 100}}
+    spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
+    account.file(available_node_types=types(head={"BlockDeviceMappings": [disk]}, worker=spot))
+    await account.launch()
+    provider = account.provider()
+    (costs,) = await provider.stop(account.spec, await provider.find(CLUSTER))
+    assert "100 GiB" in costs
+    assert "$8.00 a month" in costs
+    found = await provider.find(CLUSTER)
+    # A spot machine cannot be kept.
+    assert [(i.role, i.state) for i in found] == [("head", State.STOPPED)]
+    started = await provider.start(account.spec, found)
+    assert [(i.id, i.state) for i in started] == [(found[0].id, State.RUNNING)]
+    await account.end()

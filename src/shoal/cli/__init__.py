@@ -29,6 +29,7 @@ _COMMANDS = {
     "simulate": ("simulate", "Try a cluster file on a trace of work, on paper."),
     "prices": ("prices", "Show what machines cost."),
     "completion": ("completion", "Print the script that completes commands in a shell."),
+    "iam-policy": ("iam_policy", "Print what AWS must allow you, as a policy."),
 }
 
 

@@ -21,7 +21,8 @@ Mode = Literal["full", "update", "restart"]
 RestartPolicy = Literal["as needed", "never", "only"]
 
 
-_NOT_THERE = (State.UNREACHABLE, State.TERMINATING, State.TERMINATED)
+# States in which a machine does not count.
+NOT_THERE = (State.UNREACHABLE, State.TERMINATING, State.TERMINATED)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Seen:
 def plan_up(spec: ClusterSpec, seen: Seen, restart: RestartPolicy = "as needed") -> UpPlan:
     """The steps from what is there to what was asked for. A machine that cannot be reached does
     not count as there, so that it is tried for, or replaced."""
-    there = [i for i in seen.instances if i.state not in _NOT_THERE]
+    there = [i for i in seen.instances if i.state not in NOT_THERE]
     keep, surplus = _sort_out(spec, there)
     # Two people who bring up one cluster in the same moment may leave two heads: the elder stays.
     heads = sorted((i for i in there if i.role == "head"), key=lambda i: i.created_at or 0.0)
@@ -99,6 +100,8 @@ def _touch(instance: Instance, seen: Seen, restart: RestartPolicy) -> tuple[Mode
     goal = seen.goals[instance.id]
     if restart == "only":
         return "restart", "asked for by --restart-only"
+    if instance.state in (State.STOPPED, State.STOPPING):
+        return "full", "it is switched off"
     if not vitals.ray_runs:
         return "full", "Ray is not running on it"
     if vitals.receipt == goal:

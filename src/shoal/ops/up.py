@@ -19,7 +19,7 @@ from shoal.events import (
 )
 from shoal.ops import target
 from shoal.ops.context import Context
-from shoal.ops.plan import RestartPolicy, UpPlan, plan_up
+from shoal.ops.plan import NOT_THERE, RestartPolicy, UpPlan, plan_up
 from shoal.ops.site import Site
 from shoal.parallel import side_by_side
 from shoal.providers import provider_for
@@ -74,12 +74,16 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         return UpResult(None)
 
     target.remember(ctx, spec)
-    created = await _carry_out(ctx, site, plan)
+    created, started = await _carry_out(ctx, site, plan)
     gone = {i.id for i in (*plan.terminate, *created)}
-    kept = [i for i in seen.instances if i.id not in gone and i.state is not State.UNREACHABLE]
+    there = [i for i in seen.instances if i.id not in gone and i.state not in NOT_THERE]
+    kept = [started.get(i.id, i) for i in there]
     head = next(i for i in (*kept, *created) if i.role == "head")
     works = [
-        *(site.work(touch.instance, head, touch.mode) for touch in plan.touches),
+        *(
+            site.work(started.get(touch.instance.id, touch.instance), head, touch.mode)
+            for touch in plan.touches
+        ),
         *(site.work(instance, head) for instance in created),
     ]
     head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
@@ -123,21 +127,29 @@ async def _check(ctx: Context, site: Site) -> None:
         raise ConfigError(errors[0].what, why=errors[0].why, fix=errors[0].fix)
 
 
-async def _carry_out(ctx: Context, site: Site, plan: UpPlan) -> list[Instance]:
-    """End what is surplus, quiet what restarts, create what is missing: all at once. Returns
-    the machines that are new."""
+async def _carry_out(
+    ctx: Context, site: Site, plan: UpPlan
+) -> tuple[list[Instance], dict[str, Instance]]:
+    """End what is surplus, quiet what restarts, switch on what is off, create what is missing:
+    all at once. Returns the machines that are new, and those that were off, by id."""
     for instance in plan.terminate:
         ctx.emit(instance.entered(Phase.TERMINATING))
-    stopping = [touch.instance for touch in plan.touches if touch.stops_ray]
+    quieted = [touch.instance for touch in plan.touches if touch.stops_ray]
+    off = [t.instance for t in plan.touches if t.instance.state in (State.STOPPED, State.STOPPING)]
     created: list[Instance] = []
+    started: dict[str, Instance] = {}
 
     async def create() -> None:
         created.extend(await site.provider.create(site.spec, plan.launches))
 
+    async def start() -> None:
+        started.update({i.id: i for i in await site.provider.start(site.spec, off)})
+
     await side_by_side(
         [
             create(),
-            site.provider.halt(site.spec, stopping),
+            start(),
+            site.provider.halt(site.spec, quieted),
             site.provider.terminate(site.spec, plan.terminate),
         ]
     )
@@ -145,7 +157,7 @@ async def _carry_out(ctx: Context, site: Site, plan: UpPlan) -> list[Instance]:
         ctx.emit(instance.entered(Phase.GONE))
     for instance in created:
         ctx.emit(instance.entered(Phase.BOOTING))
-    return created
+    return created, started
 
 
 def incomplete(failures: Failures, total: int) -> ShoalError:

@@ -134,6 +134,16 @@ class Provider(Protocol):
         """End what runs on these machines for the cluster. The machines stay."""
         ...
 
+    async def stop(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[str]:
+        """Switch machines off, to be started again as they are, and return when they are; what
+        cannot be kept so is ended. Returns what still costs money, in words. Machines that
+        cannot be switched off stay on."""
+        ...
+
+    async def start(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[Instance]:
+        """Switch machines on again, and return them as they then are: often at new addresses."""
+        ...
+
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         """End machines and return when the provider says that they are gone."""
         ...

@@ -9,6 +9,9 @@ from shoal.events import Role
 from shoal.providers.aws import tags
 from shoal.providers.base import Instance, State
 
+# What AWS says of a machine, among its tags; it lets nobody else have tags that begin so.
+TYPE, ZONE, MARKET = "aws:type", "aws:zone", "aws:market"
+
 _STATES = {
     "pending": State.PENDING,
     "running": State.RUNNING,
@@ -16,11 +19,6 @@ _STATES = {
     "stopped": State.STOPPED,
     "shutting-down": State.TERMINATING,
     "terminated": State.TERMINATED,
-}
-# The listing that shows all but what is over.
-NOT_OVER = {
-    "Name": "instance-state-name",
-    "Values": [name for name, state in _STATES.items() if state is not State.TERMINATED],
 }
 
 
@@ -51,7 +49,7 @@ def read_instance(record: Mapping[str, Any], user: str) -> Instance:
 def _facts(record: Mapping[str, Any]) -> dict[str, str]:
     """What else a person wants to know of a machine, beside its tags proper."""
     return {
-        "aws:type": record["InstanceType"],
-        "aws:zone": record["Placement"]["AvailabilityZone"],
-        "aws:market": record.get("InstanceLifecycle") or "on-demand",
+        TYPE: record["InstanceType"],
+        ZONE: record["Placement"]["AvailabilityZone"],
+        MARKET: record.get("InstanceLifecycle") or "on-demand",
     }

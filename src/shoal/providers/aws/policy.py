@@ -28,6 +28,7 @@ _LOOK = [
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeKeyPairs",
     "ec2:DescribeVpcs",
+    "ec2:DescribeVolumes",
     "ec2:DescribeLaunchTemplateVersions",
     "ec2:DescribeSpotPriceHistory",
     "ssm:GetParameters",

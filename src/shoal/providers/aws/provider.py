@@ -16,11 +16,11 @@ from shoal.errors import ConfigError, ShoalError, TransientError
 from shoal.events import Emit, Role
 from shoal.parallel import side_by_side
 from shoal.providers import ssh_machines
-from shoal.providers.aws import foundation, hostkeys, keypair, tags
+from shoal.providers.aws import foundation, hostkeys, keypair, tags, volumes
 from shoal.providers.aws.calls import Aws
 from shoal.providers.aws.filling import Fill, Record
 from shoal.providers.aws.journal import Journal
-from shoal.providers.aws.machines import read_instance, state_of
+from shoal.providers.aws.machines import MARKET, read_instance, state_of
 from shoal.providers.aws.offers import Refusals
 from shoal.providers.aws.orders import Desk
 from shoal.providers.base import Finding, Instance, Launch, RayStart, State
@@ -122,6 +122,27 @@ class AwsProvider:
         await ssh_machines.on_each(
             instances, self._runner, "stop Ray", lambda i: [stop_command(i.id)]
         )
+
+    async def stop(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[str]:
+        # AWS ends a spot machine that is stopped by a one-time request: end it in the open.
+        spot = [i for i in instances if i.tags[MARKET] == "spot"]
+        kept = [i.id for i in instances if i not in spot]
+        if kept:
+            await self._aws.call("ec2", "stop_instances", InstanceIds=kept)
+        await self.terminate(spec, spot)
+        await self._reach(kept, {State.STOPPED, State.TERMINATED}, "stop")
+        await side_by_side(self._runner(instance).disconnect() for instance in instances)
+        return await volumes.still_cost(self._aws, kept)
+
+    async def start(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[Instance]:
+        ids = [instance.id for instance in instances]
+        if not ids:
+            return []
+        # One that is still on its way down cannot turn round.
+        await self._reach(ids, {State.STOPPED, State.PENDING, State.RUNNING}, "stop")
+        await self._aws.call("ec2", "start_instances", InstanceIds=ids)
+        await self._reach(ids, {State.RUNNING}, "start")
+        return [i for i in await self.find(spec.cluster_name) if i.id in ids]
 
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         ids = [instance.id for instance in instances]

@@ -61,6 +61,12 @@ class EmbeddedProvider:
         await processes.end({i.id for i in instances}, self._clock)
         await asyncio.to_thread(self._remove, {i.id for i in instances})
 
+    async def stop(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[str]:
+        return []
+
+    async def start(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[Instance]:
+        return instances
+
     async def release(self, spec: ClusterSpec) -> Sequence[str]:
         return []
 

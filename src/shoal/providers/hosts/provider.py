@@ -127,6 +127,12 @@ class HostsProvider:
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
         return self._runner(instance.id)
 
+    async def stop(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[str]:
+        return []
+
+    async def start(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[Instance]:
+        return instances
+
     async def release(self, spec: ClusterSpec) -> Sequence[str]:
         return []
 
