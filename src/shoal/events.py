@@ -92,7 +92,8 @@ class NodeChanged(Event):
 
 @dataclass(frozen=True)
 class LaunchTried(Event):
-    """A provider was asked for machines, and gave some, or none and the reason."""
+    """A provider was asked for machines, and gave some, or none and the reason. `price` is US
+    dollars an hour for one of them, where it is known."""
 
     kind = "launch"
     node_type: str
@@ -101,6 +102,7 @@ class LaunchTried(Event):
     machine: str
     market: str
     zone: str
+    price: float | None = None
     refusal: str = ""
 
 
@@ -159,12 +161,14 @@ class ClusterShrunk(Event):
 
 @dataclass(frozen=True)
 class ClusterStopped(Event):
-    """Ray has ended on all of the cluster's machines, which stay."""
+    """Ray has ended on all of the cluster's machines, which stay. `still_costs` says in words
+    what goes on costing money."""
 
     kind = "stopped"
     cluster: str
     nodes: int
     seconds: float
+    still_costs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -261,3 +261,19 @@ async def test_machines_stop_and_start_as_they_are_and_say_what_they_still_cost(
     started = await provider.start(account.spec, found)
     assert [(i.id, i.state) for i in started] == [(found[0].id, State.RUNNING)]
     await account.end()
+
+
+async def test_who_may_make_nothing_launches_workers_on_what_the_head_stands_on(
+    account: Account,
+) -> None:
+    head, *_ = sorted(await account.launch(workers=1), key=lambda i: i.role)
+    refused = ApiError("UnauthorizedOperation", "You are not authorized.", 403)
+    account.cloud.faults.fail_call("ImportKeyPair", error=refused)
+    provider = account.provider("home-of-the-head")
+    await provider.find(CLUSTER)
+    (worker,) = await provider.create(account.spec, [Launch("worker", "worker", 1, "more")])
+    answer = ec2(account).describe_instances(InstanceIds=[head.id, worker.id])
+    first, second = (i for r in answer["Reservations"] for i in r["Instances"])
+    assert first["KeyName"] == second["KeyName"]
+    assert first["SecurityGroups"] == second["SecurityGroups"]
+    await account.end()

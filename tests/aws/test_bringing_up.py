@@ -160,3 +160,18 @@ async def test_what_is_ended_behind_our_back_is_replaced(bed: Bed) -> None:
     assert plan == ["create", "create", "restart"]
     assert len(bed.running()) == 3
     await bed.down()
+
+
+async def test_a_stopped_cluster_starts_again_as_it_was(bed: Bed) -> None:
+    await bed.write(setup_commands=["echo once >> ~/setups"])
+    await bed.up()
+    done = await bed.shoal("stop c.yaml --yes")
+    assert done.code == 0, done.stderr
+    assert {i["State"]["Name"] for i in instances(bed)} == {"stopped"}
+    done = await bed.shoal("start c.yaml --json")
+    assert done.code == 0, done.stdout + done.stderr
+    assert events_of(done)[-1]["nodes"] == 3
+    assert len(bed.cloud.ledger.rentals) == 3
+    for id in bed.running():
+        assert (await bed.cloud.ec2.host(id).run("cat ~ubuntu/setups")).stdout == "once\n"
+    await bed.down()

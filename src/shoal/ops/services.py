@@ -1,4 +1,5 @@
-"""Ends Ray on a cluster whose machines stay, and brings it back without any setup."""
+"""Stops a cluster without giving it up, and brings it back without any setup: Ray ends, and where
+machines can be switched off, they are."""
 
 from __future__ import annotations
 
@@ -20,25 +21,29 @@ from shoal.spec.model import ClusterSpec
 
 
 async def stop(ctx: Context, spec: ClusterSpec) -> bool:
-    """End Ray on every machine, and write there that this was meant. False when the person said
-    no."""
+    """End Ray on every machine, switch off those that can be, and write on the others that this
+    was meant. False when the person said no."""
     began = ctx.clock.monotonic()
     site, seen = await _there(ctx, spec)
     nodes = [i for i in seen.instances if i.state is State.RUNNING]
     running = [i for i in nodes if i.id in seen.vitals and seen.vitals[i.id].ray_runs]
-    for instance in running:
-        ctx.emit(PlanStep("stop", instance.name, "its machine stays"))
-    if running and not ctx.confirm(f"Stop Ray on cluster {spec.cluster_name}?"):
+    switches_off = spec.provider.type == "aws"
+    becomes = "its machine is switched off" if switches_off else "its machine stays"
+    stopping = nodes if switches_off else running
+    for instance in stopping:
+        ctx.emit(PlanStep("stop", instance.name, becomes))
+    if stopping and not ctx.confirm(f"Stop cluster {spec.cluster_name}?"):
         return False
     for instance in nodes:
         ctx.emit(instance.entered(Phase.TERMINATING))
     # Also where nothing seems to run: a stop that was interrupted is finished here.
-    await site.provider.halt(spec, nodes)
-    await side_by_side(_write_stopped(site, i) for i in nodes)
+    costs = await site.provider.stop(spec, nodes)
+    if not switches_off:
+        await side_by_side(_write_stopped(site, i) for i in nodes)
     for instance in nodes:
         ctx.emit(instance.entered(Phase.STOPPED))
     seconds = ctx.clock.monotonic() - began
-    ctx.emit(ClusterStopped(spec.cluster_name, len(nodes), seconds))
+    ctx.emit(ClusterStopped(spec.cluster_name, len(nodes), seconds, tuple(costs)))
     return True
 
 
@@ -47,6 +52,11 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     up."""
     began = ctx.clock.monotonic()
     site, seen = await _there(ctx, spec)
+    if off := [i for i in seen.instances if i.state in (State.STOPPED, State.STOPPING)]:
+        for instance in off:
+            ctx.emit(_changed(instance, Phase.BOOTING))
+        await site.provider.start(spec, off)
+        seen = await site.look()
     nodes = [i for i in seen.instances if i.id in seen.vitals]
     head = next((i for i in nodes if i.role == "head"), None)
     if head is None:

@@ -136,8 +136,8 @@ class Provider(Protocol):
 
     async def stop(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[str]:
         """Switch machines off, to be started again as they are, and return when they are; what
-        cannot be kept so is ended. Returns what still costs money, in words. Machines that
-        cannot be switched off stay on."""
+        cannot be kept so is ended. Where machines cannot be switched off, only what runs on them
+        ends. Returns what still costs money, in words."""
         ...
 
     async def start(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[Instance]:

@@ -63,6 +63,7 @@ def _of_everyday(event: Event) -> list[str]:
         how = click.style(f"shoal start {shlex.quote(event.cluster)}", fg="cyan")
         return [
             f"{name}: Ray has stopped on {event.nodes} nodes in {event.seconds:.1f} s",
+            *(f"  {'still costs':<20} {cost}" for cost in event.still_costs),
             f"  {'bring it back':<20} {how}",
         ]
     if isinstance(event, Copied):
@@ -80,7 +81,8 @@ def _launch(event: LaunchTried) -> str:
     if event.refusal:
         verdict = click.style(f"refused: {event.refusal}", fg="yellow")
         return f"  {event.node_type}: {where} {verdict}"
-    return f"  {event.node_type}: {event.got} of {event.asked} x {where}"
+    price = f", ${event.price:g} an hour each" if event.price is not None else ""
+    return f"  {event.node_type}: {event.got} of {event.asked} x {where}{price}"
 
 
 def error_lines(error: ShoalError) -> list[str]:

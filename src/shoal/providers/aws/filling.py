@@ -15,6 +15,7 @@ from shoal.providers.aws.offers import Offer, Refusals
 from shoal.providers.base import Launch
 
 Record = dict[str, Any]
+Price = Callable[[Offer], float | None]
 Ask = Callable[[Offer, int], Awaitable[Sequence[Record]]]
 
 
@@ -33,7 +34,12 @@ class Fill:
 
 
 async def fill(
-    launch: Launch, offered: Sequence[Offer], ask: Ask, refusals: Refusals, emit: Emit
+    launch: Launch,
+    offered: Sequence[Offer],
+    ask: Ask,
+    refusals: Refusals,
+    emit: Emit,
+    price: Price = lambda offer: None,
 ) -> Fill:
     """Ask for one launch's machines. Only want of capacity or quota moves on to the next offer;
     whatever else goes wrong is raised."""
@@ -51,16 +57,18 @@ async def fill(
             refusals.note(offer)
             if isinstance(error, QuotaError):
                 over_quota.add(kind)
-            emit(_tried(launch, offer, asked=result.missing, got=0, refusal=error.why))
+            emit(_tried(launch, offer, result.missing, price, refusal=error.why))
             continue
         if len(records) < result.missing:
             refusals.note(offer)
-        emit(_tried(launch, offer, asked=result.missing, got=len(records)))
+        emit(_tried(launch, offer, result.missing, price, got=len(records)))
         result.records += records
     return result
 
 
-def _tried(launch: Launch, offer: Offer, *, asked: int, got: int, refusal: str = "") -> LaunchTried:
+def _tried(
+    launch: Launch, offer: Offer, asked: int, price: Price, *, got: int = 0, refusal: str = ""
+) -> LaunchTried:
     return LaunchTried(
         node_type=launch.node_type,
         asked=asked,
@@ -68,5 +76,6 @@ def _tried(launch: Launch, offer: Offer, *, asked: int, got: int, refusal: str =
         machine=offer.instance_type,
         market=offer.market,
         zone=offer.subnet.zone,
+        price=price(offer),
         refusal=refusal,
     )

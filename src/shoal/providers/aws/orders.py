@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shoal.catalog.shelf import shelf
 from shoal.events import Emit
 from shoal.providers.aws import hostkeys, identity, launch, tags
 from shoal.providers.aws.calls import Aws
@@ -71,7 +72,15 @@ class Desk:
             ask,
             self.refusals,
             self.emit,
+            self._price,
         )
         if not result.records:
             self.journal.drop(wish.token)
         return result
+
+    def _price(self, offer: Offer) -> float | None:
+        listing = shelf("aws").find(offer.instance_type)
+        if listing is None:
+            return None
+        price = listing.price(self.aws.region)
+        return price.spot if offer.market == "spot" else price.on_demand

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shoal.clock import Clock
 from shoal.engine.stop import stop_command
-from shoal.errors import ConfigError, ShoalError, TransientError
+from shoal.errors import AuthError, ConfigError, ShoalError, TransientError
 from shoal.events import Emit, Role
 from shoal.parallel import side_by_side
 from shoal.providers import ssh_machines
 from shoal.providers.aws import foundation, hostkeys, keypair, tags, volumes
 from shoal.providers.aws.calls import Aws
 from shoal.providers.aws.filling import Fill, Record
+from shoal.providers.aws.foundation import Site
 from shoal.providers.aws.journal import Journal
+from shoal.providers.aws.launch import Ground
 from shoal.providers.aws.machines import MARKET, read_instance, state_of
 from shoal.providers.aws.offers import Refusals
 from shoal.providers.aws.orders import Desk
@@ -36,6 +38,7 @@ _ADDRESS_SECONDS = 120.0
 # EC2 tells launch times in whole seconds.
 _SAME_SECOND = 1.1
 _END_SECONDS = 900.0
+_OVER = (State.TERMINATING, State.TERMINATED)
 
 
 class AwsProvider:
@@ -54,7 +57,7 @@ class AwsProvider:
         refusals = Refusals(here / "refusals.json", clock)
         self._desk = Desk(self._aws, self._journal, refusals, emit)
         self._runners: dict[str, hostkeys.FirstContactRunner] = {}
-        self._head: Instance | None = None
+        self._head: Record | None = None
 
     async def check(self, spec: ClusterSpec) -> Sequence[Finding]:
         key = spec.auth.ssh_private_key
@@ -81,12 +84,11 @@ class AwsProvider:
             if cluster is None or self._journal.is_complete(ids, tokens):
                 break
             await self._clock.sleep(_LAG_PAUSE_SECONDS)
+        self._note_head(records)
         found = [self._read(record) for record in records]
-        return [
-            instance
-            for instance in found
-            if instance.state is not State.TERMINATED and role in (None, instance.role)
-        ]
+        there = [i for i in found if i.state is not State.TERMINATED and role in (None, i.role)]
+        # Who asks for the head means one that will stay.
+        return sorted(there, key=lambda instance: instance.state is State.TERMINATING)
 
     async def create(self, spec: ClusterSpec, launches: Sequence[Launch]) -> Sequence[Instance]:
         """Ask for all at once. Fewer are returned when AWS has none left; why is in the events.
@@ -96,7 +98,7 @@ class AwsProvider:
         sites = await foundation.survey(
             self._aws, spec, sorted({one.node_type for one in launches})
         )
-        ground = await foundation.prepare(self._aws, spec, sites)
+        ground = await self._ground(spec, sites, launches)
         fills: list[Fill] = []
         errors: list[ShoalError] = []
 
@@ -172,8 +174,6 @@ class AwsProvider:
         return self._runner(instance)
 
     def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
-        # Workers may have no address of their own out here; then the way leads through the head.
-        self._head = head
         node_type = spec.node_types[instance.node_type]
         return ssh_machines.ray_start(spec, instance, head, node_type.resources, node_type.labels)
 
@@ -186,6 +186,19 @@ class AwsProvider:
             Filters=tags.of_cluster(cluster) if cluster is not None else filters,
         )
         return [record for page in pages for record in page["Instances"]]
+
+    async def _ground(
+        self, spec: ClusterSpec, sites: Mapping[str, Site], launches: Sequence[Launch]
+    ) -> Ground:
+        """What new machines stand on. A head may not make any of it: its workers stand on what
+        it stands on itself."""
+        try:
+            return await foundation.prepare(self._aws, spec, sites)
+        except AuthError:
+            if self._head is None or any(wish.role == "head" for wish in launches):
+                raise
+            groups = tuple(group["GroupId"] for group in self._head["SecurityGroups"])
+            return Ground(self._head.get("KeyName"), {self._head["VpcId"]: groups}, None)
 
     def _read(self, record: Record) -> Instance:
         return read_instance(record, self._spec.auth.ssh_user)
@@ -208,7 +221,14 @@ class AwsProvider:
             if ready and looked_late_enough:
                 break
             pause = await self._wait(pause)
+        self._note_head(list(known.values()))
         return [self._read(record) for record in known.values()]
+
+    def _note_head(self, records: Sequence[Record]) -> None:
+        """Remember the head: workers without an address out here are reached through it."""
+        heads = [r for r in records if self._read(r).role == "head" and state_of(r) not in _OVER]
+        if heads:
+            self._head = min(heads, key=lambda record: record["LaunchTime"])
 
     async def _yield_to_elder(self, ours: dict[str, Record], listed: Sequence[Record]) -> None:
         """Two people may bring up one cluster in the same moment. Both see both heads, and the
@@ -268,14 +288,14 @@ class AwsProvider:
         inside = bool(spec.provider.settings.get("use_internal_ips"))
         host = instance.address if inside else instance.public_address
         jump = None
-        if not host and self._head is not None and self._head.id != instance.id:
-            host, jump = instance.address, self._target(self._head)
+        if not host and self._head is not None and self._head["InstanceId"] != instance.id:
+            host, jump = instance.address, self._target(self._read(self._head))
         known_hosts = self._home / "known_hosts" / instance.id
         record = self._journal.read(instance.tags.get(tags.TOKEN, ""))
         if record is not None and record.host_key and not known_hosts.exists():
             hostkeys.pin(known_hosts, instance.id, record.host_key)
-        named = spec.node_types[instance.node_type].node_config.get("KeyName")
-        own_key = spec.auth.ssh_private_key is not None or not named
+        node_type = spec.node_types.get(instance.node_type, spec.head)
+        own_key = spec.auth.ssh_private_key is not None or "KeyName" not in node_type.node_config
         return SshTarget(
             host=host or instance.address,
             user=instance.user,

@@ -62,6 +62,7 @@ class EmbeddedProvider:
         await asyncio.to_thread(self._remove, {i.id for i in instances})
 
     async def stop(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[str]:
+        await self.halt(spec, instances)
         return []
 
     async def start(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[Instance]:

@@ -128,6 +128,7 @@ class HostsProvider:
         return self._runner(instance.id)
 
     async def stop(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[str]:
+        await self.halt(spec, instances)
         return []
 
     async def start(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[Instance]:
