@@ -54,7 +54,7 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     site, seen = await _there(ctx, spec)
     if off := [i for i in seen.instances if i.state in (State.STOPPED, State.STOPPING)]:
         for instance in off:
-            ctx.emit(_changed(instance, Phase.BOOTING))
+            ctx.emit(instance.entered(Phase.BOOTING))
         await site.provider.start(spec, off)
         seen = await site.look()
     nodes = [i for i in seen.instances if i.id in seen.vitals]
