@@ -1,5 +1,6 @@
 """`up` of sixteen workers: what Shoal adds to the time of a script by hand must not grow with the
-number of machines as the work does."""
+number of machines as the work does. Of two runs each, the one counts that others disturbed less.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from benchmarks.launchers.phases import print_phases
 from benchmarks.report import report
 
 FEW, MANY = 4, 16
+ROUNDS = 2
 TIMEOUT_SECONDS = 420.0
 MOST_GROWTH = 2.0
 # Below this an overhead of few machines is noise, and twice that would be, too.
@@ -41,13 +43,16 @@ async def main() -> None:
 
 
 async def _pair(cloud: SimCloud, workers: int) -> tuple[float, float]:
-    """The script's seconds and Shoal's, one after the other."""
-    async with new_machines(cloud, workers) as machines:
-        limit = await by_hand(machines, TIMEOUT_SECONDS)
-    print(f"{workers:2} workers by hand  {limit}", flush=True)
-    async with new_machines(cloud, workers) as machines:
-        shoal = await shoal_up(machines, TIMEOUT_SECONDS)
-    print(f"{workers:2} workers shoal up {shoal}", flush=True)
+    """The script's seconds and Shoal's."""
+    scripts, ours = [], []
+    for _ in range(ROUNDS):
+        async with new_machines(cloud, workers) as machines:
+            scripts.append(await by_hand(machines, TIMEOUT_SECONDS))
+        print(f"{workers:2} workers by hand  {scripts[-1]}", flush=True)
+        async with new_machines(cloud, workers) as machines:
+            ours.append(await shoal_up(machines, TIMEOUT_SECONDS))
+        print(f"{workers:2} workers shoal up {ours[-1]}", flush=True)
+    limit, shoal = (min(runs, key=lambda run: run.others) for runs in (scripts, ours))
     print_phases(shoal)
     return limit.seconds, shoal.seconds
 
