@@ -3,13 +3,16 @@ interrupted run began."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal import providers
 from shoal.errors import TransientError
 from shoal.events import ClusterGone, NodeChanged, Phase, PlanStep, Stage, Unchanged
-from shoal.ops import target
+from shoal.ops import control, target
 from shoal.ops.context import Context
+from shoal.ops.site import Site
+from shoal.providers.base import Instance
 from shoal.spec.model import ClusterSpec
 
 
@@ -36,6 +39,8 @@ async def down(ctx: Context, spec: ClusterSpec) -> DownResult:
     if not ctx.confirm(f"End cluster {spec.cluster_name} and its {len(instances)} nodes?"):
         return DownResult(None)
 
+    await _dismiss_controller(ctx, spec, instances)
+    instances = await provider.find(spec.cluster_name)
     for i in instances:
         ctx.emit(NodeChanged(i.name, i.node_type, i.role, Phase.TERMINATING, "", i.address))
     await provider.terminate(spec, instances)
@@ -54,3 +59,13 @@ async def down(ctx: Context, spec: ClusterSpec) -> DownResult:
     seconds = ctx.clock.monotonic() - began
     ctx.emit(ClusterGone(spec.cluster_name, len(instances), seconds))
     return DownResult(len(instances))
+
+
+async def _dismiss_controller(
+    ctx: Context, spec: ClusterSpec, instances: Sequence[Instance]
+) -> None:
+    """See to it that nobody launches machines while they are being ended."""
+    site = Site.of(ctx, spec)
+    for instance in instances:
+        if instance.role == "head" and control.has_controller(site):
+            await control.dismiss(site, instance)

@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from shoal.bootstrap.orders import Mode
 from shoal.bootstrap.receipt import Receipt
 from shoal.bootstrap.vitals import Vitals
 from shoal.events import PlanStep
 from shoal.providers.base import Instance, Launch, State
 from shoal.spec.model import ClusterSpec
 
-Mode = Literal["full", "update", "restart"]
 RestartPolicy = Literal["as needed", "never", "only"]
 
 
