@@ -40,12 +40,15 @@ class Engine(Protocol):
 
 
 class Actor:
-    """The tasks that are under way, by what they are about: a node's id or an intent's token."""
+    """The tasks that are under way, by what they are about: a node's id or an intent's token.
+    `known` are the machines, by id: those that the provider listed, and those just created, which
+    its list may not show yet."""
 
     def __init__(
         self, workshop: Workshop, engine: Engine, journal: Journal, clock: Clock, logs: Path
     ) -> None:
         self.workshop = workshop
+        self.known: dict[str, Instance] = {}
         self._engine = engine
         self._journal = journal
         self._clock = clock
@@ -94,15 +97,15 @@ class Actor:
         self._journal.record(self._decision("drain", node.name, wish.reason))
         self._start(node.id, self._drain(node, ray_id, wish.reason))
 
-    def end(self, node: Node, instance: Instance | None, why: str) -> None:
+    def end(self, node: Node, why: str) -> None:
         """Give a node's machine back, whatever is being done with it."""
-        self._start(node.id, self._end(node.id, instance, why, self._tasks.get(node.id)))
+        self._start(node.id, self._end(node.id, why, self._tasks.get(node.id)))
 
-    def cancel(self, wish: scaling.Cancel, instance: Instance | None) -> None:
+    def cancel(self, wish: scaling.Cancel) -> None:
         """End a machine that has not become a node yet."""
         node = self._journal.memory.nodes[wish.node_id]
         self._journal.record(self._decision("cancel", node.name, wish.reason))
-        self.end(node, instance, wish.reason.text)
+        self.end(node, wish.reason.text)
 
     async def close(self) -> None:
         """Cancel everything and wait for its end. The journal knows what was left undone."""
@@ -138,6 +141,7 @@ class Actor:
             self._journal.record(Settled(intent.token))
             self._failed_to_launch(intent, _told(error))
             return
+        self.known.update({i.id: i for i in instances})
         now = self._clock.now()
         nodes = [
             Node(
@@ -237,13 +241,7 @@ class Actor:
             why = f"it has work again: {answer}" if answer else "it has work again"
             self._journal.record(self._say("keep", node.name, why, "busy"))
 
-    async def _end(
-        self,
-        node_id: str,
-        instance: Instance | None,
-        why: str,
-        before: asyncio.Task[None] | None,
-    ) -> None:
+    async def _end(self, node_id: str, why: str, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             before.cancel()
             await asyncio.wait([before])
@@ -253,9 +251,11 @@ class Actor:
         # `since` starts anew with every order, which is what its deadline counts from.
         since = self._clock.now()
         self.note(node_id, Phase.TERMINATING, why, ended=node.ended or why, since=since)
+        instance = self.known.get(node_id)
+        if instance is None:
+            return  # nobody lists it; the next list that lacks it is the proof that it is gone
         try:
-            if instance is not None:
-                await self.workshop.end(instance)
+            await self.workshop.end(instance)
         except Exception as error:
             text = f"not ended yet: {_told(error)}"
             self._journal.record(self._say("retry", node.name, text))

@@ -74,7 +74,6 @@ class Controller:
         self._head = HeadKeeper(self._actor, self._journal, self._clock)
         self._sizing = Sizing(self._journal)
         self._queue = report.Queue()
-        self._instances: dict[str, Instance] = {}
         self._asked_at = self._listed_at = _NEVER
         self._listing: asyncio.Task[Sequence[Instance]] | None = None
         self._plan = Plan()
@@ -84,32 +83,41 @@ class Controller:
     def memory(self) -> Memory:
         return self._journal.memory
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way."""
+        return bool(self._actor.busy or self._head.busy)
+
     async def run(self) -> None:
         """Take turns until the handover is taken away."""
         try:
-            while self._read_handover():
+            while self.read_handover():
                 await self.turn()
                 await self._pause()
         finally:
-            if self._listing is not None:
-                self._listing.cancel()
-            await self._head.close()
-            await self._actor.close()
-            self._journal.close()
+            await self.close()
+
+    async def close(self) -> None:
+        """Let go of everything that is under way; the journal knows it."""
+        if self._listing is not None:
+            self._listing.cancel()
+        await self._head.close()
+        await self._actor.close()
+        self._journal.close()
 
     async def turn(self) -> None:
         """Look once, decide once, and start what follows."""
         fresh = await self._list()
         reading = await self._read_gcs()
         self._reconcile(fresh, reading)
-        self._head.watch(reading, self._instances)
+        self._head.watch(reading, self._actor.known)
         if reading is not None and self._listed_at != _NEVER:
             self._resume_intents()
             self._plan = self._sizing.plan(self._handover.spec, reading, self._clock.now())
             self._carry_out(self._plan, reading)
         await self._tell(reading)
 
-    def _read_handover(self) -> bool:
+    def read_handover(self) -> bool:
         """Whether to go on, with the newest wishes."""
         stamp = handovers.stamp(self._directory)
         if stamp is None:
@@ -152,7 +160,8 @@ class Controller:
             self._say_once("odd", "the provider's list", str(error))
             return None
         self._listed_at = self._asked_at
-        self._instances = {i.id: i for i in found}
+        mine = {id: i for id, i in self._actor.known.items() if id in self.memory.nodes}
+        self._actor.known = {**mine, **{i.id: i for i in found}}
         return found
 
     async def _read_gcs(self) -> Reading | None:
@@ -174,30 +183,30 @@ class Controller:
             self._journal.record(*(Noted(node) for node in outcome.changed.values()))
         for oddity in outcome.oddities:
             self._say_once("odd", "what was seen", oddity)
-        head = self._head.instance(self._instances)
+        head = self._head.instance(self._actor.known)
         for id, errand in outcome.errands.items():
-            node, instance = self.memory.nodes[id], self._instances.get(id)
+            node, instance = self.memory.nodes[id], self._actor.known.get(id)
             if errand == "end":
-                self._actor.end(node, instance, node.ended or node.detail)
+                self._actor.end(node, node.ended or node.detail)
             elif instance is not None and head is not None:
                 self._actor.bring_up(node, instance, head, anew=True)
 
     def _resume_intents(self) -> None:
         """Ask again for what a controller before this one asked for and never heard of."""
-        head = self._head.instance(self._instances)
+        head = self._head.instance(self._actor.known)
         for token, intent in list(self.memory.intents.items()):
             if token not in self._actor.busy and head is not None:
                 self._actor.resume(intent, head)
 
     def _carry_out(self, plan: Plan, reading: Reading) -> None:
-        head = self._head.instance(self._instances)
+        head = self._head.instance(self._actor.known)
         if head is None:
             return
         for launch in plan.launches:
             self._actor.launch(launch, head)
         for cancel in plan.cancels:
             if cancel.node_id in self.memory.nodes:
-                self._actor.cancel(cancel, self._instances.get(cancel.node_id))
+                self._actor.cancel(cancel)
         for drain in plan.drains:
             if drain.node_id not in self._actor.busy:
                 self._actor.drain(drain, reading.nodes[drain.node_id].ray_id)
@@ -239,7 +248,7 @@ class Controller:
 
     async def _pause(self) -> None:
         """Until the next turn; a task that ends brings it forward."""
-        moving = bool(self._actor.busy) or bool(self._plan.unmet)
+        moving = self.busy or bool(self._plan.unmet)
         waiting = asyncio.ensure_future(self._actor.stirred())
         sleeping = asyncio.ensure_future(
             self._clock.sleep(_QUICK_SECONDS if moving else _IDLE_SECONDS)

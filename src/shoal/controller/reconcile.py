@@ -23,8 +23,6 @@ _JOINED_AFTER_S = 15.0
 # So often a node whose Ray was lost is brought back before its machine is given up.
 MOST_TRIES = 3
 
-_ENDING = frozenset({State.TERMINATING, State.TERMINATED})
-_SERVING = frozenset({Phase.READY, Phase.DRAINING})
 
 Errand = Literal["bring up", "end"]
 
@@ -54,7 +52,7 @@ class Outcome:
 def reconcile(memory: Memory, sight: Sight) -> Outcome:
     """Join what is remembered with what is seen."""
     outcome = Outcome()
-    listed = {i.id: i for i in sight.instances or () if i.state not in _ENDING}
+    listed = {i.id: i for i in sight.instances or () if i.state is not State.TERMINATED}
     for instance in listed.values():
         if instance.id not in memory.nodes and instance.state is State.RUNNING:
             _adopt(outcome, instance, memory, sight)

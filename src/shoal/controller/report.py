@@ -95,22 +95,21 @@ class Queue:
         ]
 
     def _row(self, subject: str, count: int, unmet: Unmet | None, memory: Memory) -> Waiting:
-        since = self._since[subject]
-        if unmet is not None:
-            return Waiting(subject, count, since, f"none will come: {unmet.reason}", unmet.fix)
-        return Waiting(subject, count, since, _coming(memory))
+        since, coming = self._since[subject], _coming(memory)
+        if unmet is None:
+            outlook = coming or "the nodes that are there have room for it"
+            return Waiting(subject, count, since, outlook)
+        waits = f"{unmet.count} of {count} must wait: {unmet.reason}"
+        outlook = f"{coming}; {waits}" if coming else f"none is coming: {unmet.reason}"
+        return Waiting(subject, count, since, outlook, unmet.fix)
 
 
 def _coming(memory: Memory) -> str:
-    on_the_way = [f"{n.name} ({n.node_type}, {n.phase})" for n in _on_the_way(memory)]
+    nodes = [node for node in memory.nodes.values() if node.on_the_way]
+    on_the_way = [f"{n.name} ({n.node_type}, {n.phase})" for n in nodes]
     asked = [f"{i.count} x {i.node_type} (requested)" for i in memory.intents.values()]
-    if on_the_way or asked:
-        return "coming: " + ", ".join([*on_the_way, *asked])
-    return "the nodes that are there have room for it"
-
-
-def _on_the_way(memory: Memory) -> list[Any]:
-    return [node for node in memory.nodes.values() if node.on_the_way]
+    parts = [*on_the_way, *asked]
+    return f"coming: {', '.join(parts)}" if parts else ""
 
 
 def remembered(memory: Memory) -> dict[str, Any]:
