@@ -13,6 +13,7 @@ _COMMANDS = {
     "down": ("down", "Give a cluster's machines back."),
     "exec": ("exec", "Run a command on a cluster's head."),
     "status": ("status", "Show a cluster's nodes and what they do."),
+    "why": ("why", "Tell why the cluster is as it is."),
     "ls": ("ls", "Show every cluster known here."),
     "config": ("config", "Show a cluster file as Shoal understands it."),
 }

@@ -11,6 +11,7 @@ import click
 
 from shoal.cli.columns import columns, duration, gib, number
 from shoal.cli.session import run, shared_options
+from shoal.cli.sizing import controller_lines
 
 if TYPE_CHECKING:
     from shoal.ops.status import ClusterStatus, NodeStatus
@@ -55,7 +56,8 @@ def _lines(status: ClusterStatus) -> list[str]:
     if status.address:
         title += f", Ray at {status.address}"
     header = ("node", "type", "phase", "address", "age", "in use", "")
-    return [title, *columns(header, [_row(node) for node in status.nodes])]
+    table = columns(header, [_row(node) for node in status.nodes])
+    return [title, *table, *controller_lines(status.controller)]
 
 
 def _row(node: NodeStatus) -> tuple[str, ...]:
