@@ -141,6 +141,9 @@ class World:
         self.join(instance.id)
         return None
 
+    def is_of_the_type(self, error: ShoalError) -> bool:
+        return True
+
     async def end(self, instance: Instance) -> None:
         self.machines.pop(instance.id, None)
         self.ray.pop(instance.id, None)

@@ -50,6 +50,7 @@ async def _control(directory: Path, handover: Handover) -> bool:
     from shoal.bootstrap.orders import Orders
     from shoal.clock import SystemClock
     from shoal.controller.loop import Controller, Tools
+    from shoal.controller.standpoint import from_the_head
     from shoal.controller.workshop import RealWorkshop, Workshop
     from shoal.engine.gcs import Gcs
     from shoal.providers import provider_for
@@ -57,8 +58,9 @@ async def _control(directory: Path, handover: Handover) -> bool:
     clock = SystemClock()
 
     def workshop(handover: Handover) -> Workshop:
-        provider = provider_for(handover.spec, Path(handover.home).expanduser(), clock)
-        return RealWorkshop(Orders(handover.spec, provider, handover.files_digest), clock)
+        spec = from_the_head(handover.spec)
+        provider = provider_for(spec, Path(handover.home).expanduser(), clock)
+        return RealWorkshop(Orders(spec, provider, handover.files_digest), clock)
 
     controller = Controller(directory, handover, Tools(Gcs(handover.gcs_address), workshop, clock))
     running = asyncio.ensure_future(controller.run())

@@ -205,12 +205,15 @@ class Actor:
         node = self._journal.memory.nodes[instance.id]
         text = f"{error} (its log: {log})"
         self.note(instance.id, Phase.FAILED, text, ended=text)
+        self._journal.record(self._say("failed", node.name, text, error.label))
+        if self.workshop.is_of_the_type(error):
+            self._count_failure(node, error)
+
+    def _count_failure(self, node: Node, error: ShoalError) -> None:
         failure = LaunchFailure(
             node.node_type, self._clock.now(), "setup", cast(Market, node.market), node.zone
         )
-        self._journal.record(
-            Failure(failure, str(error)), self._say("failed", node.name, text, error.label)
-        )
+        self._journal.record(Failure(failure, str(error)))
         setups = [
             f
             for f in self._journal.memory.failures

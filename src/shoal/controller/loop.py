@@ -21,7 +21,7 @@ from shoal.controller.head import HeadKeeper
 from shoal.controller.journal import Journal
 from shoal.controller.memory import Decision, Memory, Noted, Unblocked
 from shoal.controller.reconcile import Sight, reconcile
-from shoal.controller.sizing import Sizing
+from shoal.controller.sizing import Sizing, within_reach
 from shoal.controller.workshop import Workshop
 from shoal.engine.gcs import Failed, Pending, Reading
 from shoal.errors import ShoalError
@@ -113,7 +113,8 @@ class Controller:
         self._head.watch(reading, self._actor.known)
         if reading is not None and self._listed_at != _NEVER:
             self._resume_intents()
-            self._plan = self._sizing.plan(self._handover.spec, reading, self._clock.now())
+            spec = within_reach(self._handover.spec, self._actor.known.values())
+            self._plan = self._sizing.plan(spec, reading, self._clock.now())
             self._carry_out(self._plan, reading)
         await self._tell(reading)
 

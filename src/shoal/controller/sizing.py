@@ -3,7 +3,7 @@ remember from one question to the next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import cast
 
@@ -12,6 +12,7 @@ from shoal.controller.lifecycle import Node
 from shoal.engine.gcs import Reading
 from shoal.engine.view import RayNode
 from shoal.events import Phase
+from shoal.providers.base import Instance, State
 from shoal.scaling import History, LaunchFailure, NodeView, Plan, plan
 from shoal.scaling.state import Market
 from shoal.spec.model import ClusterSpec
@@ -69,3 +70,18 @@ def _view(node: Node, ray: RayNode | None) -> NodeView:
         price_per_hour=node.price_per_hour,
         throttled=node.throttled,
     )
+
+
+def within_reach(spec: ClusterSpec, instances: Iterable[Instance]) -> ClusterSpec:
+    """The spec with no more workers than there are machines to be had: of one's own machines,
+    those that do not answer are no machines."""
+    if spec.provider.type != "local":
+        return spec
+    silent = {i.id for i in instances if i.role == "worker" and i.state is State.UNREACHABLE}
+    most = sum(str(a) not in silent for a in spec.provider.settings.get("worker_ips") or ())
+    types = {
+        name: replace(t, max_workers=min(t.max_workers, most), min_workers=min(t.min_workers, most))
+        for name, t in spec.node_types.items()
+    }
+    scaling = replace(spec.scaling, max_workers=min(spec.scaling.max_workers, most))
+    return replace(spec, node_types=types, scaling=scaling)

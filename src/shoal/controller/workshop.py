@@ -3,6 +3,7 @@ pipeline as `up`, so a node that came later is no different."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -10,7 +11,7 @@ from shoal.bootstrap import vitals
 from shoal.bootstrap.orders import Orders
 from shoal.bootstrap.pipeline import assemble
 from shoal.clock import Clock
-from shoal.errors import ShoalError
+from shoal.errors import ShoalError, UnreachableError
 from shoal.events import Emit
 from shoal.providers.base import Instance, Launch
 
@@ -31,6 +32,11 @@ class Workshop(Protocol):
     ) -> ShoalError | None:
         """Make a machine a node, and return what stopped it. `anew` means that someone may have
         been at it before: whatever runs there is ended first."""
+        ...
+
+    def is_of_the_type(self, error: ShoalError) -> bool:
+        """Whether a failed setup says something of all machines of its type, and not of the one
+        machine only."""
         ...
 
     async def end(self, instance: Instance) -> None:
@@ -64,10 +70,17 @@ class RealWorkshop:
         self, instance: Instance, head: Instance, emit: Emit, *, anew: bool
     ) -> ShoalError | None:
         if anew:
-            await self._orders.provider.halt(self._orders.spec, [instance])
+            # A machine that is just rebooting has nothing to halt, and the pipeline waits for it.
+            with contextlib.suppress(ShoalError):
+                await self._orders.provider.halt(self._orders.spec, [instance])
         work = self._orders.work(instance, head)
         failures = await assemble([work], self._orders.work(head, head), emit, self._clock)
         return failures.get(instance.name)
+
+    def is_of_the_type(self, error: ShoalError) -> bool:
+        # A machine of one's own that is switched off is no reason to leave the others unused.
+        own = self._orders.spec.provider.type == "local"
+        return not (own and isinstance(error, UnreachableError))
 
     async def end(self, instance: Instance) -> None:
         await self._orders.provider.terminate(self._orders.spec, [instance])

@@ -3,60 +3,93 @@ has to say. It runs on the head; everything here is one command there."""
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shoal.controller import report
 from shoal.controller.handover import DIRECTORY, FILE, Handover
 from shoal.controller.report import State
-from shoal.errors import SetupError, ShoalError
+from shoal.engine import credentials
+from shoal.errors import ShoalError
+from shoal.events import Warned
 from shoal.ops.context import Context
+from shoal.ops.parcel import Parcel, deliver
 from shoal.ops.site import Site
-from shoal.providers.base import Instance
-from shoal.remote.base import Completed, capture, quote
+from shoal.providers.base import Instance, Introduces, RayStart
+from shoal.remote.base import Completed, Runner, capture, quote
+from shoal.spec.model import ClusterSpec
 
 _SECONDS = 60.0
 _READ_SECONDS = 20.0
 _FILE = f"{DIRECTORY}/{FILE}"
+# The newest parcel is as good as any to end a controller with.
+_DISMISS = f"""
+test -d {DIRECTORY} || exit 0
+newest=$(ls -td "$PWD"/.shoal/lib/*/ 2>/dev/null | head -n 1)
+[ -z "$newest" ] || export PYTHONPATH="$newest"
+{{module}} stop {DIRECTORY}
+"""
 _REPLACE = f"mkdir -p {DIRECTORY} && cat > {_FILE}.new && mv {_FILE}.new {_FILE}"
 
 
-def has_controller(site: Site) -> bool:
-    """Whether this cluster is sized by a controller."""
-    return site.spec.provider.type == "embedded"
+# Where providers keep local state on a head that is not this machine.
+_HOME_THERE = "~/.shoal/home"
+
+
+def has_controller(spec: ClusterSpec) -> bool:
+    """Whether this cluster is sized by a controller: not so a fixed list of machines of one's
+    own, for which there is nothing to decide."""
+    if spec.provider.type == "local":
+        return any(t.max_workers > t.min_workers for t in spec.node_types.values())
+    return spec.provider.type == "embedded"
 
 
 async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
     """Give the cluster, as its spec is now, to the controller, which is started if it does not
-    run. One that runs takes it over without being restarted."""
+    run. One that runs takes it over without being restarted. A cluster without a controller is
+    still a cluster: what stands in the way is a warning."""
+    if not has_controller(site.spec):
+        await dismiss(site, head)  # it may have had one
+        return
     start = site.provider.ray_start(site.spec, head, head)
-    handover = Handover(site.spec, site.orders.files_digest, str(ctx.home), start.gcs_address)
-    done = await _on_head(
-        site, head, f"{_REPLACE} && {_python(site, head)} start {DIRECTORY}", handover.to_json()
+    runner = site.provider.runner(site.spec, head)
+    here = site.spec.provider.type == "embedded"
+    handover = Handover(
+        site.spec,
+        site.orders.files_digest,
+        str(ctx.home) if here else _HOME_THERE,
+        start.gcs_address,
     )
-    if not done.ok:
-        raise SetupError(
-            "the controller could not be started",
-            why="the cluster runs, but does not size itself",
-            fix="shoal up again",
-            node=head.name,
-            output=done.tail,
-        )
+    try:
+        prelude = "" if here else (await _move_in(site, runner, start)).python_path + "\n"
+        command = f"{prelude}{_REPLACE} && {_module(start)} start {DIRECTORY}"
+        done = await _run(runner, start, command, json.dumps(handover.to_json()).encode())
+        output = done.tail if not done.ok else None
+    except (ShoalError, TimeoutError) as error:
+        output = (str(error),)
+    if output is not None:
+        why = " ".join(output[-1:])
+        ctx.emit(Warned("the cluster does not size itself", why, "shoal up again", head.name))
+
+
+async def _move_in(site: Site, runner: Runner, start: RayStart) -> Parcel:
+    """Bring Shoal to the head, and let the head into itself and into its future workers: its
+    controller reaches every machine of the cluster in the same way."""
+    made = await credentials.make(runner, site.spec.cluster_name)
+    await credentials.accept(runner, made)
+    if isinstance(site.provider, Introduces):
+        await site.provider.introduce(made)
+    return await deliver(runner, start.python)
 
 
 async def dismiss(site: Site, head: Instance) -> None:
     """End the controller, so that nobody else changes the cluster. Without one, nothing is done;
     a head that cannot be reached has nobody to dismiss."""
-    try:
-        await _on_head(
-            site,
-            head,
-            f"test ! -d {DIRECTORY} || {_python(site, head)} stop {DIRECTORY}",
-        )
-    except (ShoalError, asyncio.TimeoutError):
-        return
+    start = site.provider.ray_start(site.spec, head, head)
+    runner = site.provider.runner(site.spec, head)
+    with contextlib.suppress(ShoalError, TimeoutError):
+        await _run(runner, start, _DISMISS.format(module=_module(start)))
 
 
 @dataclass(frozen=True)
@@ -81,23 +114,18 @@ async def read_report(ctx: Context, site: Site, head: Instance) -> Report | None
         if not done.ok or not printed:
             return None
         state = report.parse(printed[-1])
-    except (ShoalError, ValueError, asyncio.TimeoutError):
+    except (ShoalError, ValueError, TimeoutError):
         return None
     return Report(state, max(0.0, ctx.clock.now() - state.at))
 
 
-def _python(site: Site, head: Instance) -> str:
-    start = site.provider.ray_start(site.spec, head, head)
+def _module(start: RayStart) -> str:
     return f"{start.python} {quote(['-m', 'shoal.controller'])}"
 
 
-async def _on_head(
-    site: Site, head: Instance, command: str, given: Mapping[str, object] | None = None
+async def _run(
+    runner: Runner, start: RayStart, command: str, stdin: bytes | None = None
 ) -> Completed:
-    start = site.provider.ray_start(site.spec, head, head)
-    return await site.provider.runner(site.spec, head).run(
-        start.command(command),
-        env=start.driver_env(),
-        stdin=None if given is None else json.dumps(given).encode(),
-        timeout=_SECONDS,
+    return await runner.run(
+        start.command(command), env=start.driver_env(), stdin=stdin, timeout=_SECONDS
     )

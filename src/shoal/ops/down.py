@@ -12,7 +12,7 @@ from shoal.events import ClusterGone, NodeChanged, Phase, PlanStep, Stage, Uncha
 from shoal.ops import control, target
 from shoal.ops.context import Context
 from shoal.ops.site import Site
-from shoal.providers.base import Instance
+from shoal.providers.base import Instance, State
 from shoal.spec.model import ClusterSpec
 
 
@@ -67,5 +67,5 @@ async def _dismiss_controller(
     """See to it that nobody launches machines while they are being ended."""
     site = Site.of(ctx, spec)
     for instance in instances:
-        if instance.role == "head" and control.has_controller(site):
+        if instance.role == "head" and instance.state is State.RUNNING:
             await control.dismiss(site, instance)

@@ -66,7 +66,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     if plan.empty:
         target.remember(ctx, spec)
         head = next(i for i in seen.instances if i.role == "head")
-        await _hand_over(ctx, site, head)
+        await control.hand_over(ctx, site, head)
         ctx.emit(Unchanged(spec.cluster_name, "it is up and as asked for"))
         return UpResult(plan, tuple(seen.instances))
     for step in plan.steps:
@@ -78,7 +78,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
 
     target.remember(ctx, spec)
     for instance in seen.instances:
-        if instance.role == "head" and control.has_controller(site):
+        if instance.role == "head" and instance.state is State.RUNNING:
             await control.dismiss(site, instance)  # one hand at a time
     created = await _carry_out(ctx, site, plan)
     gone = {i.id for i in (*plan.terminate, *created)}
@@ -91,7 +91,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
     failures = await assemble(works, head_work, ctx.emit, ctx.clock)
     if head.name not in failures:
-        await _hand_over(ctx, site, head)
+        await control.hand_over(ctx, site, head)
     total = len(kept) + len(created)
     if failures:
         raise _incomplete(failures, total)
@@ -110,12 +110,6 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         )
     )
     return UpResult(plan, (*kept, *created))
-
-
-async def _hand_over(ctx: Context, site: Site, head: Instance) -> None:
-    """Leave the cluster to its controller, which also tries again what failed here."""
-    if control.has_controller(site):
-        await control.hand_over(ctx, site, head)
 
 
 async def _check(ctx: Context, site: Site) -> None:
