@@ -32,6 +32,16 @@ async def test_a_type_without_capacity_is_replaced_by_the_next_best(tmp_path: Pa
     assert len(life.world.workers) == 1
 
 
+async def test_fewer_machines_than_asked_for_are_used_and_the_rest_is_tried_elsewhere(
+    tmp_path: Path,
+) -> None:
+    life = Life(World(most_at_once=1), tmp_path, two_types())
+    life.world.wants(2)
+    await life.turns(2)
+    assert [(x.node_type, x.count) for x in life.world.creates] == [("worker", 2), ("other", 1)]
+    assert len(life.world.workers) == 2
+
+
 async def test_wrong_credentials_are_not_tried_again_until_the_file_changes(life: Life) -> None:
     life.world.refusals["worker"] = AuthError("denied", fix="log in")
     life.world.wants(1)

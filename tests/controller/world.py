@@ -38,6 +38,7 @@ class World:
     creates: list[Launch] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     refusals: dict[str, ShoalError] = field(default_factory=dict)
+    most_at_once: int = 1000
     setup_failures: int = 0
     slow_setup: asyncio.Event | None = None
     busy: set[str] = field(default_factory=set)
@@ -118,7 +119,7 @@ class World:
         if launch.node_type in self.refusals:
             raise self.refusals[launch.node_type]
         ids = self.tokens.setdefault(launch.token, [])
-        for _ in range(launch.count - len(ids)):
+        for _ in range(min(launch.count, self.most_at_once) - len(ids)):
             number = next(self.numbers)
             self._add(f"i-{number}", f"worker-{number}", launch.node_type)
             ids.append(f"i-{number}")

@@ -19,7 +19,7 @@ from shoal.controller.journal import Journal
 from shoal.controller.lifecycle import Node, moved
 from shoal.controller.memory import Blocked, Decision, Failure, Intent, Noted, Settled, Success
 from shoal.controller.workshop import Workshop
-from shoal.errors import AuthError, ConfigError, QuotaError, SetupError, ShoalError
+from shoal.errors import AuthError, CapacityError, ConfigError, QuotaError, SetupError, ShoalError
 from shoal.events import Event, NodeChanged, Output, Phase
 from shoal.providers.base import Instance, Launch
 from shoal.scaling import Cause, LaunchFailure
@@ -162,6 +162,12 @@ class Actor:
             for i in instances
         ]
         self._journal.record(*(Noted(node) for node in nodes), Settled(intent.token))
+        missing = intent.count - len(nodes)
+        if missing > 0:
+            short = replace(intent, count=missing)
+            self._failed_to_launch(short, CapacityError("no more of them are to be had just now"))
+        else:
+            self._journal.record(Success(intent.node_type, "launch"))
         for node, instance in zip(nodes, instances, strict=True):
             self.bring_up(node, instance, head, anew=False)
 
@@ -189,7 +195,7 @@ class Actor:
             return  # its machine vanished meanwhile
         if error is None:
             self.note(instance.id, Phase.READY)
-            self._journal.record(Success(instance.node_type))
+            self._journal.record(Success(instance.node_type, "setup"))
             return
         kept = log.keep(self._logs / f"{instance.name}-{instance.id}.log", error)
         self._failed_setup(instance, error, kept)

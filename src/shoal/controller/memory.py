@@ -7,7 +7,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from shoal.controller.lifecycle import Node
 from shoal.events import Phase
@@ -68,10 +68,11 @@ class Failure(Entry):
 
 @dataclass(frozen=True)
 class Success(Entry):
-    """A node of this type became ready: its failures were not the last word."""
+    """Machines of this type were had, or set up: earlier failures to do so do not count."""
 
     kind = "success"
     node_type: str
+    step: Literal["launch", "setup"]
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,7 @@ class Memory:
         elif isinstance(entry, Failure):
             self.failures = (*self.failures, entry)[-_KEPT_FAILURES:]
         elif isinstance(entry, Success):
-            kept = (f for f in self.failures if f.failure.node_type != entry.node_type)
-            self.failures = tuple(kept)
+            self.failures = tuple(f for f in self.failures if not _is_undone(f, entry))
         elif isinstance(entry, Blocked):
             self.blocked[entry.node_type] = entry.why
         elif isinstance(entry, Unblocked):
@@ -153,6 +153,11 @@ class Memory:
         self.gone[node.id] = node
         while len(self.gone) > _KEPT_GONE:
             del self.gone[next(iter(self.gone))]
+
+
+def _is_undone(entry: Failure, success: Success) -> bool:
+    step = "setup" if entry.failure.kind == "setup" else "launch"
+    return (entry.failure.node_type, step) == (success.node_type, success.step)
 
 
 _KINDS: Mapping[str, type[Entry]] = {
