@@ -89,6 +89,27 @@ async def test_new_limits_reach_a_running_controller(life: Life) -> None:
     assert set(life.world.workers) == life.world.busy
 
 
+async def test_a_cluster_that_nobody_used_for_long_is_given_back_whole(life: Life) -> None:
+    spec = cluster(max_workers=5)
+    life.hand(replace(spec, shoal=replace(spec.shoal, autostop_s=60)))
+    life.world.wants(1)
+    life.world.idle("head", 1000)
+    await life.turns()
+    (worker,) = life.world.workers
+    life.world.wants(0)
+    life.world.busy = {worker}
+    await life.turns(2)
+    assert worker in life.world.machines, "work that runs is use"
+    life.world.busy = set()
+    life.world.idle(worker, 59)
+    await life.turns()
+    assert worker in life.world.machines
+    life.world.idle(worker, 60)
+    await life.turns()
+    assert life.world.machines == {}
+    assert life.said("stop") == ["idle for 60 s, as autostop_s allows"]
+
+
 async def test_it_ends_when_its_handover_is_taken_away(life: Life) -> None:
     await life.turns()
     (life.directory / FILE).unlink()

@@ -149,6 +149,9 @@ class World:
         self.machines.pop(instance.id, None)
         self.ray.pop(instance.id, None)
 
+    async def give_back(self, instances: Sequence[Instance]) -> None:
+        self.machines.clear()
+
     async def head_runs(self, head: Instance) -> bool:
         return not self.head_dead
 
@@ -204,7 +207,8 @@ class Life:
         for _ in range(count):
             self.world.time += seconds
             assert self.controller.read_handover()
-            await self.controller.turn()
+            if await self.controller.turn():
+                return
             for _ in range(20):
                 await asyncio.sleep(0.0005)
                 if not self.controller.busy:

@@ -50,6 +50,7 @@ async def _control(directory: Path, handover: Handover) -> bool:
     from shoal.bootstrap.orders import Orders
     from shoal.clock import SystemClock
     from shoal.controller.loop import Controller, Tools
+    from shoal.controller.metrics import Metrics
     from shoal.controller.standpoint import from_the_head
     from shoal.controller.workshop import RealWorkshop, Workshop
     from shoal.engine.gcs import Gcs
@@ -62,7 +63,11 @@ async def _control(directory: Path, handover: Handover) -> bool:
         provider = provider_for(spec, Path(handover.home).expanduser(), clock)
         return RealWorkshop(Orders(spec, provider, handover.files_digest), clock)
 
-    controller = Controller(directory, handover, Tools(Gcs(handover.gcs_address), workshop, clock))
+    # An embedded head shares its machine with others, and has a loopback address of its own.
+    host = handover.gcs_address.rpartition(":")[0]
+    metrics = Metrics(host if host.startswith("127.") else "127.0.0.1")
+    tools = Tools(Gcs(handover.gcs_address), workshop, clock, metrics)
+    controller = Controller(directory, handover, tools)
     running = asyncio.ensure_future(controller.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     parent = os.getppid()

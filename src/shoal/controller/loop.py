@@ -16,10 +16,12 @@ from shoal.controller import handover as handovers
 from shoal.controller import report
 from shoal.controller.act import Actor
 from shoal.controller.act import Engine as ActingEngine
+from shoal.controller.autostop import is_due
 from shoal.controller.handover import Handover
 from shoal.controller.head import HeadKeeper
 from shoal.controller.journal import Journal
 from shoal.controller.memory import Decision, Memory, Noted, Unblocked
+from shoal.controller.metrics import Metrics
 from shoal.controller.reconcile import Sight, reconcile
 from shoal.controller.sizing import Sizing, within_reach
 from shoal.controller.workshop import Workshop
@@ -56,6 +58,7 @@ class Tools:
     engine: Engine
     workshop: Callable[[Handover], Workshop]
     clock: Clock
+    metrics: Metrics | None = None
 
 
 class Controller:
@@ -77,7 +80,6 @@ class Controller:
         self._asked_at = self._listed_at = _NEVER
         self._listing: asyncio.Task[Sequence[Instance]] | None = None
         self._plan = Plan()
-        self.metrics_address = ""
 
     @property
     def memory(self) -> Memory:
@@ -91,8 +93,7 @@ class Controller:
     async def run(self) -> None:
         """Take turns until the handover is taken away."""
         try:
-            while self.read_handover():
-                await self.turn()
+            while self.read_handover() and not await self.turn():
                 await self._pause()
         finally:
             await self.close()
@@ -105,18 +106,42 @@ class Controller:
         await self._actor.close()
         self._journal.close()
 
-    async def turn(self) -> None:
-        """Look once, decide once, and start what follows."""
+    async def turn(self) -> bool:
+        """Look once, decide once, and start what follows. Returns whether that was the last:
+        the cluster has been given back."""
+        began = self._clock.monotonic()
         fresh = await self._list()
         reading = await self._read_gcs()
         self._reconcile(fresh, reading)
         self._head.watch(reading, self._actor.known)
         if reading is not None and self._listed_at != _NEVER:
             self._resume_intents()
+            if is_due(self._handover.spec.shoal.autostop_s, reading, self.memory):
+                return await self._stop()
             spec = within_reach(self._handover.spec, self._actor.known.values())
             self._plan = self._sizing.plan(spec, reading, self._clock.now())
             self._carry_out(self._plan, reading)
-        await self._tell(reading)
+        state = self._state(reading)
+        report.write(self._directory, state)
+        if reading is not None:
+            await self._tell_ray(reading)
+        if self._tools.metrics is not None:
+            seconds = self._clock.monotonic() - began
+            price = self._plan.price_per_hour
+            self._tools.metrics.observe(self.memory, state.waiting, price, seconds)
+        return False
+
+    async def _stop(self) -> bool:
+        """Give the whole cluster back. A machine that does not go is tried again next turn."""
+        idle = f"idle for {self._handover.spec.shoal.autostop_s:.0f} s, as autostop_s allows"
+        self._say_once("stop", self._handover.spec.cluster_name, idle)
+        await self._actor.close()
+        try:
+            await self._actor.workshop.give_back(list(self._actor.known.values()))
+        except ShoalError as error:
+            self._say_once("retry", self._handover.spec.cluster_name, str(error))
+            return False
+        return True
 
     def read_handover(self) -> bool:
         """Whether to go on, with the newest wishes."""
@@ -214,10 +239,10 @@ class Controller:
         for unmet in plan.unmet:
             self._say_once("cannot", unmet.subject, unmet.reason.text, str(unmet.reason.cause))
 
-    async def _tell(self, reading: Reading | None) -> None:
+    def _state(self, reading: Reading | None) -> report.State:
         now, spec = self._clock.now(), self._handover.spec
         demand = reading.demand if reading is not None else None
-        state = report.State(
+        return report.State(
             at=now,
             pid=os.getpid(),
             cluster=spec.cluster_name,
@@ -228,12 +253,9 @@ class Controller:
             price_per_hour=self._plan.price_per_hour,
             limits=report.limits(spec),
             trouble=self._head.trouble,
-            metrics=self.metrics_address,
+            metrics=self._tools.metrics.address if self._tools.metrics else "",
             **report.remembered(self.memory),
         )
-        report.write(self._directory, state)
-        if reading is not None:
-            await self._tell_ray(reading)
 
     async def _tell_ray(self, reading: Reading) -> None:
         pending = [

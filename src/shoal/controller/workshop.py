@@ -43,6 +43,10 @@ class Workshop(Protocol):
         """Give a machine back, and return when its provider says that it is gone."""
         ...
 
+    async def give_back(self, instances: Sequence[Instance]) -> None:
+        """End the whole cluster, the machine on which this runs included."""
+        ...
+
     async def head_runs(self, head: Instance) -> bool:
         """Whether the head's Ray runs, by the machine's own account."""
         ...
@@ -84,6 +88,12 @@ class RealWorkshop:
 
     async def end(self, instance: Instance) -> None:
         await self._orders.provider.terminate(self._orders.spec, [instance])
+
+    async def give_back(self, instances: Sequence[Instance]) -> None:
+        spec, provider = self._orders.spec, self._orders.provider
+        # The head last: without it nobody is left to end the others.
+        for role in ("worker", "head"):
+            await provider.terminate(spec, [i for i in instances if i.role == role])
 
     async def head_runs(self, head: Instance) -> bool:
         runner = self._orders.provider.runner(self._orders.spec, head)
