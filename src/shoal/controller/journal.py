@@ -6,23 +6,24 @@ damage, and is counted and left out too, since the provider's list makes good wh
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from shoal.controller.memory import Entry, Memory, from_json, to_json
+from shoal.controller.memory import Entry, Memory, from_line, to_line
 
 _LARGE_BYTES = 4_000_000
 
 
 class Journal:
-    """A memory that outlives its process. Only one process may have it open."""
+    """A memory that outlives its process. Only one process may have it open. `entries` counts
+    what was recorded since then."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.memory, self.unreadable = replay(path)
+        self.entries = 0
         # Written anew, so that nothing is ever appended to a torn line.
         self._compact()
         self._file = self._open()
@@ -30,8 +31,9 @@ class Journal:
     def record(self, *entries: Entry) -> None:
         """Take entries in, and return when they are on the disk."""
         for entry in entries:
-            self._file.write(json.dumps(to_json(entry)) + "\n")
+            self._file.write(to_line(entry) + "\n")
             self.memory.apply(entry)
+            self.entries += 1
         self._file.flush()
         os.fsync(self._file.fileno())
         if self._file.tell() > _LARGE_BYTES:
@@ -49,7 +51,7 @@ class Journal:
         draft = self._path.with_suffix(".new")
         with draft.open("w", encoding="utf-8") as file:
             for entry in self.memory.entries():
-                file.write(json.dumps(to_json(entry)) + "\n")
+                file.write(to_line(entry) + "\n")
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self._path)
@@ -61,7 +63,7 @@ def replay(path: Path) -> tuple[Memory, int]:
     unreadable = 0
     for line in _lines(path):
         try:
-            memory.apply(from_json(json.loads(line)))
+            memory.apply(from_line(line))
         except ValueError:
             unreadable += 1
     return memory, unreadable

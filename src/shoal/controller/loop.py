@@ -33,6 +33,12 @@ from shoal.scaling import Plan
 # How long a turn lasts while something moves, and while nothing does.
 _QUICK_SECONDS = 0.4
 _IDLE_SECONDS = 1.0
+# A turn over ten thousand nodes is long; resting for so many times its length bounds what an idle
+# cluster's controller takes of a core.
+_REST_PER_WORK = 15.0
+_LONGEST_REST_SECONDS = 5.0
+# What has not changed is told again only so often: a silent controller is taken for dead.
+_TELL_SECONDS = 4.0
 # Asking a provider for its list costs money or connections; the journal knows most of it.
 _LIST_SECONDS = {"embedded": 2.0}
 _LIST_SECONDS_ELSEWHERE = 20.0
@@ -80,6 +86,9 @@ class Controller:
         self._asked_at = self._listed_at = _NEVER
         self._listing: asyncio.Task[Sequence[Instance]] | None = None
         self._plan = Plan()
+        self._turn_seconds = 0.0
+        self._told: object = None
+        self._told_at = _NEVER
 
     @property
     def memory(self) -> Memory:
@@ -121,14 +130,8 @@ class Controller:
             spec = within_reach(self._handover.spec, self._actor.known.values())
             self._plan = self._sizing.plan(spec, reading, self._clock.now())
             self._carry_out(self._plan, reading)
-        state = self._state(reading)
-        report.write(self._directory, state)
-        if reading is not None:
-            await self._tell_ray(reading)
-        if self._tools.metrics is not None:
-            seconds = self._clock.monotonic() - began
-            price = self._plan.price_per_hour
-            self._tools.metrics.observe(self.memory, state.waiting, price, seconds)
+        await self._tell(reading)
+        self._turn_seconds = self._clock.monotonic() - began
         return False
 
     async def _stop(self) -> bool:
@@ -239,6 +242,22 @@ class Controller:
         for unmet in plan.unmet:
             self._say_once("cannot", unmet.subject, unmet.reason.text, str(unmet.reason.cause))
 
+    async def _tell(self, reading: Reading | None) -> None:
+        """Say how things are, if that has changed or has not been said for a while."""
+        now = self._clock.now()
+        demand = reading.demand if reading is not None else None
+        news = (self._journal.entries, demand, self._head.trouble, self._stamp)
+        if news == self._told and now - self._told_at < _TELL_SECONDS:
+            return
+        self._told, self._told_at = news, now
+        state = self._state(reading)
+        report.write(self._directory, state)
+        if reading is not None:
+            await self._tell_ray(reading)
+        if self._tools.metrics is not None:
+            price = self._plan.price_per_hour
+            self._tools.metrics.observe(self.memory, state.waiting, price, self._turn_seconds)
+
     def _state(self, reading: Reading | None) -> report.State:
         now, spec = self._clock.now(), self._handover.spec
         demand = reading.demand if reading is not None else None
@@ -272,10 +291,10 @@ class Controller:
     async def _pause(self) -> None:
         """Until the next turn; a task that ends brings it forward."""
         moving = self.busy or bool(self._plan.unmet)
+        rest = min(_REST_PER_WORK * self._turn_seconds, _LONGEST_REST_SECONDS)
+        pause = _QUICK_SECONDS if moving else max(_IDLE_SECONDS, rest)
         waiting = asyncio.ensure_future(self._actor.stirred())
-        sleeping = asyncio.ensure_future(
-            self._clock.sleep(_QUICK_SECONDS if moving else _IDLE_SECONDS)
-        )
+        sleeping = asyncio.ensure_future(self._clock.sleep(pause))
         try:
             await asyncio.wait({waiting, sleeping}, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -3,7 +3,7 @@ changed; replaying all entries gives the same memory again."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -166,13 +166,14 @@ _KINDS: Mapping[str, type[Entry]] = {
 }
 
 
-def to_json(entry: Entry) -> dict[str, Any]:
-    """The entry as plain data."""
-    return {"kind": entry.kind, **dataclasses.asdict(entry)}
+def to_line(entry: Entry) -> str:
+    """The entry as a line of JSON."""
+    return json.dumps({"kind": entry.kind, **vars(entry)}, default=vars)
 
 
-def from_json(data: Mapping[str, Any]) -> Entry:
-    """The entry that `to_json` was given. Raises ValueError for what is none."""
+def from_line(line: str) -> Entry:
+    """The entry that `to_line` was given. Raises ValueError for what is none."""
+    data: dict[str, Any] = json.loads(line)
     fields = {name: value for name, value in data.items() if name != "kind"}
     try:
         if data["kind"] == Noted.kind:
