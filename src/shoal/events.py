@@ -72,7 +72,7 @@ class PlanStep(Event):
     """One thing that is about to be done, and the reason for it."""
 
     kind = "plan"
-    action: Literal["create", "use", "start", "restart", "update", "terminate"]
+    action: Literal["create", "use", "start", "restart", "update", "stop", "terminate"]
     subject: str
     reason: str
 
@@ -144,6 +144,57 @@ class ClusterGone(Event):
     cluster: str
     nodes: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class ClusterShrunk(Event):
+    """Some of the cluster's machines were ended, and the others kept."""
+
+    kind = "shrunk"
+    cluster: str
+    ended: int
+    left: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ClusterStopped(Event):
+    """Ray has ended on all of the cluster's machines, which stay."""
+
+    kind = "stopped"
+    cluster: str
+    nodes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Copied(Event):
+    """A file or a tree is now at `target` as it is at `source`."""
+
+    kind = "copied"
+    node: str
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class Detached(Event):
+    """A command runs on by itself on a node; `attach` is the command that shows it."""
+
+    kind = "detached"
+    node: str
+    program: str
+    attach: str
+
+
+@dataclass(frozen=True)
+class DashboardOpen(Event):
+    """The dashboard can be opened at this address, which lets in whoever has it for as long as
+    the operation lasts."""
+
+    kind = "dashboard"
+    cluster: str
+    url: str
 
 
 def to_json(event: Event) -> dict[str, Any]:

@@ -104,6 +104,11 @@ def test_exec_without_a_command_says_so(home: Home, tmp_path: Path) -> None:
 
 def test_help_names_every_command_and_each_has_its_own(home: Home) -> None:
     help = home.shoal("--help").stdout
-    for name in ("up", "down", "exec", "status", "ls", "config"):
+    names = (
+        *("up", "down", "status", "exec", "submit", "attach", "dashboard", "monitor", "rsync-up"),
+        *("rsync-down", "stop", "start", "get-head-ip", "get-worker-ips", "ssh-config", "ls"),
+        *("config", "completion"),
+    )
+    for name in names:
         assert f"  {name} " in help
         assert home.shoal(name, "--help").returncode == 0

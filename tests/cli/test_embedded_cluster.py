@@ -4,12 +4,16 @@ in order, from `up` to `down`."""
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import Home, ray_daemons_of
+from tests.cli.shell import SHOAL, Home, ray_daemons_of
 
 pytestmark = pytest.mark.ray
 
@@ -130,11 +134,84 @@ def test_a_larger_minimum_adds_a_node_and_touches_no_other(up: Home, yaml: Path)
     assert len(up.json("status", "rehearsal")["nodes"]) == 3
 
 
+def test_submit_runs_a_script_where_it_is(up: Home, tmp_path: Path) -> None:
+    (tmp_path / "my script.py").write_text("import os, sys; print(os.getcwd(), sys.argv[1:])")
+    done = up.shoal("submit", "rehearsal", "my script.py", "--", "a  b", "$(id)", cwd=tmp_path)
+    assert done.stdout == f"{tmp_path} ['a  b', '$(id)']\n"
+
+
+def test_a_shell_knows_the_cluster(up: Home) -> None:
+    address = up.json("status")["address"]
+    done = subprocess.run(
+        [SHOAL, "attach"], env=up.env, input="echo $RAY_ADDRESS; exit 5", capture_output=True,
+        text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (5, f"{address}\n")
+
+
+def test_addresses_are_plain_lines(up: Home) -> None:
+    nodes = up.json("status")["nodes"]
+    assert up.shoal("get-head-ip").stdout == f"{nodes[0]['address']}\n"
+    workers = [node["address"] for node in nodes[1:]]
+    assert up.shoal("get-worker-ips").stdout.split() == workers
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (("rsync-up", "rehearsal", ".", "/tmp"), "this machine's own files"),
+        (("rsync-down",), "has no file_mounts"),
+        (("ssh-config",), "are not reached by ssh"),
+        (("exec", "true", "--tmux"), "its head is this machine"),
+        (("exec", "true", "--run-env", "docker"), "no docker section"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_makes_no_sense_on_one_machine_is_refused_with_the_reason(
+    up: Home, command: tuple[str, ...], reason: str
+) -> None:
+    done = up.shoal(*command)
+    assert done.returncode == 2
+    assert reason in done.stderr
+
+
+def test_the_dashboard_lets_in_who_has_its_address(up: Home) -> None:
+    with up.start("dashboard", "--json") as running:
+        assert running.stdout is not None
+        login = json.loads(running.stdout.readline())["url"]
+        page = up.json("status")["dashboard"] + "/api/cluster_status"
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(page)
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        browser.open(login)
+        assert browser.open(page).status == 200
+        running.send_signal(signal.SIGINT)
+        assert running.wait(20) == 0
+
+
+def test_stop_keeps_the_nodes_and_start_brings_their_ray_back(up: Home) -> None:
+    machines = up.machines()
+    assert up.shoal("stop", "--yes").returncode == 0
+    status = up.shoal("status", "--json")
+    assert status.returncode == 4
+    assert {node["phase"] for node in json.loads(status.stdout)["nodes"]} == {"stopped"}
+    done = up.shoal("start")
+    assert done.returncode == 0, done.stderr
+    assert up.shoal("status").returncode == 0
+    assert up.machines() == machines
+
+
+def test_down_may_keep_the_head_and_the_minimum_of_workers(up: Home, yaml: Path) -> None:
+    done = up.shoal("down", str(yaml), "--workers-only", "--keep-min-workers", "--yes")
+    assert "1 nodes ended" in done.stderr
+    assert [node["name"] for node in up.json("status")["nodes"]] == ["head", "worker-1"]
+
+
 def test_down_asks_and_takes_silence_for_no(up: Home) -> None:
     done = up.shoal("down", "rehearsal")
     assert done.returncode == 2
     assert "--yes" in done.stderr
-    assert len(up.machines()) == 3
+    assert len(up.machines()) == 2
 
 
 def test_down_leaves_nothing(up: Home) -> None:

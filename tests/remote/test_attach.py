@@ -6,6 +6,7 @@ import asyncio
 import os
 import pickle
 import pty
+import signal
 import socket
 import sys
 import textwrap
@@ -25,7 +26,8 @@ PROGRAM = textwrap.dedent(
     """
     import asyncio, fcntl, pickle, sys, termios
     from shoal.remote.openssh import SshRunner
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that it is told when the terminal goes
+    if sys.stdin.isatty():
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that it is told when the terminal goes
     with open(sys.argv[1], "rb") as file:
         target, arguments = pickle.load(file)
     code = asyncio.run(SshRunner("node-1", target).attach(**arguments))
@@ -169,6 +171,44 @@ async def test_without_a_terminal_the_streams_are_as_they_are(
     code = await runner.attach("printf 'a\\nb'; echo e >&2; exit 6", tty=False)
     assert code == 6
     assert capfd.readouterr() == ("a\nb", "e\n")
+
+
+async def test_without_a_terminal_being_interrupted_ends_the_command(
+    runner: SshRunner, tmp_path: Path
+) -> None:
+    arguments = {"command": "sleep 7321 & trap 'echo told' INT; echo begun; wait", "tty": False}
+    (tmp_path / "arguments").write_bytes(pickle.dumps((runner.target, arguments)))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", PROGRAM, str(tmp_path / "arguments")),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGINT)
+    said = await process.stdout.read()
+    assert said.endswith(b"code 130\n")
+    assert not running("7321")
+
+
+async def test_a_tunnel_stands_until_it_is_let_go(runner: SshRunner) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"hello")
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1")
+    forward = Forward(local=free_port(), remote=server.sockets[0].getsockname()[1])
+    opened = asyncio.Event()
+    async with server:
+        holding = asyncio.ensure_future(runner.forward([forward], opened.set))
+        await asyncio.wait_for(opened.wait(), 20)
+        reader, writer = await asyncio.open_connection("127.0.0.1", forward.local)
+        assert await reader.read() == b"hello"
+        writer.close()
+        holding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await holding
+        assert not listens(forward.local)
 
 
 def listens(port: int) -> bool:

@@ -17,6 +17,9 @@ from shoal.remote.base import Runner
 _PATH = ".shoal/receipt.json"
 _SECONDS = 30.0
 
+# Stands for the start's digest where Ray was stopped on purpose.
+STOPPED = "stopped"
+
 # Prints the receipt, or that there is none, on one line.
 READ = f"cat {_PATH} 2>/dev/null || echo '{{}}'"
 

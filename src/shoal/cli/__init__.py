@@ -11,11 +11,25 @@ import click
 _COMMANDS = {
     "up": ("up", "Bring a cluster up, or to what its file says now."),
     "down": ("down", "Give a cluster's machines back."),
-    "exec": ("exec", "Run a command on a cluster's head."),
     "status": ("status", "Show a cluster's nodes and what they do."),
+    "exec": ("exec", "Run a command on a cluster's head."),
+    "submit": ("submit", "Copy a script to a cluster's head and run it there."),
+    "attach": ("attach", "Open a shell on a cluster's head."),
+    "dashboard": ("dashboard", "Show a cluster's dashboard here."),
+    "monitor": ("monitor", "Show a cluster's status again and again."),
+    "rsync-up": ("rsync_up", "Copy files to a cluster."),
+    "rsync-down": ("rsync_down", "Copy files from a cluster."),
+    "stop": ("stop", "End Ray on a cluster whose machines stay."),
+    "start": ("start", "Start Ray again on a cluster that was stopped."),
+    "get-head-ip": ("get_head_ip", "Print the head's address."),
+    "get-worker-ips": ("get_worker_ips", "Print the workers' addresses."),
+    "ssh-config": ("ssh_config", "Let plain ssh reach a cluster's machines by name."),
     "why": ("why", "Tell why the cluster is as it is."),
     "ls": ("ls", "Show every cluster known here."),
     "config": ("config", "Show a cluster file as Shoal understands it."),
+    "simulate": ("simulate", "Try a cluster file on a trace of work, on paper."),
+    "prices": ("prices", "Show what machines cost."),
+    "completion": ("completion", "Print the script that completes commands in a shell."),
 }
 
 

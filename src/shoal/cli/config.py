@@ -6,7 +6,7 @@ import json as jsonlib
 
 import click
 
-from shoal.cli.session import run, shared_options
+from shoal.cli.session import output_options, run
 
 # Beyond this width a long command pushes its own origin to the right, not everyone's.
 _WIDEST_COLUMN = 64
@@ -16,14 +16,15 @@ _WIDEST_COLUMN = 64
 @click.argument("cluster", required=False)
 @click.option("--min-workers", type=int, help="Override the file's min_workers.")
 @click.option("--max-workers", type=int, help="Override the file's max_workers.")
-@shared_options
+@click.option("-n", "--cluster-name", metavar="NAME", help="Use this name, not the file's.")
+@output_options
 def command(
     cluster: str | None,
     min_workers: int | None,
     max_workers: int | None,
+    cluster_name: str | None,
     json: bool,
     verbose: bool,
-    cluster_name: str | None,
 ) -> None:
     """Show a cluster file as Shoal understands it.
 
@@ -44,12 +45,11 @@ def command(
             loaded = spec.default_embedded(overrides)
         else:
             loaded = spec.load(cluster, overrides)
-        if not json:
-            for remark in (*loaded.warnings, *loaded.refusals):
-                ctx.emit(Warned(str(remark)))
+        for remark in (*loaded.warnings, *loaded.refusals):
+            ctx.emit(Warned(str(remark)))
         return loaded
 
-    loaded = run(operation, json=json, verbose=verbose)
+    loaded = run(operation, json=json, verbose=verbose, answers=True)
     if json:
         click.echo(jsonlib.dumps(present.report(loaded)))
         return

@@ -3,44 +3,52 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.session import run, shared_options, yes_option
+from shoal.cli.session import output_options, run, yes_option
+from shoal.cli.which import cluster_argument, which_cluster
+
+if TYPE_CHECKING:
+    from shoal.ops.target import Wanted
 
 
 @click.command("down")
-@click.argument("cluster", required=False)
+@cluster_argument
 @click.option("--all", "everything", is_flag=True, help="Every cluster known here.")
+@click.option("--workers-only", is_flag=True, help="Keep the head.")
+@click.option("--keep-min-workers", is_flag=True, help="Keep as many workers as min_workers says.")
 @yes_option
-@shared_options
+@which_cluster
+@output_options
 def command(
-    cluster: str | None,
+    wanted: Wanted,
     everything: bool,
+    workers_only: bool,
+    keep_min_workers: bool,
     yes: bool,
     json: bool,
     verbose: bool,
-    cluster_name: str | None,
 ) -> None:
     """Give a cluster's machines back.
 
     CLUSTER is a YAML file or the name of a cluster; without it, the only one that is up.
     """
-    from shoal import spec
     from shoal.ops import target
     from shoal.ops.context import Context
-    from shoal.ops.down import down
+    from shoal.ops.down import Keep, down
 
-    if everything and (cluster or cluster_name):
+    if everything and not wanted.nothing_said:
         raise click.UsageError("Name a cluster or use --all, not both.")
+    keep = Keep(head=workers_only, min_workers=keep_min_workers)
 
     async def operation(ctx: Context) -> bool:
         if everything:
             specs = [target.recall(ctx, name) for name in await target.names(ctx)]
         else:
-            overrides = spec.Overrides(cluster_name=cluster_name)
-            specs = [await target.resolve(ctx, cluster, overrides)]
-        results = [await down(ctx, wanted) for wanted in specs]
+            specs = [await target.resolve(ctx, wanted)]
+        results = [await down(ctx, spec, keep) for spec in specs]
         return all(result.ended is not None for result in results)
 
     if not run(operation, json=json, verbose=verbose, yes=yes):

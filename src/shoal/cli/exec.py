@@ -3,25 +3,49 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.session import run, shared_options
+from shoal.cli.manner import manner_options
+from shoal.cli.session import output_options, run
+from shoal.cli.which import complete_cluster, which_cluster
+
+if TYPE_CHECKING:
+    from shoal.ops.execute import Manner
+    from shoal.ops.target import Wanted
 
 
 @click.command("exec")
-@click.argument("words", nargs=-1, required=True, metavar="[CLUSTER] COMMAND")
-@shared_options
-def command(words: tuple[str, ...], json: bool, verbose: bool, cluster_name: str | None) -> None:
+@click.argument(
+    "words", nargs=-1, required=True, metavar="[CLUSTER] COMMAND", shell_complete=complete_cluster
+)
+@click.option(
+    "--run-env",
+    type=click.Choice(["auto", "host", "docker"]),
+    default="auto",
+    help="In the head's container (docker), beside it (host), or in it if there is one (auto).",
+)
+@manner_options
+@which_cluster
+@output_options
+def command(
+    words: tuple[str, ...], wanted: Wanted, manner: Manner, json: bool, verbose: bool
+) -> None:  # fmt: skip
     """Run a command on a cluster's head, and exit with its exit code.
 
     In the command, `ray.init()` finds the cluster. COMMAND is one argument: quote it. CLUSTER is
     a YAML file or the name of a cluster; without it, the only one that is up. On an embedded
     cluster the command runs in the current directory.
+
+    \b
+    shoal exec cluster.yaml 'python train.py' --start --stop
+    shoal exec cluster.yaml 'jupyter notebook --port 8899' -p 8899
     """
-    from shoal import spec
-    from shoal.ops import execute, target
+    from shoal.ops import target
     from shoal.ops.context import Context
+    from shoal.ops.execute import execute
 
     if len(words) > 2:
         raise click.UsageError(
@@ -29,13 +53,13 @@ def command(words: tuple[str, ...], json: bool, verbose: bool, cluster_name: str
         )
     if len(words) == 1 and target.looks_like_a_file(words[0]):
         raise click.UsageError(f"No command to run on {words[0]}.")
-    cluster = words[0] if len(words) == 2 else None
+    if len(words) == 2:
+        if wanted.named is not None:
+            raise click.UsageError("Name a CLUSTER or give --nodes, not both.")
+        wanted = replace(wanted, named=words[0])
 
     async def operation(ctx: Context) -> int:
-        overrides = spec.Overrides(cluster_name=cluster_name)
-        wanted = await target.resolve(ctx, cluster, overrides)
-        if json:
-            return (await execute.run(ctx, wanted, words[-1])).code
-        return await execute.attach(ctx, wanted, words[-1], tty=sys.stdin.isatty())
+        resolve = target.resolve_or_default if manner.start else target.resolve
+        return await execute(ctx, await resolve(ctx, wanted), words[-1], manner)
 
     sys.exit(run(operation, json=json, verbose=verbose))

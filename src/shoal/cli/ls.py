@@ -17,7 +17,7 @@ def command(json: bool) -> None:
     """Show every cluster known here."""
     from shoal.ops.status import ls
 
-    found = run(ls, json=json)
+    found = run(ls, json=json, answers=True)
     if json:
         click.echo(jsonlib.dumps([asdict(entry) for entry in found]))
     elif not found:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ import click
 from shoal.cli.render import Renderer, renderer
 from shoal.errors import ConfigError, ShoalError
 from shoal.ops.context import Context
+from shoal.remote.terminal import interruption
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,9 +30,15 @@ def run(
     json: bool = False,
     verbose: bool = False,
     yes: bool = False,
+    answers: bool = False,
 ) -> T:
-    """Run an operation to its end and return its result, or exit with the error's code."""
-    screen = renderer(json=json, verbose=verbose)
+    """Run an operation to its end and return its result, or exit with the error's code. With
+    `answers`, all that goes to standard output for a program is what the caller makes of it."""
+    # A terminal that closes, or a system that shuts down, gets what Ctrl-C gets: an orderly end.
+    for sign in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(sign) is signal.SIG_DFL:  # and not nohup's
+            signal.signal(sign, signal.default_int_handler)
+    screen = renderer(json=json, verbose=verbose, answers=answers)
     ctx = Context(emit=screen.event, confirm=functools.partial(_confirm, yes=yes))
     try:
         with screen:
@@ -50,15 +58,45 @@ def run(
         sys.exit(INTERRUPTED)
 
 
-def shared_options(function: F) -> F:
-    """`--json`, `-v` and `--cluster-name`, which most commands have."""
+def follow(
+    operation: Callable[[Context], Awaitable[None]],
+    *,
+    json: bool = False,
+    verbose: bool = False,
+    answers: bool = False,
+) -> None:
+    """Run an operation that goes on until Ctrl-C, which is a normal end for it."""
+
+    async def until_asked_to_end(ctx: Context) -> None:
+        with interruption() as asked:
+            going_on = asyncio.ensure_future(operation(ctx))
+            either: set[asyncio.Future[Any]] = {going_on, asked}
+            try:
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not going_on.done():
+                    going_on.cancel()
+                await asyncio.wait({going_on})
+        if not going_on.cancelled():
+            going_on.result()
+
+    run(until_asked_to_end, json=json, verbose=verbose, answers=answers)
+
+
+def output_options(function: F) -> F:
+    """`--json` and `-v`, which most commands have."""
     for option in (
         click.option("--json", "json", is_flag=True, help="Print for a program: JSON only."),
         click.option("-v", "--verbose", is_flag=True, help="Show what the nodes print, too."),
-        click.option("-n", "--cluster-name", metavar="NAME", help="Use this name, not the file's."),
     ):
         function = option(function)
     return function
+
+
+def has_terminal() -> bool:
+    """Whether a command on a node can have our terminal: one that is typed at and looked at. With
+    its output in a file or a pipe, a terminal's line ends would get into that."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")

@@ -10,44 +10,46 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.columns import columns, duration, gib, number
-from shoal.cli.session import run, shared_options
+from shoal.cli.session import output_options, run
 from shoal.cli.sizing import controller_lines
+from shoal.cli.which import cluster_argument, which_cluster
 
 if TYPE_CHECKING:
     from shoal.ops.status import ClusterStatus, NodeStatus
+    from shoal.ops.target import Wanted
 
 _NOT_UP = 3
 _NOT_READY = 4
 
 
 @click.command("status")
-@click.argument("cluster", required=False)
-@shared_options
-def command(cluster: str | None, json: bool, verbose: bool, cluster_name: str | None) -> None:
+@cluster_argument
+@which_cluster
+@output_options
+def command(wanted: Wanted, json: bool, verbose: bool) -> None:
     """Show a cluster's nodes and what they do.
 
     Exits with 0 when all nodes are ready, 3 when the cluster is not up, 4 when nodes are missing.
     """
-    from shoal import spec
     from shoal.ops import target
     from shoal.ops.context import Context
     from shoal.ops.status import status
 
     async def operation(ctx: Context) -> ClusterStatus:
-        overrides = spec.Overrides(cluster_name=cluster_name)
-        return await status(ctx, await target.resolve(ctx, cluster, overrides))
+        return await status(ctx, await target.resolve(ctx, wanted))
 
-    result = run(operation, json=json, verbose=verbose)
+    result = run(operation, json=json, verbose=verbose, answers=True)
     if json:
         click.echo(jsonlib.dumps(asdict(result)))
     else:
-        for line in _lines(result):
+        for line in status_lines(result):
             click.echo(line)
     if not result.ready:
         sys.exit(_NOT_READY if result.nodes else _NOT_UP)
 
 
-def _lines(status: ClusterStatus) -> list[str]:
+def status_lines(status: ClusterStatus) -> list[str]:
+    """A cluster's state as a person reads it."""
     name = click.style(status.cluster, bold=True)
     if not status.nodes:
         return [f"{name} ({status.provider}) is not up"]

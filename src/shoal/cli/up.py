@@ -2,41 +2,70 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.session import run, shared_options, yes_option
+from shoal.cli.session import output_options, run, yes_option
+from shoal.cli.which import cluster_argument, which_cluster
+
+if TYPE_CHECKING:
+    from shoal.ops.target import Wanted
 
 
 @click.command("up")
-@click.argument("cluster", required=False)
+@cluster_argument
 @click.option("--min-workers", type=int, help="Override the file's min_workers.")
 @click.option("--max-workers", type=int, help="Override the file's max_workers.")
 @click.option("--no-restart", is_flag=True, help="Apply changes without restarting Ray.")
 @click.option("--restart-only", is_flag=True, help="Only restart Ray, without setup.")
 @click.option("--force", is_flag=True, help="Take machines that another cluster has claimed.")
+@click.option(
+    "--redirect-command-output",
+    "redirect",
+    is_flag=True,
+    help="Write what the nodes print to a file for each, not to the screen.",
+)
+@click.option(
+    "--use-login-shells/--use-normal-shells",
+    default=True,
+    help="As in Ray. Commands always run in login shells here, which cost nothing.",
+)
+@click.option("--no-config-cache", is_flag=True, help="As in Ray. Nothing is cached here.")
+@click.option("--disable-usage-stats", is_flag=True, help="As in Ray. They are always off here.")
 @yes_option
-@shared_options
+@which_cluster
+@output_options
 def command(
-    cluster: str | None,
+    wanted: Wanted,
     min_workers: int | None,
     max_workers: int | None,
     no_restart: bool,
     restart_only: bool,
     force: bool,
+    redirect: bool,
+    use_login_shells: bool,
+    no_config_cache: bool,
+    disable_usage_stats: bool,
     yes: bool,
     json: bool,
     verbose: bool,
-    cluster_name: str | None,
-) -> None:
+) -> None:  # fmt: skip
     """Bring a cluster up, or to what its file says now.
 
     CLUSTER is a YAML file, an http(s) address of one, or the name of a cluster that is up.
     Without it, a Ray cluster of a head and two workers starts on this machine.
+
+    \b
+    shoal up cluster.yaml
+    shoal up --nodes nodes.txt --key-file key.pem --username ubuntu
     """
     from shoal import spec
     from shoal.ops import target
+    from shoal.ops.command_log import redirected
     from shoal.ops.context import Context
     from shoal.ops.plan import RestartPolicy
     from shoal.ops.up import UpOptions, UpResult, up
@@ -47,16 +76,17 @@ def command(
     if no_restart or restart_only:
         restart = "never" if no_restart else "only"
     options = UpOptions(restart=restart, force=force)
-    overrides = spec.Overrides(
-        cluster_name=cluster_name, min_workers=min_workers, max_workers=max_workers
-    )
+    overrides = replace(wanted.overrides, min_workers=min_workers, max_workers=max_workers)
 
     async def operation(ctx: Context) -> UpResult:
-        if cluster is None:
-            wanted = spec.default_embedded(overrides).spec
+        if wanted.named is None:
+            cluster = spec.default_embedded(overrides).spec
         else:
-            wanted = await target.resolve(ctx, cluster, overrides)
-        return await up(ctx, wanted, options)
+            cluster = await target.resolve(ctx, replace(wanted, overrides=overrides))
+        with contextlib.ExitStack() as stack:
+            if redirect:
+                ctx = stack.enter_context(redirected(ctx, cluster.cluster_name))
+            return await up(ctx, cluster, options)
 
     if run(operation, json=json, verbose=verbose, yes=yes).plan is None:
         sys.exit(1)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.columns import duration
-from shoal.cli.session import run, shared_options
+from shoal.cli.session import output_options, run
 from shoal.cli.sizing import decision_lines, waiting_lines
+from shoal.cli.which import which_cluster
 
 if TYPE_CHECKING:
+    from shoal.ops.target import Wanted
     from shoal.ops.why import Account, Story
 
 
@@ -21,30 +23,21 @@ if TYPE_CHECKING:
 @click.argument("node", required=False)
 @click.option("--cluster", help="Which cluster: a name or a file. Without it, the one that is up.")
 @click.option("--pending", is_flag=True, help="Tell what becomes of the work that waits.")
-@shared_options
-def command(
-    node: str | None,
-    cluster: str | None,
-    pending: bool,
-    json: bool,
-    verbose: bool,
-    cluster_name: str | None,
-) -> None:
+@which_cluster
+@output_options
+def command(wanted: Wanted, node: str | None, pending: bool, json: bool, verbose: bool) -> None:
     """Tell why the cluster is as it is.
 
     Without NODE, the controller's last decisions; with it, why that node exists or was ended.
     """
-    from shoal import spec
     from shoal.ops import target
     from shoal.ops.context import Context
     from shoal.ops.why import why
 
     async def operation(ctx: Context) -> Account:
-        overrides = spec.Overrides(cluster_name=cluster_name)
-        meant = await target.resolve(ctx, cluster, overrides)
-        return await why(ctx, meant, node, pending=pending)
+        return await why(ctx, await target.resolve(ctx, wanted), node, pending=pending)
 
-    account = run(operation, json=json, verbose=verbose)
+    account = run(operation, json=json, verbose=verbose, answers=True)
     if json:
         click.echo(jsonlib.dumps(asdict(account)))
         return

@@ -53,6 +53,9 @@ def listens(address: Any) -> bool:
 
 
 def main(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not listens((host, int(port))):
+        sys.exit(f"nothing listens at {address}")  # Ray's client would wait for it, and long
     from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore]
     from ray.core.generated import autoscaler_pb2 as pb
 

@@ -64,6 +64,13 @@ def identity(
     return env
 
 
+def patience() -> dict[str, str]:
+    """The environment that lets a node take its time to register. Left alone, Ray ends a node
+    after 30 s, which is not enough where many start at once or the machine is busy; how long a
+    start may take is for us to say."""
+    return {"RAY_raylet_start_wait_time_s": "300"}
+
+
 def authentication(mode: AuthMode, token_path: str) -> dict[str, str]:
     """The environment that lets a process into a cluster: nodes and drivers alike."""
     if mode == "none":

@@ -3,13 +3,23 @@ interrupted run began."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from shoal import providers
 from shoal.errors import TransientError
-from shoal.events import ClusterGone, NodeChanged, Phase, PlanStep, Stage, Unchanged
-from shoal.ops import control, target
+from shoal.events import (
+    ClusterGone,
+    ClusterShrunk,
+    NodeChanged,
+    Phase,
+    PlanStep,
+    Stage,
+    Unchanged,
+)
+from shoal.ops import control, ssh_config, target
 from shoal.ops.context import Context
 from shoal.ops.site import Site
 from shoal.providers.base import Instance, State
@@ -23,28 +33,45 @@ class DownResult:
     ended: int | None
 
 
-async def down(ctx: Context, spec: ClusterSpec) -> DownResult:
-    """End every machine of the cluster and believe it only when the provider says so."""
+@dataclass(frozen=True)
+class Keep:
+    """What is not to be ended: the head, or as many workers of each type as its minimum."""
+
+    head: bool = False
+    min_workers: bool = False
+
+
+async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> DownResult:
+    """End the cluster's machines and believe it only when the provider says so."""
     began = ctx.clock.monotonic()
     provider = providers.provider_for(spec, ctx.home, ctx.clock, ctx.emit)
-    instances = await provider.find(spec.cluster_name)
-    if not instances:
+    there = await provider.find(spec.cluster_name)
+    kept = _kept(spec, there, keep or Keep())
+    ending = [i for i in there if i not in kept]
+    if not there:
         if removed := await provider.release(spec):
             ctx.emit(Stage(f"removed what was left: {', '.join(removed)}"))
-        target.forget(ctx, spec.cluster_name)
+        _forget(ctx, spec.cluster_name)
+    if not ending:
         ctx.emit(Unchanged(spec.cluster_name, "there is nothing to end"))
         return DownResult(0)
-    for i in instances:
+    for i in ending:
         ctx.emit(PlanStep("terminate", i.name, f"{i.node_type}, {i.address}"))
-    if not ctx.confirm(f"End cluster {spec.cluster_name} and its {len(instances)} nodes?"):
+    what = f"{len(ending)} of the {len(there)} nodes of" if kept else "all nodes of"
+    if not ctx.confirm(f"End {what} cluster {spec.cluster_name}?"):
         return DownResult(None)
 
-    await _dismiss_controller(ctx, spec, instances)
-    instances = await provider.find(spec.cluster_name)
-    for i in instances:
-        ctx.emit(NodeChanged(i.name, i.node_type, i.role, Phase.TERMINATING, "", i.address))
-    await provider.terminate(spec, instances)
-    left = await provider.find(spec.cluster_name)
+    site = Site(provider, spec)
+    await _dismiss_controller(site, there)
+    # It may have launched machines while the question was being answered.
+    there = await provider.find(spec.cluster_name)
+    kept = _kept(spec, there, keep or Keep())
+    ending = [i for i in there if i not in kept]
+    for i in ending:
+        ctx.emit(_changed(i, Phase.TERMINATING))
+    await provider.terminate(spec, ending)
+    wanted = {i.id for i in kept}
+    left = [i for i in await provider.find(spec.cluster_name) if i.id not in wanted]
     if left:
         raise TransientError(
             f"{len(left)} machines of {spec.cluster_name} are still there: "
@@ -52,20 +79,55 @@ async def down(ctx: Context, spec: ClusterSpec) -> DownResult:
             why="they were asked to end, or were created meanwhile",
             fix="shoal down again finishes the job",
         )
-    await provider.release(spec)
-    for i in instances:
-        ctx.emit(NodeChanged(i.name, i.node_type, i.role, Phase.GONE, "", i.address))
-    target.forget(ctx, spec.cluster_name)
+    if not kept:
+        await provider.release(spec)
+    for i in ending:
+        ctx.emit(_changed(i, Phase.GONE))
     seconds = ctx.clock.monotonic() - began
-    ctx.emit(ClusterGone(spec.cluster_name, len(instances), seconds))
-    return DownResult(len(instances))
+    if kept:
+        await _hand_over(ctx, site, kept, keep)
+        ctx.emit(ClusterShrunk(spec.cluster_name, len(ending), len(kept), seconds))
+    else:
+        _forget(ctx, spec.cluster_name)
+        ctx.emit(ClusterGone(spec.cluster_name, len(ending), seconds))
+    return DownResult(len(ending))
 
 
-async def _dismiss_controller(
-    ctx: Context, spec: ClusterSpec, instances: Sequence[Instance]
-) -> None:
+async def _dismiss_controller(site: Site, instances: Sequence[Instance]) -> None:
     """See to it that nobody launches machines while they are being ended."""
-    site = Site.of(ctx, spec)
     for instance in instances:
         if instance.role == "head" and instance.state is State.RUNNING:
             await control.dismiss(site, instance)
+
+
+async def _hand_over(ctx: Context, site: Site, kept: Sequence[Instance], keep: Keep | None) -> None:
+    """Leave what is kept to the controller again, unless it would at once bring back what was
+    just ended: then `up` does, when it is wanted."""
+    head = next((i for i in kept if i.role == "head"), None)
+    if head is not None and keep is not None and keep.min_workers:
+        await control.hand_over(ctx, site, head)
+
+
+def _forget(ctx: Context, cluster: str) -> None:
+    target.forget(ctx, cluster)
+    ssh_config.remove(cluster, Path.home())
+
+
+def _kept(spec: ClusterSpec, instances: Sequence[Instance], keep: Keep) -> list[Instance]:
+    """What stays, the oldest workers first."""
+    room = Counter({name: t.min_workers for name, t in spec.node_types.items()})
+    kept = []
+    for instance in sorted(instances, key=lambda i: i.created_at or 0.0):
+        if instance.role == "head":
+            if keep.head:
+                kept.append(instance)
+        elif keep.min_workers and room[instance.node_type] > 0:
+            room[instance.node_type] -= 1
+            kept.append(instance)
+    return kept
+
+
+def _changed(instance: Instance, phase: Phase) -> NodeChanged:
+    return NodeChanged(
+        instance.name, instance.node_type, instance.role, phase, address=instance.address
+    )

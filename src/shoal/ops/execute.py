@@ -2,18 +2,87 @@
 
 from __future__ import annotations
 
-from shoal.events import Output
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from shoal.errors import ConfigError
+from shoal.events import Detached, Output
+from shoal.ops import multiplexer
 from shoal.ops.context import Context
+from shoal.ops.lifetime import lifetime
+from shoal.ops.multiplexer import Multiplexer
 from shoal.ops.site import Site
 from shoal.providers.base import RayStart
-from shoal.remote.base import Completed, Runner, Stream
+from shoal.remote.base import Completed, Forward, Runner, Stream
 from shoal.spec.model import ClusterSpec
 
+RunEnv = Literal["auto", "host", "docker"]
+# A terminal of the command's own, our streams as they are, or lines that arrive as events.
+Streams = Literal["terminal", "raw", "events"]
 
-async def attach(ctx: Context, spec: ClusterSpec, command: str, *, tty: bool) -> int:
-    """Run a command with this process's own terminal, and return its exit code."""
+
+@dataclass(frozen=True)
+class Manner:
+    """How a command is run: where its output goes, whether the cluster is brought up for it and
+    ended after it, in which session that goes on without us, and with which ports led here."""
+
+    streams: Streams = "raw"
+    start: bool = False
+    stop: bool = False
+    multiplexer: Multiplexer | None = None
+    forwards: Sequence[Forward] = ()
+    run_env: RunEnv = "auto"
+
+
+async def execute(ctx: Context, spec: ClusterSpec, command: str, manner: Manner) -> int:
+    """Run a command in this manner and return its exit code."""
+    check(spec, manner)
+    async with lifetime(ctx, spec, start=manner.start, stop=manner.stop):
+        return await perform(ctx, spec, command, manner)
+
+
+def check(spec: ClusterSpec, manner: Manner) -> None:
+    """Raise `ConfigError` for what cannot be done in this manner on this cluster."""
+    if manner.run_env == "docker" and spec.head_setup.container is None:
+        raise ConfigError(
+            f"the head of {spec.cluster_name} has no container to run this in",
+            why="--run-env docker was given, and the cluster's file has no docker section for it",
+            fix="leave --run-env out",
+        )
+    program = manner.multiplexer
+    if program is None:
+        return
+    multiplexer.check_makes_sense(spec, program)
+    if manner.stop:
+        raise ConfigError(
+            f"--stop does not go with --{program}",
+            why="the command goes on when this program has ended, and nobody would end the cluster",
+            fix="leave one of them out",
+        )
+    if manner.forwards:
+        raise ConfigError(
+            f"--port-forward does not go with --{program}",
+            why="ports are led here only while this program runs",
+            fix=f"shoal attach --{program} --port-forward",
+        )
+
+
+async def perform(ctx: Context, spec: ClusterSpec, command: str, manner: Manner) -> int:
+    """Run a command on a cluster that is up."""
+    if manner.multiplexer is not None:
+        await _detach(ctx, spec, command, manner.multiplexer)
+        return 0
+    if manner.streams == "events":
+        return (await run(ctx, spec, command)).code
     runner, start = await _head(ctx, spec)
-    return await runner.attach(start.command(command), env=start.driver_env(), tty=tty)
+    return await runner.attach(
+        start.command(command),
+        env=start.driver_env(),
+        tty=manner.streams == "terminal",
+        forwards=manner.forwards,
+    )
 
 
 async def run(
@@ -28,6 +97,15 @@ async def run(
     return await runner.run(
         start.command(command), env=start.driver_env(), on_line=deliver, timeout=timeout
     )
+
+
+async def _detach(ctx: Context, spec: ClusterSpec, command: str, program: Multiplexer) -> None:
+    runner, start = await _head(ctx, spec)
+    await multiplexer.start_detached(
+        runner, program, start.command(command), start.driver_env(), node="head"
+    )
+    how = f"shoal attach {shlex.quote(spec.cluster_name)} --{program}"
+    ctx.emit(Detached("head", program, how))
 
 
 async def _head(ctx: Context, spec: ClusterSpec) -> tuple[Runner, RayStart]:

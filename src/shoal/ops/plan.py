@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from shoal.bootstrap.orders import Mode
@@ -46,6 +46,11 @@ class UpPlan:
     @property
     def empty(self) -> bool:
         return not (self.launches or self.touches or self.terminate)
+
+    def without_endings(self) -> UpPlan:
+        """The plan, with every machine left to live."""
+        steps = tuple(step for step in self.steps if step.action != "terminate")
+        return replace(self, terminate=(), steps=steps)
 
     @property
     def disturbs(self) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from shoal.bootstrap import vitals
 from shoal.bootstrap.orders import Mode, Orders, files_for
 from shoal.bootstrap.pipeline import NodeWork
+from shoal.bootstrap.receipt import Receipt
 from shoal.bootstrap.vitals import Vitals
 from shoal.engine.view import RayNode, probe_command, ray_nodes
 from shoal.errors import NotFoundError, ShoalError
@@ -85,10 +86,16 @@ class Site:
             goals={id: work.goal for id, work in works.items()},
         )
 
+    async def receipt(self, instance: Instance) -> Receipt:
+        """What was last done to a machine; nothing, if it does not say."""
+        try:
+            return (await vitals.read(self.provider.runner(self.spec, instance), instance)).receipt
+        except ShoalError:
+            return Receipt()
+
     async def head(self) -> Instance:
         """The head, or the reason why there is none to talk to."""
-        instances = await self.provider.find(self.spec.cluster_name)
-        head = next((i for i in instances if i.role == "head"), None)
+        head = next(iter(await self.provider.find(self.spec.cluster_name, "head")), None)
         if head is None:
             raise NotFoundError(
                 f"cluster {self.spec.cluster_name} is not up",
@@ -96,6 +103,17 @@ class Site:
                 fix="shoal up",
             )
         return head
+
+    async def named(self, node: str) -> Instance:
+        """The machine with this address or name."""
+        instances = await self.provider.find(self.spec.cluster_name)
+        for instance in instances:
+            if node in (instance.name, instance.address, instance.public_address):
+                return instance
+        known = ", ".join(f"{i.name} ({i.public_address or i.address})" for i in instances)
+        raise NotFoundError(
+            f"cluster {self.spec.cluster_name} has no node {node}", why=f"it has {known}"
+        )
 
     async def alive(self, head: Instance) -> dict[str, RayNode]:
         """The nodes that Ray counts as alive, by instance id; none when Ray does not answer."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from shoal.bootstrap import receipt
 from shoal.engine.view import RayNode
 from shoal.events import Phase, Role
 from shoal.ops import control, target
@@ -62,17 +63,22 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
             alive, report = await asyncio.gather(
                 site.alive(head), control.read_report(ctx, site, head)
             )
+    silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
+    stopped = await _stopped_on_purpose(site, silent)
     doing = _doing(report)
     order = sorted(instances, key=lambda i: (i.role != "head", i.created_at or 0, i.name))
+    nodes = [
+        _stopped(ctx, i)
+        if i in stopped
+        else _status(ctx, i, *doing[i.id])
+        if i.id in doing and i.id not in alive
+        else _node(ctx, i, alive.get(i.id), has_head=bool(head))
+        for i in order
+    ]
     return ClusterStatus(
         spec.cluster_name,
         spec.provider.type,
-        tuple(
-            _status(ctx, i, *doing[i.id])
-            if i.id in doing and i.id not in alive
-            else _node(ctx, i, alive.get(i.id), has_head=head is not None)
-            for i in order
-        ),
+        tuple(nodes),
         start.gcs_address if start else "",
         start.dashboard if start else "",
         report,
@@ -85,6 +91,17 @@ def _doing(report: Report | None) -> dict[str, tuple[Phase, str]]:
         return {}
     phases = {n["id"]: (Phase(n["phase"]), str(n["detail"])) for n in report.state.nodes}
     return {id: entry for id, entry in phases.items() if entry[0] is not Phase.READY}
+
+
+async def _stopped_on_purpose(site: Site, instances: Sequence[Instance]) -> list[Instance]:
+    receipts = await side_by_side(site.receipt(i) for i in instances)
+    return [
+        i for i, found in zip(instances, receipts, strict=True) if found.start == receipt.STOPPED
+    ]
+
+
+def _stopped(ctx: Context, instance: Instance) -> NodeStatus:
+    return _status(ctx, instance, Phase.STOPPED, "Ray was stopped; shoal start brings it back")
 
 
 def _node(ctx: Context, instance: Instance, ray: RayNode | None, *, has_head: bool) -> NodeStatus:

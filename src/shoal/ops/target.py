@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shoal import providers, spec
 from shoal.errors import ConfigError, NotFoundError
@@ -16,23 +18,38 @@ from shoal.events import Warned
 from shoal.ops.context import Context
 from shoal.spec.model import ClusterSpec
 
+if TYPE_CHECKING:
+    from shoal.spec.nodes_file import NodesFile
 
-async def resolve(
-    ctx: Context, named: str | None, overrides: spec.Overrides | None = None
-) -> ClusterSpec:
-    """The spec of the cluster that the user means. Without a name it is the one cluster that
-    is up; the warnings that a file gives rise to are emitted."""
-    overrides = overrides or spec.Overrides()
-    if named is None and overrides.cluster_name is None:
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a person said of the cluster they mean: a file, an address or a name, or a list of
+    machines; and what counts over what the file says."""
+
+    named: str | NodesFile | None = None
+    overrides: spec.Overrides = field(default_factory=spec.Overrides)
+
+    @property
+    def nothing_said(self) -> bool:
+        return self.named is None and self.overrides.cluster_name is None
+
+
+async def resolve(ctx: Context, wanted: Wanted) -> ClusterSpec:
+    """The spec of the cluster that is meant. Without a name it is the one cluster that is up;
+    the warnings that a file gives rise to are emitted."""
+    named, overrides = wanted.named, wanted.overrides
+    if wanted.nothing_said:
         return _only_one(ctx, await names(ctx))
-    if named is not None and looks_like_a_file(named):
+    if named is not None and (not isinstance(named, str) or looks_like_a_file(named)):
         loaded = spec.load(named, overrides)
         for warning in loaded.warnings:
             ctx.emit(Warned(str(warning)))
         return loaded.launchable()
     name = named or overrides.cluster_name
     assert name is not None
-    if name in await names(ctx):
+    # Asking for embedded machines means looking at processes, which takes longer than the rest.
+    if _is_remembered(ctx, name) or name in await names(ctx):
         return recall(ctx, name)
     raise NotFoundError(
         f"no cluster named {name!r} is known here",
@@ -41,25 +58,41 @@ async def resolve(
     )
 
 
+async def resolve_or_default(ctx: Context, wanted: Wanted) -> ClusterSpec:
+    """The cluster that is meant, or, where none was named and none is up, one on this machine:
+    for whoever is about to bring it up."""
+    try:
+        return await resolve(ctx, wanted)
+    except NotFoundError:
+        if wanted.named is not None:
+            raise
+        return spec.default_embedded(wanted.overrides).spec
+
+
 def looks_like_a_file(named: str) -> bool:
     return (
         named.startswith(("http://", "https://"))
         or named.endswith((".yaml", ".yml"))
-        or Path(named).exists()
+        or Path(named).is_file()
     )
 
 
 async def names(ctx: Context) -> list[str]:
     """The clusters known here: those remembered, and embedded ones that a crash left."""
-    remembered = {p.stem for p in _directory(ctx).glob("*.json")}
+    remembered = set(remembered_names(ctx.home))
     with contextlib.suppress(ConfigError):
         instances = await providers.embedded_provider(ctx.home, ctx.clock).find()
         remembered |= {i.cluster for i in instances}
     return sorted(remembered)
 
 
+def remembered_names(home: Path) -> list[str]:
+    """The clusters that were brought up from here, without asking anyone."""
+    return sorted(p.stem for p in _directory(home).glob("*.json"))
+
+
 def remember(ctx: Context, cluster: ClusterSpec) -> None:
-    directory = _directory(ctx)
+    directory = _directory(ctx.home)
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     draft = directory / f"{cluster.cluster_name}.new"
     draft.write_text(json.dumps(spec.to_json(cluster)))
@@ -69,19 +102,23 @@ def remember(ctx: Context, cluster: ClusterSpec) -> None:
 def recall(ctx: Context, name: str) -> ClusterSpec:
     """A remembered spec. One that cannot be read is taken for a default embedded cluster of
     that name, which is enough to find and end its machines."""
-    path = _directory(ctx) / f"{name}.json"
+    path = _directory(ctx.home) / f"{name}.json"
     try:
         return spec.from_json(json.loads(path.read_text()))
     except (OSError, ValueError, TypeError, KeyError):
         return spec.default_embedded(spec.Overrides(cluster_name=name)).spec
 
 
+def _is_remembered(ctx: Context, name: str) -> bool:
+    return (_directory(ctx.home) / f"{name}.json").is_file()
+
+
 def forget(ctx: Context, name: str) -> None:
-    (_directory(ctx) / f"{name}.json").unlink(missing_ok=True)
+    (_directory(ctx.home) / f"{name}.json").unlink(missing_ok=True)
 
 
-def _directory(ctx: Context) -> Path:
-    return ctx.home / "clusters"
+def _directory(home: Path) -> Path:
+    return home / "clusters"
 
 
 def _only_one(ctx: Context, known: list[str]) -> ClusterSpec:

@@ -24,7 +24,7 @@ from shoal.ops.plan import RestartPolicy, UpPlan, plan_up
 from shoal.ops.site import Site
 from shoal.parallel import side_by_side
 from shoal.providers import provider_for
-from shoal.providers.base import Instance, State
+from shoal.providers.base import Instance, RayStart, State
 from shoal.spec.model import ClusterSpec
 
 
@@ -63,6 +63,8 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     await _check(ctx, site)
     seen = await site.look()
     plan = plan_up(spec, seen, options.restart)
+    if options.restart == "never" and control.has_controller(spec):
+        plan = plan.without_endings()  # the controller drains what is too much
     if plan.empty:
         target.remember(ctx, spec)
         head = next(i for i in seen.instances if i.role == "head")
@@ -94,22 +96,28 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         await control.hand_over(ctx, site, head)
     total = len(kept) + len(created)
     if failures:
-        raise _incomplete(failures, total)
+        raise incomplete(failures, total)
     missing = sum(launch.count for launch in plan.launches) - len(created)
     if missing > 0:
         raise _not_to_be_had(missing, total, refusals)
-    start = head_work.start
+    announce_ready(ctx, spec, head_work.start, nodes=total, began=began)
+    return UpResult(plan, (*kept, *created))
+
+
+def announce_ready(
+    ctx: Context, spec: ClusterSpec, start: RayStart, *, nodes: int, began: float
+) -> None:
+    """Tell that all is there since `began`, and what a person may want to do now."""
     ctx.emit(
         ClusterReady(
             cluster=spec.cluster_name,
-            nodes=total,
+            nodes=nodes,
             seconds=ctx.clock.monotonic() - began,
             address=start.gcs_address,
             dashboard=start.dashboard,
             next_steps=_next_steps(spec),
         )
     )
-    return UpResult(plan, (*kept, *created))
 
 
 async def _check(ctx: Context, site: Site) -> None:
@@ -150,7 +158,7 @@ async def _carry_out(ctx: Context, site: Site, plan: UpPlan) -> list[Instance]:
     return created
 
 
-def _incomplete(failures: Failures, total: int) -> ShoalError:
+def incomplete(failures: Failures, total: int) -> ShoalError:
     """One error for all that failed. Its words are those of the first, since one cause often
     stops many nodes; the rest is named."""
     if len(failures) == 1 and total == 1:
@@ -187,5 +195,6 @@ def _next_steps(spec: ClusterSpec) -> tuple[tuple[str, str], ...]:
     return (
         ("run a program on it", f"shoal exec {name} 'python script.py'"),
         ("look at it", f"shoal status {name}"),
+        ("open a shell on it", f"shoal attach {name}"),
         ("give it back", f"shoal down {name}"),
     )

@@ -120,8 +120,11 @@ class Provider(Protocol):
         no more are to be had; `LaunchTried` events say why."""
         ...
 
-    async def find(self, cluster: str | None = None) -> Sequence[Instance]:
-        """The machines of one cluster, or of every cluster that this provider can see."""
+    async def find(
+        self, cluster: str | None = None, role: Role | None = None
+    ) -> Sequence[Instance]:
+        """The machines of one cluster, or of every cluster that this provider can see; of one
+        role, where no others matter."""
         ...
 
     async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:

@@ -29,6 +29,7 @@ def ray_start(
     """The file's own start commands, fitted to a cluster that Shoal runs."""
     setup = spec.setup_for(instance.node_type, instance.role)
     env = start.identity(instance.id, instance.node_type, resources, labels)
+    env.update(start.patience())
     env["RAY_HEAD_IP"] = head.address
     if instance.role == "head":
         env.update(start.head_environment())

@@ -81,6 +81,10 @@ class Runner(Protocol):
         """Run a command (or a shell) with this process's own terminal, and return its code."""
         ...
 
+    async def forward(self, forwards: Sequence[Forward], opened: Callable[[], None]) -> None:
+        """Lead ports here to ports there until cancelled; call `opened` once they do."""
+        ...
+
     async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
         """Bring the file, or the content of the tree, `source` to `target` on the machine.
 

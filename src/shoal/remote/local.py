@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from shoal.errors import ConfigError
 from shoal.remote.base import Completed, Filters, Forward, OnLine
 from shoal.remote.process import run_process
-from shoal.remote.terminal import interrupts_left_to_the_child
+from shoal.remote.terminal import in_terminal
 
 
 class LocalRunner:
@@ -60,10 +60,12 @@ class LocalRunner:
         forwards: Sequence[Forward] = (),
     ) -> int:
         argv = _shell(command) if command is not None else [os.environ.get("SHELL", "/bin/sh")]
-        with interrupts_left_to_the_child():
-            process = await asyncio.create_subprocess_exec(*argv, env=self._environment(env))
-            code = await process.wait()
-        return code if code >= 0 else 128 - code
+        return await in_terminal(argv, self._environment(env))
+
+    async def forward(self, forwards: Sequence[Forward], opened: Callable[[], None]) -> None:
+        """Nothing to do: a port of the node is a port here."""
+        opened()
+        await asyncio.Event().wait()
 
     async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
         raise _nothing_to_copy()

@@ -7,25 +7,39 @@ new login. What is sent and what comes back is described in `wire`.
 from __future__ import annotations
 
 import asyncio
-import socket
+import contextlib
+import math
 import textwrap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from shoal.clock import Clock, SystemClock
-from shoal.errors import ConfigError, SetupError, UnreachableError
+from shoal.errors import SetupError, ShoalError, UnreachableError
 from shoal.remote import files, master
 from shoal.remote.base import Completed, Filters, Forward, OnLine
 from shoal.remote.session import Lost, NotBegun, converse
 from shoal.remote.target import SshTarget, forwarding_argv, shared_argv
-from shoal.remote.terminal import interrupts_left_to_the_child
+from shoal.remote.terminal import in_terminal, with_streams
 from shoal.remote.trouble import diagnose
-from shoal.remote.wire import REMOTE_COMMAND, attached_command, attached_program
+from shoal.remote.tunnel import check_free, hold_open
+from shoal.remote.wire import (
+    REMOTE_COMMAND,
+    attached_command,
+    attached_program,
+    end_watched,
+    watched_command,
+)
 
 # Until a session on a new connection says its first word: dotfiles on a very busy machine.
 _BEGIN_SECONDS = 20.0
 # For a connection that has to be made anew before a command.
 _RECONNECT_SECONDS = 30.0
+# A command that is to end gets two seconds after each of three signals.
+_END_SECONDS = 10.0
+# Exit codes above this one mean an end by a signal, to the ssh here or to the command there.
+_SIGNALLED = 128
+# A machine that ended a command so short a time ago need not be asked whether it is there.
+_STILL_THERE_SECONDS = 5.0
 # sshd allows ten sessions on a connection, and other programs of ours may use it as well.
 _SESSIONS = 6
 _SESSION_PAUSE = 0.2
@@ -55,12 +69,15 @@ class SshRunner:
         self._silence = silence
         self._clock = clock or SystemClock()
         self._sessions = asyncio.Semaphore(_SESSIONS)
+        self._heard = -math.inf
 
     async def connect(self, *, timeout: float) -> None:
         """Return once commands can be run; keep trying until the deadline, but not after what
         cannot pass: a changed host key, an unusable key, a login that stays refused."""
         deadline = self._clock.monotonic() + timeout
-        await self._open(timeout)
+        await self.reach(timeout=timeout)
+        if self._clock.monotonic() < self._heard + _STILL_THERE_SECONDS:
+            return
         # The connection may be an old one. Whether its machine is still there shows when
         # something is asked of it, and `run` replaces it if need be.
         try:
@@ -71,6 +88,11 @@ class SshRunner:
                 why="it let us in, but a command that does nothing did not end in time",
                 node=self.name,
             ) from None
+
+    async def reach(self, *, timeout: float) -> None:
+        """Return once there is a connection, be it an old one. That is enough for whoever asks
+        something of the machine next: the first command finds out."""
+        await self._open(timeout)
 
     async def run(
         self,
@@ -99,17 +121,31 @@ class SshRunner:
         """Run a command (or a shell) with this process's own terminal, and return its code.
 
         With `tty` the far end has a terminal, too: Ctrl-C reaches the command, and losing us
-        ends it. Without, the streams pass as they are, and a command that does not read its
-        input notices our end only when it prints.
+        ends it. Without, the streams pass as they are, and the command is ended when we are
+        interrupted.
         """
-        _check_free(forwards)
-        remote = await self._leave_program(command, env or {})
+        check_free(forwards)
         argv = forwarding_argv(self.target, forwards) if forwards else shared_argv(self.target)
-        argv += ["-tt" if tty else "-T", "--", self.target.host, *remote]
-        with interrupts_left_to_the_child():
-            process = await asyncio.create_subprocess_exec(*argv)
-            code = await process.wait()
-        return code if code >= 0 else 128 - code
+        argv += ["-tt" if tty else "-T", "--", self.target.host]
+        if command is None and not env:
+            await self.connect(timeout=_RECONNECT_SECONDS)
+            return await in_terminal(argv)
+        program = await self._leave_program(command, env or {})
+        if tty:
+            return await in_terminal([*argv, attached_command(program)])
+        try:
+            code = await with_streams([*argv, watched_command(program)])
+        except BaseException:
+            await self._end_watched(program)
+            raise
+        if code > _SIGNALLED:
+            await self._end_watched(program)
+        return code
+
+    async def forward(self, forwards: Sequence[Forward], opened: Callable[[], None]) -> None:
+        # Makes the connection to a machine in between, too, and tells what is wrong with it.
+        await self._open()
+        await hold_open(self.name, self.target, forwards, opened)
 
     async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
         await self._transfer(lambda: files.put(self.name, self.target, source, target, filters))
@@ -151,8 +187,10 @@ class SshRunner:
         async with self._sessions:
             for begin_timeout in (self._silence, _BEGIN_SECONDS):
                 await self._open()
+                self._heard = -math.inf
                 outcome = await self._in_a_session(command, env, stdin, on_line, begin_timeout)
                 if isinstance(outcome, Completed):
+                    self._heard = self._clock.monotonic()
                     return outcome
                 # The command never began, so beginning it again on a new connection is safe.
                 said = outcome.said or ("timed out: a session was asked for and never began",)
@@ -188,13 +226,10 @@ class SshRunner:
             raise _no_shell(self.name, self.target, outcome)
         return outcome
 
-    async def _leave_program(self, command: str | None, env: Mapping[str, str]) -> tuple[str, ...]:
-        """What to run for `attach`. A terminal leaves no way in but the command line, where
-        neither secrets nor another shell's quotes belong: so the program waits in a file that
-        only its reader can read, and is gone once read."""
-        if command is None and not env:
-            await self.connect(timeout=_RECONNECT_SECONDS)
-            return ()
+    async def _leave_program(self, command: str | None, env: Mapping[str, str]) -> str:
+        """Put what `attach` is to run on the machine, and return where. Streams in use leave no
+        way in but the command line, where neither secrets nor another shell's quotes belong: so
+        the program waits in a file that only its reader can read, and that is gone once read."""
         left = await self.run(
             'umask 077; file=$(mktemp) && cat >"$file" && echo "$file"',
             stdin=attached_program(command, env),
@@ -206,21 +241,12 @@ class SshRunner:
                 node=self.name,
                 output=left.tail,
             )
-        return (attached_command(left.tail[-1]),)
+        return left.tail[-1]
 
-
-def _check_free(forwards: Sequence[Forward]) -> None:
-    for forward in forwards:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", forward.local))
-            except OSError as error:
-                raise ConfigError(
-                    f"port {forward.local} of this machine cannot be used",
-                    why=error.strerror or str(error),
-                    fix="choose another local port",
-                ) from None
+    async def _end_watched(self, program: str) -> None:
+        """Without a terminal, nothing else tells a command that we are gone."""
+        with contextlib.suppress(ShoalError, TimeoutError):
+            await self.run(end_watched(program), timeout=_END_SECONDS)
 
 
 def _no_shell(node: str, target: SshTarget, outcome: NotBegun) -> SetupError:

@@ -113,7 +113,29 @@ def attached_program(command: str | None, env: Mapping[str, str]) -> bytes:
 
 def attached_command(file: str) -> str:
     """The command line that runs the program in `file`, which is removed before."""
-    loader = f"exec 7<{shlex.quote(file)} || exit 1; rm -f {shlex.quote(file)}; exec {_LOGIN_SHELL}"
+    return _loader(file, f"exec {_LOGIN_SHELL}")
+
+
+def watched_command(file: str) -> str:
+    """The same where there is no terminal, and losing the connection would end nothing: while
+    the program runs, its process group stands in `file`, for `end_watched`."""
+    note = '(set -C; umask 077; echo $$ >"$file")'
+    return _loader(file, f'{note}; {_LOGIN_SHELL}; code=$?; rm -f "$file"; exit $code')
+
+
+def end_watched(file: str) -> str:
+    """A command that ends what `watched_command` runs: as Ctrl-C would, and then for certain."""
+    return (
+        f'file={shlex.quote(file)}; group=$(cat "$file") || exit 0; rm -f "$file"\n'
+        "for sign in INT TERM KILL; do\n"
+        'kill -$sign -- "-$group" || exit 0\n'
+        'n=0; while [ $n -lt 20 ] && kill -0 -- "-$group"; do sleep 0.1; n=$((n+1)); done\n'
+        "done 2>/dev/null"
+    )
+
+
+def _loader(file: str, then: str) -> str:
+    loader = f'file={shlex.quote(file)}; exec 7<"$file" || exit 1; rm -f "$file"; {then}'
     return f"exec bash --noprofile --norc -c {shlex.quote(loader)}"
 
 

@@ -67,6 +67,11 @@ class Market:
         self.slots -= count
         return Purchase(machine, count)
 
+    def give_back(self, node_type: str, count: int) -> None:
+        """Count machines as not bought after all."""
+        self.limits[node_type] += count
+        self.slots += count
+
     def buy(self, items: Sequence[Item], beside: Beside | None = None) -> list[Purchase]:
         """The cheapest mix for the items, or for as many as the limits allow. Where priorities
         differ, only for those items that share the first choice of machines: the caller looks

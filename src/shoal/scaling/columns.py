@@ -43,14 +43,14 @@ class FractionalMix:
         self.amounts = self._solve(self._demand)
         self.worth = self._prices()
 
-    def improve(self, rounds: int) -> None:
-        """Swap better fillings in until none is found, or so many times."""
-        for _ in range(rounds):
-            self.worth = self._prices()
+    def improve(self, fillings: int) -> None:
+        """Swap better fillings in until none is found, or so many have been looked at."""
+        self._fillings = fillings
+        while self._fillings > 0:
             gain, index, pattern = self._best_column()
             if gain <= 1.0 + _GAIN or not self._swap_in(index, pattern):
                 return
-        self.worth = self._prices()
+            self.worth = self._prices()
 
     def _solve(self, demand: Sequence[float]) -> list[float]:
         return [sum([a * d for a, d in zip(row, demand, strict=True)]) for row in self._inverse]
@@ -63,11 +63,13 @@ class FractionalMix:
         return [max(w, 0.0) for w in worth]
 
     def _best_column(self) -> tuple[float, int, Pattern]:
-        """The filling with the most worth for its price, by quick means, or else by slow ones."""
+        """The filling with the most worth for its price by quick means, or else the first by
+        slow ones that is worth more than it costs."""
         filler = self._filler
         filler.reprice(self.worth)
         best: tuple[float, int, Pattern] = (0.0, -1, ())
         for index, supply in enumerate(self._supplies):
+            self._fillings -= 1
             for pattern, worth in (filler.pattern(index), filler.balanced(index)):
                 if worth / supply.price > best[0] + _TOLERANCE:
                     best = (worth / supply.price, index, pattern)
@@ -76,9 +78,12 @@ class FractionalMix:
         for index, supply in enumerate(self._supplies):
             for first in filler.able(index):
                 for part in (0.25, 0.5, 0.75):
+                    self._fillings -= 1
                     pattern, worth = filler.balanced(index, first, part)
-                    if worth / supply.price > best[0] + _TOLERANCE:
-                        best = (worth / supply.price, index, pattern)
+                    if worth / supply.price > 1.0 + _GAIN:
+                        return (worth / supply.price, index, pattern)
+                if self._fillings <= 0:
+                    return best
         return best
 
     def _swap_in(self, index: int, pattern: Pattern) -> bool:

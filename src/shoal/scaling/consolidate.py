@@ -57,19 +57,19 @@ class Consolidator:
         self._loads = sorted(
             (
                 self._load(n)
-                for n in census.ready
-                if n.restartable and not n.is_head and not n.idle_s
+                for n in census.workers()
+                if n.phase is Phase.READY and n.restartable and not n.idle_s
             ),
             key=lambda load: (-load.price, load.node.id),
         )[:_MOST_CONSIDERED]
-        largest = [*shop.resources.values(), *(census.total_of(n) for n in census.serving)]
+        largest = [*shop.resources.values(), *(census.total_of(n) for n, _ in census.serving)]
         self._frame = Frame([load.shape for load in self._loads], largest)
 
     def moves(self, replacing: Mapping[str, int]) -> Consolidation:
         """Drain nodes whose load fits in free room on nodes that stay: on busy ones, and on the
         replacements that were launched for this."""
-        idle = {n.id for n in self._census.serving if not self._receives(n, replacing)}
-        most = max(1, int(len(self._census.workers) * SHARE_AT_ONCE))
+        idle = {n.id for n in self._census.workers() if not self._receives(n, replacing)}
+        most = max(1, int(self._census.worker_count * SHARE_AT_ONCE))
         spare = Counter(self._census.serving_by_type)
         result = Consolidation()
         gone: set[str] = set()

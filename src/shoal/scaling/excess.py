@@ -6,13 +6,11 @@ Those on their way and idle ones go at once; busy ones stay until they are idle.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from shoal.events import Phase
 from shoal.scaling.census import Census
 from shoal.scaling.decision import Cancel, Cause, Drain, Reason
-from shoal.scaling.state import NodeView
 
 
 @dataclass
@@ -37,15 +35,16 @@ def excess(census: Census) -> Excess:
         node_type = spec.node_types.get(name)
         beyond = count - (node_type.max_workers if node_type else 0)
         what = f"max_workers of {name}" if node_type else f"the file, which has no type {name},"
-        _end(result, census, [n for n in census.workers if n.node_type == name], beyond, what)
-    beyond = len(census.workers) - len(result.leaving) - spec.scaling.max_workers
-    _end(result, census, census.workers, beyond, "max_workers")
+        _end(result, census, name, beyond, what)
+    beyond = census.worker_count - len(result.leaving) - spec.scaling.max_workers
+    _end(result, census, None, beyond, "max_workers")
     return result
 
 
-def _end(result: Excess, census: Census, nodes: Sequence[NodeView], beyond: int, what: str) -> None:
+def _end(result: Excess, census: Census, node_type: str | None, beyond: int, what: str) -> None:
     if beyond <= 0:
         return
+    nodes = census.workers(node_type)
     # Those that are draining are on their way out already.
     beyond -= sum(n.phase is Phase.DRAINING for n in nodes)
     leaving = result.leaving

@@ -143,39 +143,42 @@ class Filler:
         return best, most
 
     def balanced(self, index: int, first: int = -1, part: float = 0.0) -> tuple[Pattern, float]:
-        """A filling made copy by copy, each time of the item that is worth most for the share it
-        takes of what is still free: slower, but it mixes items that want different things. It
+        """A filling made in small steps, each time of the item that is worth most for the share
+        it takes of what is still free: slower, but it mixes items that want different things. It
         may start with `part` of the copies of one item that would fit."""
         free = list(self._supplies[index].capacity)
         taken: dict[int, int] = {}
-        if first >= 0:
-            fit = min([free[axis] // n for axis, n in self._wants[first]] + [self.left[first]])
-            taken[first] = max(1, int(fit * part))
-            for axis, amount in self._wants[first]:
-                free[axis] -= amount * taken[first]
         able = [i for i in self._able[index] if self._worth[i] > 0]
+        if first >= 0:
+            fit = self._fit(first, free, self.left[first])
+            self._put(first, max(1, int(fit * part)), free, taken)
         while able:
-            best, most = -1, 0.0
-            fitting = []
+            best, most, fitting = -1, 0.0, []
             for item in able:
-                if taken.get(item, 0) >= self.left[item]:
-                    continue
                 share = 0.0
                 for axis, amount in self._wants[item]:
                     if amount > free[axis]:
                         break
                     share += amount / free[axis]
                 else:
-                    fitting.append(item)
-                    density = self._worth[item] / (share or 1e-12)
-                    if density > most:
-                        best, most = item, density
+                    if taken.get(item, 0) < self.left[item]:
+                        fitting.append(item)
+                        density = self._worth[item] / (share or 1e-12)
+                        if density > most:
+                            best, most = item, density
             able = fitting
             if best >= 0:
-                taken[best] = taken.get(best, 0) + 1
-                for axis, amount in self._wants[best]:
-                    free[axis] -= amount
+                fit = self._fit(best, free, self.left[best] - taken.get(best, 0))
+                self._put(best, max(1, fit // 4), free, taken)
         return tuple(sorted(taken.items())), sum(self._worth[i] * n for i, n in taken.items())
+
+    def _fit(self, item: int, free: list[int], most: int) -> int:
+        return min([free[axis] // amount for axis, amount in self._wants[item]] + [most])
+
+    def _put(self, item: int, copies: int, free: list[int], taken: dict[int, int]) -> None:
+        taken[item] = taken.get(item, 0) + copies
+        for axis, amount in self._wants[item]:
+            free[axis] -= amount * copies
 
     def able(self, index: int) -> list[int]:
         """The items that fit on an empty machine of this kind."""

@@ -48,6 +48,8 @@ class Frame:
             {r.key for alternatives in self._selectors for rules in alternatives for r in rules}
         )
         self._admits: dict[tuple[int, LabelClass], bool] = {}
+        self._defaults = [(name, 1.0 if name.startswith(_IMPLICIT) else 0.0) for name in self.names]
+        self._rooms: dict[int, tuple[Resources, Vector]] = {}
         self._special_bits: dict[str, int] = {}
         largest = list(largest)
         # An axis weighs what the largest machine's share of it weighs.
@@ -86,13 +88,14 @@ class Frame:
 
     def room(self, resources: Resources) -> Vector:
         """What a node with these resources offers on each axis."""
+        # Callers that describe thousands of equal nodes share one mapping between them.
+        known = self._rooms.get(id(resources))
+        if known is not None:
+            return known[1]
         get = resources.get
-        return tuple(
-            [
-                max(0, fixed(get(name, 1.0 if name.startswith(_IMPLICIT) else 0.0)))
-                for name in self.names
-            ]
-        )
+        vector = tuple([max(0, fixed(get(name, rest))) for name, rest in self._defaults])
+        self._rooms[id(resources)] = (resources, vector)
+        return vector
 
     def special_mask(self, names: Iterable[str]) -> int:
         """The scarce ones among these resources, as bits."""
@@ -104,7 +107,7 @@ class Frame:
 
     def label_class(self, labels: Mapping[str, str]) -> LabelClass:
         """What the selectors can see of these labels: the value of each label they name."""
-        return tuple([labels.get(key, _ABSENT) for key in self._keys])
+        return tuple([labels.get(key, _ABSENT) for key in self._keys]) if self._keys else ()
 
     def admits(self, selector: int, label_class: LabelClass) -> bool:
         """Whether nodes of this label class meet this selector."""

@@ -73,7 +73,8 @@ class Grower:
         self._growth.chunk = self._chunk()
         self._tasks()
         self._top_up(targets.utilization, because_of_utilization, throttled=True)
-        self._return_spare()
+        while self._return_spare() and not self._growth.held_back:
+            self._tasks()
         self._growth.launches = [launch for order in self._orders for launch in order.launches()]
         return self._growth
 
@@ -128,12 +129,12 @@ class Grower:
         first_task = len(self._work.packed_gangs)
         room = self._room()
         bought: list[Purchase] = []
-        lacking = 0
+        lacking: Sequence[int] = ()
         for number in range(MOST_ROUNDS):
             self._growth.work = unplaced = place(room, teams, loose)
             left = unplaced.loose[first_task:]
             if number == 0:
-                lacking = sum(left)
+                lacking = left
             beside = None if teams else Beside(room, _items(loose))
             more = self._buy_loose(self._work.tasks, left, beside)
             if not more:
@@ -142,7 +143,14 @@ class Grower:
             for purchase in more:
                 add_machines(room, purchase)
         now = self._within_chunk(bought)
-        self._launch(now, because_of_demand(self._work.tasks, lacking), throttled=True)
+        if now:
+            self._launch(now, self._reason_for_tasks(lacking), throttled=True)
+
+    def _reason_for_tasks(self, lacking: Sequence[int]) -> Reason:
+        """Names the tasks that can be helped; the others are named among what is unmet."""
+        pairs = zip(self._work.tasks, lacking, strict=True)
+        helped = [(task, n) for task, n in pairs if self.market.holds(task.item)]
+        return because_of_demand([task for task, _ in helped], sum(n for _, n in helped))
 
     def _top_up(
         self, workers: int, reason: Callable[[int, int], Reason], *, throttled: bool
@@ -177,8 +185,8 @@ class Grower:
         scaling = self._census.spec.scaling
         if scaling.autoscaling_mode == "aggressive":
             return math.inf
-        allowed = max(FIRST_CHUNK, math.ceil(scaling.upscaling_speed * len(self._census.ready)))
-        return max(0, allowed - sum(n.throttled for n in self._census.on_the_way))
+        allowed = max(FIRST_CHUNK, math.ceil(scaling.upscaling_speed * self._census.ready_count))
+        return max(0, allowed - self._census.throttled_count)
 
     def _within_chunk(self, bought: Sequence[Purchase]) -> list[Purchase]:
         """As many machines as may start now, in the proportions of the whole mix."""
@@ -211,16 +219,18 @@ class Grower:
             add_machines(room, purchase)
         return room
 
-    def _return_spare(self) -> None:
+    def _return_spare(self) -> int:
         """Floors come first so that tasks cannot take their place. What tasks and gangs brought
-        may serve them as well, and then what was bought for the floors alone is too much."""
-        for order in self._orders:
-            if order.reason.cause is not Cause.FLOOR:
-                continue
-            for index in range(len(order.purchases)):
-                self._return_spare_of(order, index)
+        may serve them as well, and then what was bought for the floors alone is too much. How
+        many machines were too many."""
+        return sum(
+            self._return_spare_of(order, index)
+            for order in self._orders
+            if order.reason.cause is Cause.FLOOR
+            for index in range(len(order.purchases))
+        )
 
-    def _return_spare_of(self, order: _Order, index: int) -> None:
+    def _return_spare_of(self, order: _Order, index: int) -> int:
         wanted = self._missing()
         purchase = order.purchases[index]
 
@@ -230,6 +240,8 @@ class Grower:
 
         spare = most(purchase.count, without)
         order.purchases[index] = Purchase(purchase.machine, purchase.count - spare)
+        self.market.give_back(purchase.machine.node_type, spare)
+        return spare
 
     def _missing(self) -> tuple[Unplaced, Unplaced]:
         """What floors and work lack with all that is ordered."""

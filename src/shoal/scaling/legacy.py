@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from shoal.events import Phase
 from shoal.scaling.census import Census
 from shoal.scaling.state import History
 
@@ -25,6 +26,9 @@ class Targets:
 
 def targets(census: Census, history: History, *, waiting: bool) -> Targets:
     """What the old settings ask for now; `waiting` tells whether any work does."""
+    scaling = census.spec.scaling
+    if scaling.target_utilization_fraction is None and scaling.initial_workers is None:
+        return Targets(0, 0)
     used = _nodes_in_use(census)
     return Targets(
         initial=_initial(census, history, wanted=waiting or used > 0),
@@ -35,15 +39,17 @@ def targets(census: Census, history: History, *, waiting: bool) -> Targets:
 def _nodes_in_use(census: Census) -> float:
     """How many nodes' worth of room is taken: every ready node counts with the share of its
     most used resource."""
-    used = 0.0
-    for node in census.ready:
+    used = []
+    for node, count in census.serving:
+        if node.phase is not Phase.READY:
+            continue
         shares = [
             1.0 - node.available.get(name, 0.0) / total
             for name, total in node.total.items()
             if total > 0 and not name.startswith("node:")
         ]
-        used += max(shares, default=0.0)
-    return used
+        used.append(count * max(shares, default=0.0))
+    return math.fsum(used)
 
 
 def _utilization(census: Census, used: float) -> int:

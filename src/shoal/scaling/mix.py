@@ -20,6 +20,8 @@ EXACT_UP_TO = 8
 WINDOW = 5
 # How much greedy work, in items x supplies, is worth repeating.
 EFFORT = 6_000
+# How many fillings may be looked at in the search for a fractional mix.
+FILLINGS = 1_500
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def choose(task: Task) -> Mix:
 def _rounded(task: Task) -> tuple[Mix, list[Filled]]:
     """The fractional mix, rounded down, with the greedy way for what that leaves."""
     fractional = FractionalMix(task.frame, task.items, task.supplies)
-    fractional.improve(5 * len(task.items) + 20)
+    fractional.improve(FILLINGS)
     filled: list[Filled] = []
     left = [item.count for item in task.items]
     limits = list(task.limits)

@@ -6,6 +6,7 @@ equal plan, and a plan that has been carried out leads to an empty one.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -100,7 +101,7 @@ class _Planning:
         """The demand without what names a resource that nothing has, and that. Axes for such
         resources would only make every vector longer."""
         known = {name for resources in self._shop.resources.values() for name in resources}
-        for node in self._census.serving:
+        for node, _ in self._census.serving:
             known.update(node.total)
 
         def hope(shape: Shape) -> bool:
@@ -135,7 +136,7 @@ class _Planning:
 
     def _quiet_since(self, growth: Growth, shrinkage: Shrinkage) -> float | None:
         """Since when nothing has been wanted or given up; None if something is."""
-        stir = growth.launches or growth.work or shrinkage.cancels or self._census.on_the_way
+        stir = growth.launches or growth.work or shrinkage.cancels or self._census.is_growing
         if stir:
             return None
         since = self._history.quiet_since
@@ -153,12 +154,9 @@ class _Planning:
         return moves if moves.drains or replacing else consolidator.replacement()
 
     def _price(self, launches: Iterable[Launch], going: set[str]) -> float:
-        there = sum(
-            self._census.price_of(n)
-            for n in self._census.workers
-            if n.id not in going and self._census.is_priced(n)
+        return self._census.workers_price(going) + math.fsum(
+            x.count * (x.price_per_hour or 0.0) for x in launches
         )
-        return there + sum(x.count * (x.price_per_hour or 0.0) for x in launches)
 
     def _next_history(
         self, shrinkage: Shrinkage, consolidation: Consolidation, quiet_since: float | None

@@ -71,13 +71,10 @@ class Shrinker:
     def _unneeded(self) -> list[NodeView]:
         """Nodes that neither work, nor floors, nor minimums need, first to go first."""
         rows: dict[object, list[NodeView]] = {}
-        for node in self._census.serving:
-            if node.is_head:
-                continue
-            if node.phase is not Phase.READY or node.idle_s > 0:
-                labels = self._frame.label_class(self._census.labels_of(node))
-                total = self._census.total_of(node)
-                rows.setdefault((node.node_type, self._frame.room(total), labels), []).append(node)
+        for node in self._census.could_go():
+            labels = self._frame.label_class(self._census.labels_of(node))
+            total = self._census.total_of(node)
+            rows.setdefault((node.node_type, self._frame.room(total), labels), []).append(node)
         candidates: list[NodeView] = []
         for nodes in rows.values():
             spare = len(nodes) - self._usable(nodes[0])

@@ -88,7 +88,7 @@ class Explainer:
     def _held_back(self, growth: Growth) -> Unmet:
         speed = self._spec.scaling.upscaling_speed
         text = (
-            f"upscaling_speed {speed:g} on {len(self._census.ready)} ready nodes lets "
+            f"upscaling_speed {speed:g} on {self._census.ready_count} ready nodes lets "
             f"{growth.chunk:g} more start now; the rest follow as these come up"
         )
         numbers = {"speed": speed, "allowed": growth.chunk, "held_back": growth.held_back}
@@ -147,7 +147,7 @@ class Explainer:
     def _on_some_node(self, shape: Shape) -> bool:
         return any(
             holds(self._census.total_of(n), shape) and shape.admits(self._census.labels_of(n))
-            for n in self._census.serving
+            for n, _ in self._census.serving
         )
 
     def _infeasible(self, shape: Shape) -> tuple[Reason, str]:

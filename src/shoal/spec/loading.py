@@ -14,6 +14,7 @@ from shoal.spec.source import YamlText, read
 if TYPE_CHECKING:
     from shoal.spec.document import Document
     from shoal.spec.draft import Draft, Origin
+    from shoal.spec.nodes_file import NodesFile
 
 # PyYAML and pydantic are imported inside of functions: commands that read no file start quicker.
 
@@ -53,14 +54,21 @@ class LoadedSpec:
         return self.spec
 
 
-def load(source: str | Path | YamlText, overrides: Overrides | None = None) -> LoadedSpec:
-    """Read a cluster file from a path, an http(s) address, or text that was already read.
+def load(
+    source: str | Path | YamlText | NodesFile, overrides: Overrides | None = None
+) -> LoadedSpec:
+    """Read a cluster file from a path, an http(s) address, or text that was already read; or a
+    list of machines that stands for one.
 
     Raises `SpecError` with every mistake in it.
     """
-    from shoal.spec.document import parse
+    from shoal.spec import document, nodes_file
 
-    return _load(parse(read(source)), overrides or Overrides())
+    if isinstance(source, nodes_file.NodesFile):
+        parsed = nodes_file.parse(source)
+    else:
+        parsed = document.parse(read(source))
+    return _load(parsed, overrides or Overrides())
 
 
 def default_embedded(overrides: Overrides | None = None) -> LoadedSpec:

@@ -27,12 +27,13 @@ class Renderer(Protocol):
     ) -> None: ...
 
 
-def renderer(*, json: bool, verbose: bool) -> Renderer:
-    """The renderer that fits where the output goes."""
+def renderer(*, json: bool, verbose: bool, answers: bool = False) -> Renderer:
+    """The renderer that fits where the output goes. A command that `answers` prints its own JSON,
+    which no event may get between."""
     if json:
         from shoal.cli.render.machine import JsonRenderer
 
-        return JsonRenderer()
+        return JsonRenderer(events=not answers)
     if sys.stderr.isatty():
         from shoal.cli.render.live import LiveRenderer
 

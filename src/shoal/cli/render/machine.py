@@ -12,8 +12,14 @@ from shoal.events import Event, to_json
 
 
 class JsonRenderer:
+    """Errors are always told; events may be left out."""
+
+    def __init__(self, *, events: bool = True) -> None:
+        self._events = events
+
     def event(self, event: Event) -> None:
-        click.echo(json.dumps(to_json(event)))
+        if self._events:
+            click.echo(json.dumps(to_json(event)))
 
     def error(self, error: ShoalError) -> None:
         record = {

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from shoal.errors import ShoalError
 from shoal.events import (
     ClusterGone,
     ClusterReady,
+    ClusterShrunk,
+    ClusterStopped,
+    Copied,
+    DashboardOpen,
+    Detached,
     Event,
     LaunchTried,
     PlanStep,
@@ -16,8 +23,11 @@ from shoal.events import (
     Warned,
 )
 
-_SIGNS = {"create": "+", "use": "+", "start": ">", "restart": "~", "update": "~", "terminate": "-"}
-_COLOURS = {"create": "green", "use": "green", "start": "green", "terminate": "red"}
+_SIGNS = {
+    "create": "+", "use": "+", "start": ">", "restart": "~", "update": "~", "stop": "-",
+    "terminate": "-",
+}  # fmt: skip
+_COLOURS = {"create": "green", "use": "green", "start": "green", "stop": "red", "terminate": "red"}
 
 
 def lines(event: Event) -> list[str]:
@@ -40,6 +50,28 @@ def lines(event: Event) -> list[str]:
     if isinstance(event, ClusterGone):
         name = click.style(event.cluster, bold=True)
         return [f"{name} is gone: {event.nodes} nodes ended in {event.seconds:.1f} s"]
+    return _of_everyday(event)
+
+
+def _of_everyday(event: Event) -> list[str]:
+    """The events of commands that use a cluster rather than make it."""
+    if isinstance(event, ClusterShrunk):
+        name = click.style(event.cluster, bold=True)
+        return [f"{name}: {event.ended} nodes ended in {event.seconds:.1f} s, {event.left} kept"]
+    if isinstance(event, ClusterStopped):
+        name = click.style(event.cluster, bold=True)
+        how = click.style(f"shoal start {shlex.quote(event.cluster)}", fg="cyan")
+        return [
+            f"{name}: Ray has stopped on {event.nodes} nodes in {event.seconds:.1f} s",
+            f"  {'bring it back':<20} {how}",
+        ]
+    if isinstance(event, Copied):
+        return [f"{event.node}: {event.source} -> {event.target}"]
+    if isinstance(event, Detached):
+        how = click.style(event.attach, fg="cyan")
+        return [f"{event.node}: runs in {event.program}", f"  {'look at it':<20} {how}"]
+    if isinstance(event, DashboardOpen):
+        return [f"dashboard of {event.cluster}: {click.style(event.url, fg='cyan')}"]
     return []
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from shoal.clock import Clock
 from shoal.engine.stop import stop_command
 from shoal.errors import ConfigError, ShoalError, TransientError
-from shoal.events import Emit
+from shoal.events import Emit, Role
 from shoal.parallel import side_by_side
 from shoal.providers import ssh_machines
 from shoal.providers.aws import foundation, hostkeys, keypair, tags
@@ -67,7 +67,9 @@ class AwsProvider:
             )
         ]
 
-    async def find(self, cluster: str | None = None) -> Sequence[Instance]:
+    async def find(
+        self, cluster: str | None = None, role: Role | None = None
+    ) -> Sequence[Instance]:
         """The machines that are not over, from a listing that shows all that was launched from
         here lately."""
         while True:
@@ -78,7 +80,11 @@ class AwsProvider:
                 break
             await self._clock.sleep(_LAG_PAUSE_SECONDS)
         found = [self._read(record) for record in records]
-        return [instance for instance in found if instance.state is not State.TERMINATED]
+        return [
+            instance
+            for instance in found
+            if instance.state is not State.TERMINATED and role in (None, instance.role)
+        ]
 
     async def create(self, spec: ClusterSpec, launches: Sequence[Launch]) -> Sequence[Instance]:
         """Ask for all at once. Fewer are returned when AWS has none left; why is in the events.

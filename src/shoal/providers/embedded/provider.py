@@ -20,6 +20,7 @@ from shoal.clock import Clock
 from shoal.engine import start
 from shoal.engine.start import HEAD_PORTS, HeadPorts
 from shoal.errors import CapacityError
+from shoal.events import Role
 from shoal.providers.base import Finding, Instance, Launch, RayStart, State
 from shoal.providers.embedded import processes
 from shoal.providers.embedded.store import Record, Store, free_addresses, new_id
@@ -44,8 +45,14 @@ class EmbeddedProvider:
     async def create(self, spec: ClusterSpec, launches: Sequence[Launch]) -> Sequence[Instance]:
         return await asyncio.to_thread(self._create, spec, launches)
 
-    async def find(self, cluster: str | None = None) -> Sequence[Instance]:
-        return [_instance(r) for r in self._store.records() if cluster in (None, r.cluster)]
+    async def find(
+        self, cluster: str | None = None, role: Role | None = None
+    ) -> Sequence[Instance]:
+        return [
+            _instance(r)
+            for r in self._store.records()
+            if cluster in (None, r.cluster) and role in (None, r.role)
+        ]
 
     async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         await processes.end({i.id for i in instances}, self._clock)
@@ -97,6 +104,7 @@ class EmbeddedProvider:
             commands=(quote(argv),),
             env={
                 **start.identity(instance.id, instance.node_type, resources, node_type.labels),
+                **start.patience(),
                 **start.authentication(spec.shoal.auth, str(self._store.token_path(head.id))),
                 **head_env,
             },

@@ -43,6 +43,9 @@ class HostsProvider:
         self._runners: dict[str, SshRunner] = {}
         self._picked: set[str] = set()
         self.troubles: dict[str, ShoalError] = {}
+        # As of the last look. To pick machines by it is safe however old it is: only a claim on
+        # the machine itself makes it the cluster's.
+        self._seen: Sequence[Instance] | None = None
 
     async def check(self, spec: ClusterSpec) -> Sequence[Finding]:
         findings = []
@@ -77,16 +80,22 @@ class HostsProvider:
             )
         return findings
 
-    async def find(self, cluster: str | None = None) -> Sequence[Instance]:
+    async def find(
+        self, cluster: str | None = None, role: Role | None = None
+    ) -> Sequence[Instance]:
         """Those machines of the list that are this cluster's, and those that do not say, as
         UNREACHABLE."""
-        found = await side_by_side(self._look(a) for a in self._addresses)
-        return [instance for instance in found if instance is not None]
+        asked = [a for a in self._addresses if role in (None, self._role(a))]
+        found = await side_by_side(self._look(a) for a in asked)
+        instances = [instance for instance in found if instance is not None]
+        if role is None:
+            self._seen = instances
+        return instances
 
     async def create(self, spec: ClusterSpec, launches: Sequence[Launch]) -> Sequence[Instance]:
         """Pick machines from the list. They become this cluster's when the bootstrap has reached
         and claimed them, so one that is down now may still come up."""
-        seen = {i.id: i for i in await self.find()}
+        seen = {i.id: i for i in (await self.find() if self._seen is None else self._seen)}
         mine = {id for id, i in seen.items() if i.state is State.RUNNING}
         # Machines that answer come first; the others are tried when they are needed.
         free = [a for a in self._addresses[1:] if a not in mine | self._picked]
@@ -156,7 +165,7 @@ class HostsProvider:
     async def _look(self, address: str) -> Instance | None:
         runner = self._runner(address)
         try:
-            await runner.connect(timeout=_LOOK_SECONDS)
+            await runner.reach(timeout=_LOOK_SECONDS)
             _, printed = await capture(runner, claims.READ, timeout=_LOOK_SECONDS)
         except (ShoalError, TimeoutError) as error:
             self.troubles[address] = (
@@ -170,7 +179,6 @@ class HostsProvider:
 
     def _instance(self, address: str, state: State) -> Instance:
         number = self._addresses.index(address)
-        role: Role = "head" if number == 0 else "worker"
         host = self._spec.shoal.hosts.get(address, HostSpec())
         external = self._spec.provider.settings.get("external_head_ip") if number == 0 else None
         return Instance(
@@ -178,7 +186,7 @@ class HostsProvider:
             cluster=self._spec.cluster_name,
             name="head" if number == 0 else f"worker-{number}",
             node_type=self._spec.head_node_type,
-            role=role,
+            role=self._role(address),
             state=state,
             address=address,
             created_at=None,
@@ -186,6 +194,9 @@ class HostsProvider:
             user=host.user or self._spec.auth.ssh_user,
             port=host.port,
         )
+
+    def _role(self, address: str) -> Role:
+        return "head" if address == self._head else "worker"
 
     def _runner(self, address: str) -> SshRunner:
         if address not in self._runners:

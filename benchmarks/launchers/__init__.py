@@ -1,0 +1,1 @@
+"""Ways to bring up the same cluster on the same kind of fresh machines, and one watch for all."""

@@ -1,0 +1,37 @@
+#!/bin/bash
+# The limit for any launcher: the steps of the cluster file as someone would write them who wants
+# nothing but speed and has no other cluster, no failure and no second run to think of. Every
+# machine is worked on at once; a worker starts Ray as soon as the head's GCS listens.
+#
+# by_hand.sh DIRECTORY HEAD_START WORKER_START HEAD_ADDRESS WORKER_ADDRESS...
+# Commands to run before Ray starts come on standard input, one a line.
+directory=$1 head_start=$2 worker_start=$3 head=$4
+shift 4
+setup=$(cat)
+options="-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+
+# $1 is the machine, $2 what starts Ray on it.
+bring_up() {
+    rsync -a -e "ssh $options" "$directory/" "ubuntu@$1:project/" &&
+        ssh $options "ubuntu@$1" bash -l -s <<END
+set -e
+$setup
+export RAY_HEAD_IP=$head
+$2
+END
+}
+
+wait_for_head='until (exec 3<>/dev/tcp/$RAY_HEAD_IP/6379) 2>/dev/null; do sleep 0.1; done'
+
+bring_up "$head" "$head_start" &
+jobs=($!)
+for worker in "$@"; do
+    bring_up "$worker" "$wait_for_head
+$worker_start" &
+    jobs+=($!)
+done
+code=0
+for job in "${jobs[@]}"; do
+    wait "$job" || code=1
+done
+exit $code

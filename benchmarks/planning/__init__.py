@@ -1,0 +1,1 @@
+"""What the planner's benchmarks share: clusters, workloads, the peer, and two yardsticks."""

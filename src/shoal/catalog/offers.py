@@ -1,0 +1,57 @@
+"""What a cluster file's node types are sold for, as far as the catalog knows.
+
+This is the estimate that planning starts from; a provider that has seen today's prices, or knows
+its zones, can do better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shoal.catalog.listing import Listing
+from shoal.catalog.shelf import shelf
+from shoal.scaling.state import Market, Offer
+from shoal.spec.model import ClusterSpec, NodeType
+
+
+def offers_for(spec: ClusterSpec) -> list[Offer]:
+    """One offer for each node type whose machine the catalog lists; its price is None where the
+    catalog has none for the region."""
+    if spec.provider.type not in ("aws", "gcp"):
+        return []
+    found = ((t, _listing(spec, t)) for t in spec.node_types.values())
+    return [_offer(spec, node_type, listing) for node_type, listing in found if listing]
+
+
+def _listing(spec: ClusterSpec, node_type: NodeType) -> Listing | None:
+    config = node_type.node_config
+    if spec.provider.type == "aws":
+        return shelf("aws").find(str(config.get("InstanceType", "")))
+    # GCP allows a whole address here, of which the last part is the name.
+    return shelf("gcp").find(str(config.get("machineType", "")).rpartition("/")[2])
+
+
+def _offer(spec: ClusterSpec, node_type: NodeType, listing: Listing) -> Offer:
+    market = market_of(node_type.node_config)
+    price = listing.price(str(spec.provider.settings.get("region", "")))
+    return Offer(
+        node_type=node_type.name,
+        market=market,
+        price_per_hour=price.spot if market == "spot" else price.on_demand,
+        resources=listing.resources(),
+    )
+
+
+def market_of(config: Mapping[str, Any]) -> Market:
+    """Whether a node's configuration asks for spot machines, in the words of either cloud."""
+    market = config.get("InstanceMarketOptions") or {}
+    scheduling = config.get("scheduling") or {}
+    if isinstance(scheduling, list):  # Ray's examples write it as a list of single settings
+        scheduling = {k: v for entry in scheduling for k, v in entry.items()}
+    spot = (
+        market.get("MarketType") == "spot"
+        or scheduling.get("preemptible") is True
+        or scheduling.get("provisioningModel") == "SPOT"
+    )
+    return "spot" if spot else "on-demand"

@@ -1,0 +1,124 @@
+"""Figures from AWS: the price list for on-demand prices, EC2 for sizes and for spot prices.
+
+Everything goes through clients that are handed in, so that tests can stand in for AWS.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from shoal.catalog.listing import Listing, Price
+
+# Linux on shared hardware, paid by the hour, with nothing preinstalled.
+_PLAIN = {
+    "operatingSystem": "Linux",
+    "tenancy": "Shared",
+    "capacitystatus": "Used",
+    "preInstalledSw": "NA",
+    "licenseModel": "No License required",
+}
+
+Client = Any  # boto3 has no types of its own
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The price list's client, and EC2's for any region."""
+
+    pricing: Client
+    ec2: Callable[[str], Client]
+
+
+def collect(clients: Clients, regions: Iterable[str], now: datetime) -> list[Listing]:
+    """Every instance type that any of the regions sells, with what it costs there."""
+    found: dict[str, Listing] = {}
+    for region in regions:
+        ec2 = clients.ec2(region)
+        on_demand = dict(_on_demand(clients.pricing, region))
+        spot = _lowest_spot(ec2, now)
+        for machine in _machines(ec2):
+            price = Price(on_demand.get(machine.name), spot.get(machine.name))
+            if price == Price():
+                continue
+            known = found.get(machine.name, machine)
+            found[machine.name] = replace(known, prices={**(known.prices or {}), region: price})
+    return sorted(found.values(), key=lambda entry: entry.name)
+
+
+def _on_demand(pricing: Client, region: str) -> Iterator[tuple[str, float]]:
+    filters = [
+        {"Type": "TERM_MATCH", "Field": field, "Value": value}
+        for field, value in {**_PLAIN, "regionCode": region}.items()
+    ]
+    for product in _pages(
+        pricing.get_products, "PriceList", ServiceCode="AmazonEC2", Filters=filters
+    ):
+        document = json.loads(product)
+        name = document["product"]["attributes"].get("instanceType")
+        price = _hourly(document.get("terms", {}).get("OnDemand", {}))
+        if name and price:
+            yield name, price
+
+
+def _hourly(terms: Mapping[str, Any]) -> float | None:
+    for term in terms.values():
+        for dimension in term["priceDimensions"].values():
+            price = float(dimension["pricePerUnit"].get("USD", 0))
+            if dimension["unit"] == "Hrs" and price > 0:
+                return price
+    return None
+
+
+def _lowest_spot(ec2: Client, now: datetime) -> dict[str, float]:
+    """The lowest current price over a region's zones."""
+    lowest: dict[str, float] = {}
+    for entry in _pages(
+        ec2.describe_spot_price_history,
+        "SpotPriceHistory",
+        StartTime=now,
+        ProductDescriptions=["Linux/UNIX"],
+    ):
+        price = float(entry["SpotPrice"])
+        name = entry["InstanceType"]
+        if price > 0:
+            lowest[name] = min(price, lowest.get(name, price))
+    return lowest
+
+
+def _machines(ec2: Client) -> Iterator[Listing]:
+    for entry in _pages(ec2.describe_instance_types, "InstanceTypes"):
+        card, count = _accelerator(entry)
+        yield Listing(
+            name=entry["InstanceType"],
+            vcpus=entry["VCpuInfo"]["DefaultVCpus"],
+            memory_gib=entry["MemoryInfo"]["SizeInMiB"] / 1024,
+            accelerator=card,
+            accelerators=count,
+        )
+
+
+def _accelerator(entry: Mapping[str, Any]) -> tuple[str, float]:
+    for info, devices in (
+        ("GpuInfo", "Gpus"),
+        ("NeuronInfo", "NeuronDevices"),
+        ("InferenceAcceleratorInfo", "Accelerators"),
+        ("FpgaInfo", "Fpgas"),
+    ):
+        for device in entry.get(info, {}).get(devices, []):
+            return device["Name"], float(device["Count"])
+    return "", 0.0
+
+
+def _pages(call: Callable[..., Mapping[str, Any]], key: str, **arguments: Any) -> Iterator[Any]:
+    """The entries of all pages of an answer."""
+    token: str | None = None
+    while True:
+        page = call(**arguments, **({"NextToken": token} if token else {}))
+        yield from page[key]
+        token = page.get("NextToken")
+        if not token:
+            return

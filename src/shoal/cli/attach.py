@@ -1,0 +1,64 @@
+"""`shoal attach`"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.manner import (
+    multiplexer_options,
+    no_cache_option,
+    port_forward_option,
+    start_option,
+)
+from shoal.cli.session import has_terminal, run
+from shoal.cli.which import cluster_argument, which_cluster
+
+if TYPE_CHECKING:
+    from shoal.ops.multiplexer import Multiplexer
+    from shoal.ops.target import Wanted
+    from shoal.remote.base import Forward
+
+
+@click.command("attach")
+@cluster_argument
+@start_option
+@multiplexer_options
+@click.option("-N", "--new", is_flag=True, help="A new screen or tmux session, not the last one.")
+@port_forward_option
+@click.option("--node-ip", metavar="NODE", help="The address or name of a node; else, the head.")
+@no_cache_option
+@which_cluster
+def command(
+    wanted: Wanted,
+    start: bool,
+    multiplexer: Multiplexer | None,
+    new: bool,
+    forwards: tuple[Forward, ...],
+    node_ip: str | None,
+) -> None:
+    """Open a shell on a cluster's head.
+
+    In it, `ray` and `ray.init()` find the cluster. CLUSTER is a YAML file or the name of a
+    cluster; without it, the only one that is up.
+    """
+    from shoal.ops import target
+    from shoal.ops.attach import Shell, attach
+    from shoal.ops.context import Context
+    from shoal.ops.lifetime import lifetime
+
+    if new and multiplexer is None:
+        raise click.UsageError("--new goes with --screen or --tmux.")
+    shell = Shell(multiplexer, new)
+
+    async def operation(ctx: Context) -> int:
+        resolve = target.resolve_or_default if start else target.resolve
+        spec = await resolve(ctx, wanted)
+        async with lifetime(ctx, spec, start=start, stop=False):
+            return await attach(
+                ctx, spec, shell, tty=has_terminal(), node=node_ip, forwards=forwards
+            )
+
+    sys.exit(run(operation))

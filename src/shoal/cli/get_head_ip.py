@@ -1,0 +1,30 @@
+"""`shoal get-head-ip`"""
+
+from __future__ import annotations
+
+import json as jsonlib
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.session import output_options, run
+from shoal.cli.which import cluster_argument, which_cluster
+
+if TYPE_CHECKING:
+    from shoal.ops.target import Wanted
+
+
+@click.command("get-head-ip")
+@cluster_argument
+@which_cluster
+@output_options
+def command(wanted: Wanted, json: bool, verbose: bool) -> None:
+    """Print the address of a cluster's head, the public one if it has one."""
+    from shoal.ops import addresses, target
+    from shoal.ops.context import Context
+
+    async def operation(ctx: Context) -> str:
+        return await addresses.head_address(ctx, await target.resolve(ctx, wanted))
+
+    address = run(operation, json=json, verbose=verbose, answers=True)
+    click.echo(jsonlib.dumps({"head_ip": address}) if json else address)

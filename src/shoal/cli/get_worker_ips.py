@@ -1,0 +1,34 @@
+"""`shoal get-worker-ips`"""
+
+from __future__ import annotations
+
+import json as jsonlib
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.session import output_options, run
+from shoal.cli.which import cluster_argument, which_cluster
+
+if TYPE_CHECKING:
+    from shoal.ops.target import Wanted
+
+
+@click.command("get-worker-ips")
+@cluster_argument
+@which_cluster
+@output_options
+def command(wanted: Wanted, json: bool, verbose: bool) -> None:
+    """Print the addresses of a cluster's workers, one a line, public ones if they have any."""
+    from shoal.ops import addresses, target
+    from shoal.ops.context import Context
+
+    async def operation(ctx: Context) -> list[str]:
+        return await addresses.worker_addresses(ctx, await target.resolve(ctx, wanted))
+
+    found = run(operation, json=json, verbose=verbose, answers=True)
+    if json:
+        click.echo(jsonlib.dumps({"worker_ips": found}))
+    else:
+        for address in found:
+            click.echo(address)

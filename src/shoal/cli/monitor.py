@@ -1,0 +1,57 @@
+"""`shoal monitor`"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.session import follow, output_options
+from shoal.cli.status import status_lines
+from shoal.cli.which import cluster_argument, which_cluster
+
+if TYPE_CHECKING:
+    from shoal.ops.status import ClusterStatus
+    from shoal.ops.target import Wanted
+
+
+@click.command("monitor")
+@cluster_argument
+@click.option(
+    "--every",
+    type=click.FloatRange(min=0.1),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to look.",
+)
+@click.option(
+    "--lines",
+    type=int,
+    expose_value=False,
+    help="As in Ray, where it is for the autoscaler's log. Nothing is tailed here.",
+)
+@which_cluster
+@output_options
+def command(wanted: Wanted, every: float, json: bool, verbose: bool) -> None:  # fmt: skip
+    """Show what `shoal status` shows, again and again, until Ctrl-C."""
+    from shoal.ops import target
+    from shoal.ops.context import Context
+    from shoal.ops.monitor import watch
+
+    def show(status: ClusterStatus) -> None:
+        if json:
+            click.echo(jsonlib.dumps(asdict(status)))
+            return
+        if sys.stdout.isatty():
+            click.clear()
+        for line in status_lines(status):
+            click.echo(line)
+
+    async def operation(ctx: Context) -> None:
+        await watch(ctx, await target.resolve(ctx, wanted), show, every=every)
+
+    follow(operation, json=json, verbose=verbose, answers=True)

@@ -1,0 +1,41 @@
+"""`shoal rsync-down`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.session import output_options, run
+from shoal.cli.which import complete_cluster, paths_of, which_cluster
+
+if TYPE_CHECKING:
+    from shoal.ops.target import Wanted
+
+
+@click.command("rsync-down")
+@click.argument(
+    "words", nargs=-1, metavar="[CLUSTER] [SOURCE TARGET]", shell_complete=complete_cluster
+)
+@which_cluster
+@output_options
+def command(words: tuple[str, ...], wanted: Wanted, json: bool, verbose: bool) -> None:
+    """Copy files from a cluster's head to this machine.
+
+    SOURCE is a path on the head, below the home directory unless it starts with a slash; TARGET
+    is one here. As with rsync, a directory goes into TARGET, or with a slash at its end only what
+    is in it does. Without both, the cluster's file mounts are copied back.
+    """
+    from shoal.ops import sync, target
+    from shoal.ops.context import Context
+
+    wanted, paths = paths_of(words, wanted)
+
+    async def operation(ctx: Context) -> None:
+        spec = await target.resolve(ctx, wanted)
+        if paths is None:
+            await sync.download_mounts(ctx, spec)
+        else:
+            await sync.download(ctx, spec, *paths)
+
+    run(operation, json=json, verbose=verbose)

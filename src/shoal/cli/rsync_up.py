@@ -1,0 +1,44 @@
+"""`shoal rsync-up`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.session import output_options, run
+from shoal.cli.which import complete_cluster, paths_of, which_cluster
+
+if TYPE_CHECKING:
+    from shoal.ops.target import Wanted
+
+
+@click.command("rsync-up")
+@click.argument(
+    "words", nargs=-1, metavar="[CLUSTER] [SOURCE TARGET]", shell_complete=complete_cluster
+)
+@click.option("-A", "--all-nodes", is_flag=True, help="To the workers, too, not the head alone.")
+@which_cluster
+@output_options
+def command(
+    words: tuple[str, ...], wanted: Wanted, all_nodes: bool, json: bool, verbose: bool
+) -> None:
+    """Copy files to a cluster.
+
+    SOURCE is a path here, TARGET one on the nodes, below the home directory unless it starts with
+    a slash. As with rsync, a directory goes into TARGET, or with a slash at its end only what is
+    in it does. Without both, the cluster's file mounts are copied.
+    """
+    from shoal.ops import sync, target
+    from shoal.ops.context import Context
+
+    wanted, paths = paths_of(words, wanted)
+
+    async def operation(ctx: Context) -> None:
+        spec = await target.resolve(ctx, wanted)
+        if paths is None:
+            await sync.upload_mounts(ctx, spec, all_nodes=all_nodes)
+        else:
+            await sync.upload(ctx, spec, *paths, all_nodes=all_nodes)
+
+    run(operation, json=json, verbose=verbose)

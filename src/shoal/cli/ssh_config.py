@@ -1,0 +1,37 @@
+"""`shoal ssh-config`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.session import run
+from shoal.cli.which import cluster_argument, which_cluster
+
+if TYPE_CHECKING:
+    from shoal.ops.target import Wanted
+
+
+@click.command("ssh-config")
+@cluster_argument
+@click.option("--write", is_flag=True, help="Add it to ~/.ssh/config, until `shoal down`.")
+@which_cluster
+def command(wanted: Wanted, write: bool) -> None:
+    """Let plain ssh reach a cluster's machines by name.
+
+    Prints what ~/.ssh/config needs for `ssh CLUSTER` and `ssh CLUSTER-worker-1`, or puts it
+    there: then also scp, rsync and editors know the machines.
+    """
+    from shoal.ops import ssh_config, target
+    from shoal.ops.context import Context
+
+    async def operation(ctx: Context) -> str:
+        spec = await target.resolve(ctx, wanted)
+        if write:
+            file = await ssh_config.install(ctx, spec, Path.home())
+            return f"written to {file}; now: ssh {spec.cluster_name}"
+        return (await ssh_config.text(ctx, spec)).rstrip("\n")
+
+    click.echo(run(operation))

@@ -1,0 +1,76 @@
+"""`shoal submit`"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.manner import manner_options
+from shoal.cli.session import output_options, run
+from shoal.cli.which import complete_cluster, which_cluster
+
+if TYPE_CHECKING:
+    from shoal.ops.execute import Manner
+    from shoal.ops.target import Wanted
+
+
+@click.command("submit", context_settings={"ignore_unknown_options": True})
+@click.argument(
+    "words",
+    nargs=-1,
+    required=True,
+    metavar="[CLUSTER] SCRIPT [-- ARGUMENTS]",
+    shell_complete=complete_cluster,
+)
+@click.option("--args", metavar="TEXT", help="As in Ray: the arguments as one text.")
+@manner_options
+@which_cluster
+@output_options
+def command(
+    words: tuple[str, ...],
+    args: str | None,
+    wanted: Wanted,
+    manner: Manner,
+    json: bool,
+    verbose: bool,
+) -> None:  # fmt: skip
+    """Copy a Python script to a cluster's head and run it there, with its exit code.
+
+    The script becomes ~/SCRIPT on the head; what follows `--` reaches it as it is. CLUSTER may be
+    left out when SCRIPT ends in .py and one cluster is up. On an embedded cluster nothing is
+    copied, and the script runs in the current directory.
+
+    \b
+    shoal submit cluster.yaml train.py -- --epochs 3
+    """
+    from shoal.ops import target
+    from shoal.ops.context import Context
+    from shoal.ops.submit import submit
+
+    named, script, arguments = _split(words, has_cluster=wanted.named is not None)
+    if named is not None:
+        wanted = replace(wanted, named=named)
+    if args is not None:
+        if arguments:
+            raise click.UsageError("Use --args or arguments after --, not both.")
+        arguments = tuple(shlex.split(args))
+
+    async def operation(ctx: Context) -> int:
+        resolve = target.resolve_or_default if manner.start else target.resolve
+        return await submit(ctx, await resolve(ctx, wanted), Path(script), arguments, manner)
+
+    sys.exit(run(operation, json=json, verbose=verbose))
+
+
+def _split(words: tuple[str, ...], *, has_cluster: bool) -> tuple[str | None, str, tuple[str, ...]]:
+    """The cluster, the script, and its arguments."""
+    if has_cluster or words[0].endswith(".py"):
+        return None, words[0], words[1:]
+    if len(words) == 1:
+        raise click.UsageError(f"No script to run on {words[0]}.")
+    return words[0], words[1], words[2:]

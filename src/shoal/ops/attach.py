@@ -1,0 +1,59 @@
+"""Opens a shell on a node, with what Ray needs in its environment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shoal.errors import ConfigError
+from shoal.ops import multiplexer
+from shoal.ops.context import Context
+from shoal.ops.multiplexer import Multiplexer
+from shoal.ops.site import Site
+from shoal.remote.base import Forward
+from shoal.spec.model import ClusterSpec
+
+_LOGIN_SHELL = 'exec "${SHELL:-bash}" -l'
+
+
+@dataclass(frozen=True)
+class Shell:
+    """What kind of shell: a plain one, or in a session that outlives the connection, which is
+    found again unless it is to be `new`."""
+
+    multiplexer: Multiplexer | None = None
+    new: bool = False
+
+
+async def attach(
+    ctx: Context,
+    spec: ClusterSpec,
+    shell: Shell,
+    *,
+    tty: bool,
+    node: str | None = None,
+    forwards: Sequence[Forward] = (),
+) -> int:
+    """Open a shell on the head, or on the node with this address or name, in this process's own
+    terminal. Without a terminal the shell reads its commands from standard input."""
+    program = shell.multiplexer
+    if program is not None:
+        multiplexer.check_makes_sense(spec, program)
+        if not tty:
+            raise ConfigError(
+                f"{program} needs a terminal",
+                why="standard input is none",
+                fix="shoal exec runs a command without one",
+            )
+    site = Site.of(ctx, spec)
+    head = await site.head()
+    instance = head if node is None else await site.named(node)
+    runner = site.provider.runner(spec, instance)
+    start = site.provider.ray_start(spec, instance, head)
+    command: str | None = None
+    if program is not None:
+        await multiplexer.check_there(runner, program, node=instance.name)
+        command = start.command(multiplexer.attach_command(program, new=shell.new))
+    elif start.prelude:
+        command = start.command(_LOGIN_SHELL)
+    return await runner.attach(command, env=start.driver_env(), tty=tty, forwards=forwards)

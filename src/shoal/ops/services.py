@@ -1,0 +1,103 @@
+"""Ends Ray on a cluster whose machines stay, and brings it back without any setup."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shoal.bootstrap import receipt as receipts
+from shoal.bootstrap import vitals
+from shoal.bootstrap.pipeline import assemble
+from shoal.errors import NotFoundError
+from shoal.events import ClusterStopped, NodeChanged, Phase, PlanStep, Unchanged
+from shoal.ops import control, target
+from shoal.ops.context import Context
+from shoal.ops.plan import Seen
+from shoal.ops.site import Site
+from shoal.ops.up import announce_ready, incomplete
+from shoal.parallel import side_by_side
+from shoal.providers.base import Instance, State
+from shoal.spec.model import ClusterSpec
+
+
+async def stop(ctx: Context, spec: ClusterSpec) -> bool:
+    """End Ray on every machine, and write there that this was meant. False when the person said
+    no."""
+    began = ctx.clock.monotonic()
+    site, seen = await _there(ctx, spec)
+    nodes = [i for i in seen.instances if i.state is State.RUNNING]
+    running = [i for i in nodes if i.id in seen.vitals and seen.vitals[i.id].ray_runs]
+    for instance in running:
+        ctx.emit(PlanStep("stop", instance.name, "its machine stays"))
+    if running and not ctx.confirm(f"Stop Ray on cluster {spec.cluster_name}?"):
+        return False
+    for instance in nodes:
+        if instance.role == "head":
+            await control.dismiss(site, instance)  # it would start what is stopped here
+        ctx.emit(_changed(instance, Phase.TERMINATING))
+    # Also where nothing seems to run: a stop that was interrupted is finished here.
+    await site.provider.halt(spec, nodes)
+    await side_by_side(_write_stopped(site, i) for i in nodes)
+    for instance in nodes:
+        ctx.emit(_changed(instance, Phase.STOPPED))
+    seconds = ctx.clock.monotonic() - began
+    ctx.emit(ClusterStopped(spec.cluster_name, len(nodes), seconds))
+    return True
+
+
+async def start(ctx: Context, spec: ClusterSpec) -> None:
+    """Start Ray where it does not run. Raises `IncompleteError` when some nodes do not come
+    up."""
+    began = ctx.clock.monotonic()
+    site, seen = await _there(ctx, spec)
+    nodes = [i for i in seen.instances if i.id in seen.vitals]
+    head = next((i for i in nodes if i.role == "head"), None)
+    if head is None:
+        raise _not_up(spec, "its head cannot be reached")
+    target.remember(ctx, spec)
+    asleep = [i for i in nodes if not seen.vitals[i.id].ray_runs]
+    if not asleep:
+        await control.hand_over(ctx, site, head)
+        ctx.emit(Unchanged(spec.cluster_name, "Ray runs on all of its nodes"))
+        return
+    orphans = [i for i in nodes if i not in asleep] if head in asleep else []
+    for instance in (*asleep, *orphans):
+        reason = "its head starts anew" if instance in orphans else "Ray is not running on it"
+        ctx.emit(PlanStep("start", instance.name, reason))
+    await control.dismiss(site, head)
+    await site.provider.halt(spec, orphans)
+    works = [
+        # What was never set up is, since nothing could start there.
+        site.work(i, head, "restart" if seen.vitals[i.id].receipt.setup else "full")
+        for i in (*asleep, *orphans)
+    ]
+    head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
+    failures = await assemble(works, head_work, ctx.emit, ctx.clock)
+    if head.name not in failures:
+        await control.hand_over(ctx, site, head)
+    if failures:
+        raise incomplete(failures, len(nodes))
+    announce_ready(ctx, spec, head_work.start, nodes=len(nodes), began=began)
+
+
+async def _there(ctx: Context, spec: ClusterSpec) -> tuple[Site, Seen]:
+    site = Site.of(ctx, spec)
+    seen = await site.look()
+    if not seen.instances:
+        raise _not_up(spec, "it has no machines")
+    return site, seen
+
+
+async def _write_stopped(site: Site, instance: Instance) -> None:
+    runner = site.provider.runner(site.spec, instance)
+    now = await vitals.read(runner, instance)
+    await receipts.write(runner, replace(now.receipt, start=receipts.STOPPED))
+
+
+def _not_up(spec: ClusterSpec, why: str) -> NotFoundError:
+    return NotFoundError(f"cluster {spec.cluster_name} is not up", why=why, fix="shoal up")
+
+
+def _changed(instance: Instance, phase: Phase) -> NodeChanged:
+    return NodeChanged(
+        instance.name, instance.node_type, instance.role, phase, address=instance.address
+    )

@@ -1,0 +1,51 @@
+"""Runs a script of this machine on a cluster's head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.errors import ConfigError
+from shoal.events import Copied
+from shoal.ops import execute
+from shoal.ops.context import Context
+from shoal.ops.execute import Manner
+from shoal.ops.lifetime import lifetime
+from shoal.ops.site import Site
+from shoal.remote.base import quote
+from shoal.spec.model import ClusterSpec
+
+
+async def submit(
+    ctx: Context, spec: ClusterSpec, script: Path, arguments: Sequence[str], manner: Manner
+) -> int:
+    """Copy the script to the head's home directory, run it there with these arguments, to the
+    letter, and return its exit code. A cluster on this machine runs it where it is."""
+    execute.check(spec, manner)
+    here = _found(script)
+    async with lifetime(ctx, spec, start=manner.start, stop=manner.stop):
+        command = await _placed(ctx, spec, here, arguments)
+        return await execute.perform(ctx, spec, command, manner)
+
+
+def _found(script: Path) -> Path:
+    if not script.is_file():
+        raise ConfigError(
+            f"there is no script {script}",
+            why="it is a directory" if script.is_dir() else "no such file",
+            fix="name a Python file of this machine",
+        )
+    return script.absolute()
+
+
+async def _placed(ctx: Context, spec: ClusterSpec, script: Path, arguments: Sequence[str]) -> str:
+    """Bring the script to where it is run, and return the command that runs it there."""
+    site = Site.of(ctx, spec)
+    head = await site.head()
+    python = site.provider.ray_start(spec, head, head).python
+    if spec.provider.type == "embedded":
+        return f"{python} {quote([str(script), *arguments])}"
+    target = f"~/{script.name}"
+    await site.provider.runner(spec, head).put(script, target)
+    ctx.emit(Copied(head.name, str(script), target))
+    return f'{python} "$HOME"/{quote([script.name, *arguments])}'

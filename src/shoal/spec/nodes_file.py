@@ -1,0 +1,85 @@
+"""A list of machines in a text file, as a cluster file would have it: one address a line, the
+first is the head's. Key and user come from the command line."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.spec.document import Document
+from shoal.spec.problems import KeyPath, Problem, SpecError
+from shoal.spec.source import read
+
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.?")
+_ONLY_NUMBERS = re.compile(r"[0-9.]+")
+
+
+@dataclass(frozen=True)
+class NodesFile:
+    """A file of addresses, and how to log in to them; None leaves that to ssh's own settings,
+    and to the usual user."""
+
+    path: str
+    key_file: str | None = None
+    username: str | None = None
+
+
+def parse(nodes: NodesFile) -> Document:
+    """The cluster file that says the same. Raises `SpecError` when the list cannot be read or
+    has no machine in it."""
+    text = read(nodes.path)
+    problems: list[Problem] = []
+    lines: dict[KeyPath, int] = {}
+    hosts: list[str] = []
+    for number, line in enumerate(text.text.splitlines(), start=1):
+        address = line.partition("#")[0].strip()
+        if not address:
+            continue
+        if not _is_address(address):
+            message = f"{address!r} is not an address; one a line is expected"
+            problems.append(Problem(text.name, message, line=number))
+            continue
+        path: KeyPath = ("provider", "worker_ips", len(hosts) - 1)
+        lines[path if hosts else ("provider", "head_ip")] = number
+        hosts.append(address)
+    if not hosts and not problems:
+        problems.append(Problem(text.name, "has no address in it"))
+    if problems:
+        raise SpecError(problems)
+    data = {
+        "cluster_name": _name(nodes.path),
+        "provider": {"type": "local", "head_ip": hosts[0], "worker_ips": hosts[1:]},
+        "auth": _auth(nodes),
+    }
+    return Document(text.name, data, lines, ())
+
+
+def _is_address(text: str) -> bool:
+    if _ONLY_NUMBERS.fullmatch(text) or ":" in text:
+        try:
+            ipaddress.ip_address(text)
+        except ValueError:
+            return False
+        return True
+    return _HOST_NAME.fullmatch(text) is not None
+
+
+def _name(path: str) -> str:
+    """The cluster's name: that of the file, without what a name cannot hold."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(path).stem)[:63].strip("-._") or "nodes"
+
+
+def _auth(nodes: NodesFile) -> dict[str, Any]:
+    auth: dict[str, Any] = {}
+    if nodes.username is not None:
+        auth["ssh_user"] = nodes.username
+    if nodes.key_file is not None:
+        # The cluster is remembered by name, and may be used from another directory.
+        key = Path(nodes.key_file).expanduser().absolute()
+        if not key.is_file():
+            raise SpecError([Problem("--key-file", f"{nodes.key_file}: no such file")])
+        auth["ssh_private_key"] = str(key)
+    return auth
