@@ -48,12 +48,24 @@ async def test_an_idle_node_is_drained_and_then_ended(life: Life) -> None:
     life.world.wants(0)
     (worker,) = life.world.workers
     life.world.idle(worker, 299)
-    await life.turns()
+    await life.turns(seconds=400)
     assert worker in life.world.machines
     life.world.idle(worker, 301)
     await life.turns(2)
     assert life.world.workers == []
     assert life.memory.gone[worker].ended.startswith("idle for 5 min")
+
+
+async def test_a_node_that_was_slow_to_start_gets_its_idle_time_after_that(life: Life) -> None:
+    life.world.wants(1)
+    await life.turns()
+    life.world.wants(0)
+    (worker,) = life.world.workers
+    life.world.idle(worker, 1000)  # as Ray counts, from the start of its daemon
+    await life.turns(2, seconds=140)
+    assert worker in life.world.machines
+    await life.turns(2, seconds=21)
+    assert life.world.workers == []
 
 
 async def test_a_node_that_became_busy_again_stays(life: Life) -> None:
@@ -64,7 +76,7 @@ async def test_a_node_that_became_busy_again_stays(life: Life) -> None:
     life.world.idle(worker, 301)
     # Ray gives it a task between our reading and our asking.
     life.world.drain_idle = lambda ray_id, why: (False, "it runs a task")  # type: ignore[method-assign]
-    await life.turns()
+    await life.turns(seconds=400)
     assert life.memory.nodes[worker].phase is Phase.READY
     assert life.said("keep") == ["it has work again: it runs a task"]
     assert worker in life.world.machines

@@ -5,34 +5,17 @@ The tests share the cluster and run in order; each leaves it at rest or says wha
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import home_for_a_while
-from tests.cli.shell import Home
+from tests.controller.elastic import Elastic, until
 
 pytestmark = pytest.mark.ray
-
-YAML = """
-cluster_name: elastic
-max_workers: 3
-idle_timeout_minutes: 0.1
-upscaling_speed: 10
-provider: {type: embedded}
-available_node_types:
-  boss: {resources: {CPU: 0}}
-  small: {resources: {CPU: 1}, max_workers: 3}
-  gpu: {resources: {CPU: 1, GPU: 1}, max_workers: 2}
-head_node_type: boss
-"""
 
 TASKS = """
 import ray, sys, time
@@ -67,68 +50,12 @@ request_resources(bundles=[{"CPU": 1}] * int(sys.argv[1]))
 """
 
 
-class Elastic:
-    """The shared cluster and what can be seen of it."""
-
-    def __init__(self, home: Home, directory: Path) -> None:
-        self.home = home
-        self.yaml = directory / "elastic.yaml"
-        self.yaml.write_text(YAML)
-        for name, text in (("tasks", TASKS), ("gangs", GANGS), ("floor", FLOOR)):
-            (directory / f"{name}.py").write_text(text)
-        self._directory = directory
-
-    def run(self, program: str, *args: object) -> str:
-        command = f"python {program}.py {' '.join(map(str, args))}"
-        done = self.home.shoal("exec", "elastic", command, cwd=self._directory)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def start(self, program: str, *args: object) -> Any:
-        command = f"python {self._directory / program}.py {' '.join(map(str, args))}"
-        return self.home.start("exec", "elastic", command)
-
-    @property
-    def control(self) -> Path:
-        (path,) = self.home.path.glob("e/*/.shoal/controller")
-        return path
-
-    def state(self) -> dict[str, Any]:
-        state: dict[str, Any] = json.loads((self.control / "state.json").read_text())
-        return state
-
-    def workers(self, phase: str = "ready") -> list[dict[str, Any]]:
-        nodes = self.state()["nodes"]
-        return [n for n in nodes if n["role"] == "worker" and n["phase"] == phase]
-
-    def ever(self) -> set[str]:
-        """The ids of all nodes, also of those that are gone."""
-        state = self.state()
-        return {n["id"] for n in (*state["nodes"], *state["gone"])}
-
-    def pid(self, who: str) -> int:
-        return int((self.control / f"{who}.lock").read_text())
-
-    def at_rest(self) -> bool:
-        return len(self.state()["nodes"]) == 1 and len(self.home.machines()) == 1
-
-
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> float:
-    """Wait for a condition, and return how long it took."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < seconds, "it did not come true in time"
-        time.sleep(0.1)
-    return time.monotonic() - began
-
-
 @pytest.fixture(scope="module")
 def elastic(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with home_for_a_while() as home:
-        elastic = Elastic(home, tmp_path_factory.mktemp("elastic"))
-        done = home.shoal("up", str(elastic.yaml))
-        assert done.returncode == 0, done.stderr
-        until(lambda: (elastic.control / "state.json").exists(), 20.0)
+        programs = {"tasks": TASKS, "gangs": GANGS, "floor": FLOOR}
+        elastic = Elastic(home, tmp_path_factory.mktemp("elastic"), programs)
+        elastic.up()
         yield elastic
 
 

@@ -32,13 +32,13 @@ class Sizing:
         # What was given up rests for as long as it stays so, and the next best type is used.
         failures += [LaunchFailure(name, now, "setup") for name in memory.blocked]
         history = replace(self._history, failures=tuple(failures))
-        decided = plan(spec, self._views(reading), reading.demand, history, now)
+        decided = plan(spec, self._views(reading, now), reading.demand, history, now)
         self._history = decided.history
         return decided
 
-    def _views(self, reading: Reading) -> Iterator[NodeView]:
+    def _views(self, reading: Reading, now: float) -> Iterator[NodeView]:
         for node in self._journal.memory.nodes.values():
-            yield _view(node, reading.nodes.get(node.id))
+            yield _view(node, reading.nodes.get(node.id), now)
         for intent in self._journal.memory.intents.values():
             for number in range(intent.count):
                 yield NodeView(
@@ -52,7 +52,7 @@ class Sizing:
                 )
 
 
-def _view(node: Node, ray: RayNode | None) -> NodeView:
+def _view(node: Node, ray: RayNode | None, now: float) -> NodeView:
     phase = node.phase
     if phase is Phase.READY and ray is None:
         phase = Phase.STARTING  # it has started, and the GCS will show it in a moment
@@ -64,7 +64,8 @@ def _view(node: Node, ray: RayNode | None) -> NodeView:
         total=ray.total if ray else {},
         available=ray.available if ray else {},
         labels=ray.labels if ray else {},
-        idle_s=ray.idle_s if ray else 0.0,
+        # Ray counts from its own start; before it was ready, nobody could have used the node.
+        idle_s=min(ray.idle_s, now - node.since) if ray else 0.0,
         market=cast(Market, node.market),
         zone=node.zone,
         price_per_hour=node.price_per_hour,
