@@ -1,4 +1,5 @@
-"""A small Ray program: forty tasks, each of which reports the node it ran on."""
+"""A small Ray program: sixty tasks, each of which reports the node it ran on. There are more of
+them than the head can run in a while, so a cluster that sizes itself grows."""
 
 import time
 from collections import Counter
@@ -8,12 +9,12 @@ import ray
 ray.init(log_to_driver=False, logging_level="WARNING")
 
 
-@ray.remote(num_cpus=1, scheduling_strategy="SPREAD")
+@ray.remote(num_cpus=1)
 def where() -> str:
-    time.sleep(0.1)
+    time.sleep(0.5)
     return ray.util.get_node_ip_address()
 
 
-counts = Counter(ray.get([where.remote() for _ in range(40)]))
+counts = Counter(ray.get([where.remote() for _ in range(60)]))
 for address, count in sorted(counts.items()):
     print(f"{address:<12} ran {count:2} tasks {'#' * count}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -14,15 +15,18 @@ from tests.cli.shell import Home
 
 @pytest.fixture(scope="module")
 def module_home() -> Iterator[Home]:
-    yield from _home()
+    with home_for_a_while() as home:
+        yield home
 
 
 @pytest.fixture
 def home() -> Iterator[Home]:
-    yield from _home()
+    with home_for_a_while() as home:
+        yield home
 
 
-def _home() -> Iterator[Home]:
+@contextlib.contextmanager
+def home_for_a_while() -> Iterator[Home]:
     path = Path(tempfile.mkdtemp(prefix="shoal", dir="/tmp"))
     home = Home(path)
     try:

@@ -11,6 +11,7 @@ import click
 
 from shoal.cli.columns import columns, duration, gib, number
 from shoal.cli.session import output_options, run
+from shoal.cli.sizing import controller_lines
 from shoal.cli.which import cluster_argument, which_cluster
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def status_lines(status: ClusterStatus) -> list[str]:
     if status.address:
         title += f", Ray at {status.address}"
     header = ("node", "type", "phase", "address", "age", "in use", "")
-    return [title, *columns(header, [_row(node) for node in status.nodes])]
+    table = columns(header, [_row(node) for node in status.nodes])
+    return [title, *table, *controller_lines(status.controller)]
 
 
 def _row(node: NodeStatus) -> tuple[str, ...]:

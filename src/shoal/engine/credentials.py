@@ -31,15 +31,21 @@ echo "$(cat .shoal/auth_token)"
 cat .shoal/cluster_key.pub
 """
 
-# The token arrives on standard input. $0 is the public key, which is none.
-_ACCEPT = r"""
+# Lets the head in. $0 is the public key, which is no secret.
+_TRUST = r"""
 set -e
 umask 077
-mkdir -p .shoal .ssh
-cat > .shoal/auth_token.new
-mv .shoal/auth_token.new .shoal/auth_token
+mkdir -p .ssh
 touch .ssh/authorized_keys
 grep -qxF "$0" .ssh/authorized_keys || printf '%s\n' "$0" >> .ssh/authorized_keys
+"""
+
+# The same, and the token arrives on standard input.
+_ACCEPT = rf"""
+{_TRUST}
+mkdir -p .shoal
+cat > .shoal/auth_token.new
+mv .shoal/auth_token.new .shoal/auth_token
 """
 
 # Forgets a cluster's key. $0 is its comment.
@@ -76,6 +82,13 @@ async def make(head: Runner, cluster: str) -> Credentials:
     if not done.ok:
         raise _failed("make")
     return Credentials(token, public_key)
+
+
+async def trust(machine: Runner, credentials: Credentials) -> None:
+    """Let the head in, on a machine that may become a worker."""
+    done = await machine.run(quote(["sh", "-c", _TRUST, credentials.public_key]), timeout=_SECONDS)
+    if not done.ok:
+        raise _failed("keep")
 
 
 async def accept(worker: Runner, credentials: Credentials) -> None:

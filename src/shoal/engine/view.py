@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Literal
 
@@ -26,6 +26,7 @@ class RayNode:
     idle_s: float
     total: Mapping[str, float]
     available: Mapping[str, float]
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def probe_command(python: str, address: str) -> str:

@@ -18,9 +18,10 @@ from shoal.events import (
     Stage,
     Unchanged,
 )
-from shoal.ops import ssh_config, target
+from shoal.ops import control, ssh_config, target
 from shoal.ops.context import Context
-from shoal.providers.base import Instance
+from shoal.ops.site import Site
+from shoal.providers.base import Instance, State
 from shoal.spec.model import ClusterSpec
 
 
@@ -59,6 +60,12 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
     if not ctx.confirm(f"End {what} cluster {spec.cluster_name}?"):
         return DownResult(None)
 
+    site = Site(provider, spec)
+    await _dismiss_controller(site, there)
+    # It may have launched machines while the question was being answered.
+    there = await provider.find(spec.cluster_name)
+    kept = _kept(spec, there, keep or Keep())
+    ending = [i for i in there if i not in kept]
     for i in ending:
         ctx.emit(i.entered(Phase.TERMINATING))
     await provider.terminate(spec, ending)
@@ -77,11 +84,27 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
         ctx.emit(i.entered(Phase.GONE))
     seconds = ctx.clock.monotonic() - began
     if kept:
+        await _hand_over(ctx, site, kept, keep)
         ctx.emit(ClusterShrunk(spec.cluster_name, len(ending), len(kept), seconds))
     else:
         _forget(ctx, spec.cluster_name)
         ctx.emit(ClusterGone(spec.cluster_name, len(ending), seconds))
     return DownResult(len(ending))
+
+
+async def _dismiss_controller(site: Site, instances: Sequence[Instance]) -> None:
+    """See to it that nobody launches machines while they are being ended."""
+    for instance in instances:
+        if instance.role == "head" and instance.state is State.RUNNING:
+            await control.dismiss(site, instance)
+
+
+async def _hand_over(ctx: Context, site: Site, kept: Sequence[Instance], keep: Keep | None) -> None:
+    """Leave what is kept to the controller again, unless it would at once bring back what was
+    just ended: then `up` does, when it is wanted."""
+    head = next((i for i in kept if i.role == "head"), None)
+    if head is not None and keep is not None and keep.min_workers:
+        await control.hand_over(ctx, site, head)
 
 
 def _forget(ctx: Context, cluster: str) -> None:

@@ -8,16 +8,16 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from shoal.bootstrap.orders import Mode
 from shoal.bootstrap.receipt import Receipt
 from shoal.bootstrap.vitals import Vitals
 from shoal.events import PlanStep
 from shoal.providers.base import Instance, Launch, State
 from shoal.spec.model import ClusterSpec
 
-Mode = Literal["full", "update", "restart"]
 RestartPolicy = Literal["as needed", "never", "only"]
 
 
@@ -47,6 +47,11 @@ class UpPlan:
     @property
     def empty(self) -> bool:
         return not (self.launches or self.touches or self.terminate)
+
+    def without_endings(self) -> UpPlan:
+        """The plan, with every machine left to live."""
+        steps = tuple(step for step in self.steps if step.action != "terminate")
+        return replace(self, terminate=(), steps=steps)
 
     @property
     def disturbs(self) -> bool:

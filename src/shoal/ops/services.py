@@ -10,7 +10,7 @@ from shoal.bootstrap import vitals
 from shoal.bootstrap.pipeline import assemble
 from shoal.errors import NotFoundError
 from shoal.events import ClusterStopped, Phase, PlanStep, Unchanged
-from shoal.ops import target
+from shoal.ops import control, target
 from shoal.ops.context import Context
 from shoal.ops.plan import Seen
 from shoal.ops.site import Site
@@ -35,6 +35,8 @@ async def stop(ctx: Context, spec: ClusterSpec) -> bool:
     if stopping and not ctx.confirm(f"Stop cluster {spec.cluster_name}?"):
         return False
     for instance in nodes:
+        if instance.role == "head":
+            await control.dismiss(site, instance)  # it would start what is stopped here
         ctx.emit(instance.entered(Phase.TERMINATING))
     # Also where nothing seems to run: a stop that was interrupted is finished here.
     costs = await site.provider.stop(spec, nodes)
@@ -64,12 +66,14 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     target.remember(ctx, spec)
     asleep = [i for i in nodes if not seen.vitals[i.id].ray_runs]
     if not asleep:
+        await control.hand_over(ctx, site, head)
         ctx.emit(Unchanged(spec.cluster_name, "Ray runs on all of its nodes"))
         return
     orphans = [i for i in nodes if i not in asleep] if head in asleep else []
     for instance in (*asleep, *orphans):
         reason = "its head starts anew" if instance in orphans else "Ray is not running on it"
         ctx.emit(PlanStep("start", instance.name, reason))
+    await control.dismiss(site, head)
     await site.provider.halt(spec, orphans)
     works = [
         # What was never set up is, since nothing could start there.
@@ -78,6 +82,8 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     ]
     head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
     failures = await assemble(works, head_work, ctx.emit, ctx.clock)
+    if head.name not in failures:
+        await control.hand_over(ctx, site, head)
     if failures:
         raise incomplete(failures, len(nodes))
     announce_ready(ctx, spec, head_work.start, nodes=len(nodes), began=began)

@@ -7,22 +7,19 @@ from functools import cached_property
 from pathlib import Path
 
 from shoal.bootstrap import vitals
+from shoal.bootstrap.orders import Mode, Orders, files_for
 from shoal.bootstrap.pipeline import NodeWork
 from shoal.bootstrap.receipt import Receipt
 from shoal.bootstrap.vitals import Vitals
 from shoal.engine.view import RayNode, probe_command, ray_nodes
 from shoal.errors import NotFoundError, ShoalError
 from shoal.ops.context import Context
-from shoal.ops.plan import Mode, Seen
+from shoal.ops.plan import Seen
 from shoal.parallel import side_by_side
 from shoal.providers import provider_for
 from shoal.providers.base import Finding, Instance, Provider, State
 from shoal.spec.hashes import files_hash
 from shoal.spec.model import ClusterSpec, FilesSpec
-
-# Machines that should be up already get less time to answer than ones that boot.
-_REACH_SECONDS = {"local": 60.0}
-_BOOT_SECONDS = 300.0
 
 
 class Site:
@@ -39,14 +36,13 @@ class Site:
 
     @cached_property
     def files(self) -> FilesSpec:
-        """The files that are sent. Embedded nodes see this machine's own."""
-        if self.spec.provider.type == "embedded":
-            return FilesSpec(mounts={})
-        return self.spec.files
+        """The files that are sent."""
+        return files_for(self.spec)
 
     @cached_property
-    def files_digest(self) -> str:
-        return files_hash(self.files)
+    def orders(self) -> Orders:
+        """What is wanted of the cluster's machines."""
+        return Orders(self.spec, self.provider, files_hash(self.files), force=self._force)
 
     def check_files(self) -> list[Finding]:
         """File mounts whose source is not there, and wishes for files that cannot be met."""
@@ -73,19 +69,7 @@ class Site:
 
     def work(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodeWork:
         """All that is to be done on one machine."""
-        return NodeWork(
-            instance=instance,
-            runner=self.provider.runner(self.spec, instance),
-            setup=self.spec.setup_for(instance.node_type, instance.role),
-            start=self.provider.ray_start(self.spec, instance, head),
-            files=self.files,
-            files_digest=self.files_digest,
-            claim=self.provider.claim(self.spec, instance, force=self._force),
-            mode=mode,
-            reach_seconds=self.spec.shoal.reach_timeout_s
-            or _REACH_SECONDS.get(self.spec.provider.type, _BOOT_SECONDS),
-            command_seconds=self.spec.shoal.command_timeout_s,
-        )
+        return self.orders.work(instance, head, mode)
 
     async def look(self) -> Seen:
         """All that can be seen of the cluster's machines, each asked once and side by side."""

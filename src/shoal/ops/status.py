@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shoal.bootstrap import receipt
 from shoal.engine.view import RayNode
 from shoal.events import Phase, Role
-from shoal.ops import target
+from shoal.ops import control, target
 from shoal.ops.context import Context
+from shoal.ops.control import Report
 from shoal.ops.site import Site
 from shoal.parallel import side_by_side
 from shoal.providers.base import Instance, State
@@ -33,13 +35,15 @@ class NodeStatus:
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """One cluster and all its nodes, the head first. No nodes: it is not up."""
+    """One cluster and all its nodes, the head first, and what its controller says if it has one.
+    No nodes: it is not up."""
 
     cluster: str
     provider: str
     nodes: tuple[NodeStatus, ...]
     address: str = ""
     dashboard: str = ""
+    controller: Report | None = None
 
     @property
     def ready(self) -> bool:
@@ -52,16 +56,23 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     instances = await site.provider.find(spec.cluster_name)
     head = next((i for i in instances if i.role == "head"), None)
     alive: Mapping[str, RayNode] = {}
-    start = None
+    start = report = None
     if head is not None:
         start = site.provider.ray_start(spec, head, head)
         if head.state is State.RUNNING:
-            alive = await site.alive(head)
+            alive, report = await asyncio.gather(
+                site.alive(head), control.read_report(ctx, site, head)
+            )
     silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
     stopped = await _stopped_on_purpose(site, silent)
+    doing = _doing(report)
     order = sorted(instances, key=lambda i: (i.role != "head", i.created_at or 0, i.name))
     nodes = [
-        _stopped(ctx, i) if i in stopped else _node(ctx, i, alive.get(i.id), has_head=bool(head))
+        _stopped(ctx, i)
+        if i in stopped
+        else _status(ctx, i, *doing[i.id])
+        if i.id in doing and i.id not in alive
+        else _node(ctx, i, alive.get(i.id), has_head=bool(head))
         for i in order
     ]
     return ClusterStatus(
@@ -70,7 +81,16 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
         tuple(nodes),
         start.gcs_address if start else "",
         start.dashboard if start else "",
+        report,
     )
+
+
+def _doing(report: Report | None) -> dict[str, tuple[Phase, str]]:
+    """The phase of each node that the controller is busy with, and what it says of it."""
+    if report is None or not report.alive:
+        return {}
+    phases = {n["id"]: (Phase(n["phase"]), str(n["detail"])) for n in report.state.nodes}
+    return {id: entry for id, entry in phases.items() if entry[0] is not Phase.READY}
 
 
 async def _stopped_on_purpose(site: Site, instances: Sequence[Instance]) -> list[Instance]:

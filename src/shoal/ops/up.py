@@ -17,7 +17,7 @@ from shoal.events import (
     Unchanged,
     Warned,
 )
-from shoal.ops import target
+from shoal.ops import control, target
 from shoal.ops.context import Context
 from shoal.ops.plan import NOT_THERE, RestartPolicy, UpPlan, plan_up
 from shoal.ops.site import Site
@@ -62,8 +62,12 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     await _check(ctx, site)
     seen = await site.look()
     plan = plan_up(spec, seen, options.restart)
+    if options.restart == "never" and control.has_controller(spec):
+        plan = plan.without_endings()  # the controller drains what is too much
     if plan.empty:
         target.remember(ctx, spec)
+        head = next(i for i in seen.instances if i.role == "head")
+        await control.hand_over(ctx, site, head)
         ctx.emit(Unchanged(spec.cluster_name, "it is up and as asked for"))
         return UpResult(plan, tuple(seen.instances))
     for step in plan.steps:
@@ -74,6 +78,9 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         return UpResult(None)
 
     target.remember(ctx, spec)
+    for instance in seen.instances:
+        if instance.role == "head" and instance.state is State.RUNNING:
+            await control.dismiss(site, instance)  # one hand at a time
     created, started = await _carry_out(ctx, site, plan)
     gone = {i.id for i in (*plan.terminate, *created)}
     there = [i for i in seen.instances if i.id not in gone and i.state not in NOT_THERE]
@@ -88,6 +95,8 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     ]
     head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
     failures = await assemble(works, head_work, ctx.emit, ctx.clock)
+    if head.name not in failures:
+        await control.hand_over(ctx, site, head)
     total = len(kept) + len(created)
     if failures:
         raise incomplete(failures, total)

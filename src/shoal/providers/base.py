@@ -9,8 +9,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
+from shoal.engine.credentials import Credentials
 from shoal.events import NodeChanged, Phase, Role
 from shoal.remote.base import Runner
 from shoal.spec.model import ClusterSpec
@@ -164,4 +165,15 @@ class Provider(Protocol):
 
     def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
         """How this machine becomes a node of the cluster that `head` leads."""
+        ...
+
+
+@runtime_checkable
+class Introduces(Protocol):
+    """A provider of machines that exist before they are nodes: the head must be let into them
+    while someone is there who can."""
+
+    async def introduce(self, credentials: Credentials) -> None:
+        """Let the cluster's head into every machine that may become its node. One that does not
+        answer now is left out."""
         ...

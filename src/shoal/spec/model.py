@@ -115,7 +115,8 @@ class ShoalSettings:
     machines, by address; `via_head` says that workers are reached through the head;
     `command_timeout_s` is how long one setup command may take, `reach_timeout_s` how long a
     machine may take until it answers (None: as fits the provider); `consolidate` allows moving
-    restartable work to fewer or cheaper nodes. For clouds: `fallback` has the machine types to
+    restartable work to fewer or cheaper nodes; `autostop_s` is how long the whole cluster may be
+    idle before it is given back (None: for ever). For clouds: `fallback` has the machine types to
     take, by node type, when its own is not to be had; `on_demand_fallback` allows full price
     where no spot machine is; `ssh_from` has the address ranges from which SSH is let in (empty:
     the caller's)."""
@@ -126,6 +127,7 @@ class ShoalSettings:
     command_timeout_s: float = 1800.0
     reach_timeout_s: float | None = None
     consolidate: bool = False
+    autostop_s: float | None = None
     fallback: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     on_demand_fallback: bool = False
     ssh_from: tuple[str, ...] = ()

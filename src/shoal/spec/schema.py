@@ -194,6 +194,7 @@ class ShoalYaml(_Section):
     command_timeout_s: Amount = 0
     reach_timeout_s: Amount = 0
     consolidate: Flag = False
+    autostop_s: Amount = 0
     fallback: dict[str, Texts] = {}
     on_demand_fallback: Flag = False
     ssh_from: Texts = []

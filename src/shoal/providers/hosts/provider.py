@@ -6,11 +6,13 @@ cluster is written on each of them; no file on the caller's side is needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from shoal.clock import Clock
 from shoal.engine import credentials
+from shoal.engine.credentials import Credentials
 from shoal.engine.stop import stop_command
 from shoal.errors import CapacityError, SetupError, ShoalError
 from shoal.events import Role
@@ -39,6 +41,7 @@ class HostsProvider:
         self._spec = spec
         self._known_hosts = home / "hosts" / spec.cluster_name / "known_hosts"
         self._runners: dict[str, SshRunner] = {}
+        self._picked: set[str] = set()
         self.troubles: dict[str, ShoalError] = {}
         # As of the last look. To pick machines by it is safe however old it is: only a claim on
         # the machine itself makes it the cluster's.
@@ -95,7 +98,7 @@ class HostsProvider:
         seen = {i.id: i for i in (await self.find() if self._seen is None else self._seen)}
         mine = {id for id, i in seen.items() if i.state is State.RUNNING}
         # Machines that answer come first; the others are tried when they are needed.
-        free = [a for a in self._addresses[1:] if a not in mine]
+        free = [a for a in self._addresses[1:] if a not in mine | self._picked]
         free.sort(key=lambda a: a in seen)
         picked = []
         for launch in launches:
@@ -109,20 +112,35 @@ class HostsProvider:
                     fix="list more machines, or lower min_workers",
                 )
             picked += [self._instance(free.pop(0), State.PENDING) for _ in range(launch.count)]
+        # One that was picked and is not claimed yet must not be picked for another wish.
+        self._picked |= {i.id for i in picked}
         return picked
 
     async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         await self._on_each(instances, "stop Ray", lambda i: [stop_command(i.id)])
 
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
-        comment = credentials.key_comment(spec.cluster_name)
-        cleanup = [
-            quote(["sh", "-c", credentials.FORGET_KEY, comment]),
-            "rm -rf .shoal",
-            claims.release_command(self._owner),
-        ]
-        await self._on_each(instances, "let go", lambda i: [stop_command(i.id), *cleanup])
+        self._picked -= {i.id for i in instances}
+        forget = quote(
+            ["sh", "-c", credentials.FORGET_KEY, credentials.key_comment(spec.cluster_name)]
+        )
+        # A worker that is only released lets the head in again when it is needed.
+        ends = any(i.role == "head" for i in instances)
+        cleanup = ["rm -rf .shoal", claims.release_command(self._owner)]
+        script = [*([forget] if ends else []), *cleanup]
+        await self._on_each(instances, "let go", lambda i: [stop_command(i.id), *script])
+        if ends:
+            mine = {i.id for i in instances}
+            await self._where_possible(
+                [a for a in self._addresses if a not in mine],
+                lambda runner: runner.run(forget, timeout=_LOOK_SECONDS),
+            )
         await side_by_side(self._runner(i.id).disconnect() for i in instances)
+
+    async def introduce(self, given: Credentials) -> None:
+        await self._where_possible(
+            self._addresses[1:], lambda runner: credentials.trust(runner, given)
+        )
 
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
         return self._runner(instance.id)
@@ -211,6 +229,19 @@ class HostsProvider:
             host_key_alias=address,
             control_dir=control_directory(),
         )
+
+    async def _where_possible(
+        self, addresses: Sequence[str], action: Callable[[Runner], Awaitable[object]]
+    ) -> None:
+        """Do something on those of these machines that answer."""
+
+        async def one(address: str) -> None:
+            runner = self._runner(address)
+            with contextlib.suppress(ShoalError, TimeoutError):
+                await runner.connect(timeout=_LOOK_SECONDS)
+                await action(runner)
+
+        await side_by_side(one(address) for address in addresses)
 
     async def _on_each(
         self, instances: Sequence[Instance], what: str, script: ssh_machines.Script

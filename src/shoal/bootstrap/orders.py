@@ -1,0 +1,50 @@
+"""What is to be done on a machine, made from a cluster's spec and its provider: by whoever brings
+nodes up, the laptop at first and the controller later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shoal.bootstrap.pipeline import NodeWork
+from shoal.providers.base import Instance, Provider
+from shoal.spec.model import ClusterSpec, FilesSpec
+
+Mode = Literal["full", "update", "restart"]
+
+# Machines that should be up already get less time to answer than ones that boot.
+_REACH_SECONDS = {"local": 60.0}
+_BOOT_SECONDS = 300.0
+
+
+def files_for(spec: ClusterSpec) -> FilesSpec:
+    """The files that are sent. Embedded nodes see this machine's own."""
+    return FilesSpec(mounts={}) if spec.provider.type == "embedded" else spec.files
+
+
+@dataclass(frozen=True)
+class Orders:
+    """A cluster's wishes for its machines. `files_digest` stands for the content of the files,
+    which only the machine that sends them first can tell."""
+
+    spec: ClusterSpec
+    provider: Provider
+    files_digest: str
+    force: bool = False
+
+    def work(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodeWork:
+        """All that is to be done on one machine."""
+        spec = self.spec
+        return NodeWork(
+            instance=instance,
+            runner=self.provider.runner(spec, instance),
+            setup=spec.setup_for(instance.node_type, instance.role),
+            start=self.provider.ray_start(spec, instance, head),
+            files=files_for(spec),
+            files_digest=self.files_digest,
+            claim=self.provider.claim(spec, instance, force=self.force),
+            mode=mode,
+            reach_seconds=spec.shoal.reach_timeout_s
+            or _REACH_SECONDS.get(spec.provider.type, _BOOT_SECONDS),
+            command_seconds=spec.shoal.command_timeout_s,
+        )

@@ -1,0 +1,1 @@
+"""The process on the head that observes, plans and acts, and survives being killed."""

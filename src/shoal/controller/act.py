@@ -1,0 +1,298 @@
+"""Carries decisions out, each as a task of its own, so that nothing slow ever holds up the loop.
+
+What is about to be done is in the journal before it is done; what came of it, as soon as it is
+known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from shoal import scaling
+from shoal.clock import Clock
+from shoal.controller.journal import Journal
+from shoal.controller.lifecycle import Node, moved
+from shoal.controller.memory import Blocked, Decision, Failure, Intent, Noted, Settled, Success
+from shoal.controller.workshop import Workshop
+from shoal.errors import AuthError, CapacityError, ConfigError, QuotaError, SetupError, ShoalError
+from shoal.events import Event, NodeChanged, Output, Phase
+from shoal.providers.base import Instance, Launch
+from shoal.scaling import Cause, LaunchFailure
+from shoal.scaling.state import FailureKind, Market
+
+# After so many setups in a row that failed, a node type is given up until the file changes.
+MOST_SETUP_FAILURES = 3
+_LOG_LINES = 2000
+_MOVE_SECONDS = 3600.0
+
+
+class Engine(Protocol):
+    """The part of the GCS that acts. Calls block."""
+
+    def drain_idle(self, ray_id: str, why: str) -> tuple[bool, str]: ...
+
+    def drain_busy(self, ray_id: str, why: str, deadline: float) -> tuple[bool, str]: ...
+
+
+class Actor:
+    """The tasks that are under way, by what they are about: a node's id or an intent's token.
+    `known` are the machines, by id: those that the provider listed, and those just created, which
+    its list may not show yet."""
+
+    def __init__(
+        self, workshop: Workshop, engine: Engine, journal: Journal, clock: Clock, logs: Path
+    ) -> None:
+        self.workshop = workshop
+        self.known: dict[str, Instance] = {}
+        self._engine = engine
+        self._journal = journal
+        self._clock = clock
+        self._logs = logs
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._stirred = asyncio.Event()
+
+    @property
+    def busy(self) -> set[str]:
+        """The nodes and intents on which something is being done."""
+        return set(self._tasks)
+
+    async def stirred(self) -> None:
+        """Return when a task has ended since this was last called."""
+        await self._stirred.wait()
+        self._stirred.clear()
+
+    def launch(self, wish: scaling.Launch, head: Instance) -> None:
+        """Buy machines and make them nodes."""
+        intent = Intent(
+            token=secrets.token_hex(8),
+            node_type=wish.node_type,
+            count=wish.count,
+            why=wish.reason.text,
+            at=self._clock.now(),
+            throttled=wish.throttled,
+            market=wish.market,
+            zone=wish.zone,
+            price_per_hour=wish.price_per_hour,
+        )
+        subject = f"{wish.count} x {wish.node_type}"
+        self._journal.record(intent, self._decision("launch", subject, wish.reason))
+        self.resume(intent, head)
+
+    def resume(self, intent: Intent, head: Instance) -> None:
+        """Ask for what an intent names. Its token makes a second time harmless."""
+        self._start(intent.token, self._create(intent, head))
+
+    def bring_up(self, node: Node, instance: Instance, head: Instance, *, anew: bool) -> None:
+        """Make a machine that is there a node."""
+        self._start(node.id, self._bring_up(instance, head, anew=anew))
+
+    def drain(self, wish: scaling.Drain, ray_id: str) -> None:
+        """Ask a node to give up its place. It is ended once Ray says that it holds nothing."""
+        node = self._journal.memory.nodes[wish.node_id]
+        self._journal.record(self._decision("drain", node.name, wish.reason))
+        self._start(node.id, self._drain(node, ray_id, wish.reason))
+
+    def end(self, node: Node, why: str) -> None:
+        """Give a node's machine back, whatever is being done with it."""
+        self._start(node.id, self._end(node.id, why, self._tasks.get(node.id)))
+
+    def cancel(self, wish: scaling.Cancel) -> None:
+        """End a machine that has not become a node yet."""
+        node = self._journal.memory.nodes[wish.node_id]
+        self._journal.record(self._decision("cancel", node.name, wish.reason))
+        self.end(node, wish.reason.text)
+
+    async def close(self) -> None:
+        """Cancel everything and wait for its end. The journal knows what was left undone."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def note(self, node_id: str, phase: Phase, detail: str = "", **more: Any) -> None:
+        """Write down that a node is in a phase, if the table allows it."""
+        node = self._journal.memory.nodes.get(node_id)
+        after = moved(node, phase, self._clock.now(), detail) if node else None
+        if after is not None and (after != node or more):
+            self._journal.record(Noted(replace(after, **more)))
+
+    def _start(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks[key] = task
+
+        def ended(_: asyncio.Task[None]) -> None:
+            if self._tasks.get(key) is task:
+                del self._tasks[key]
+            self._stirred.set()
+
+        task.add_done_callback(ended)
+
+    async def _create(self, intent: Intent, head: Instance) -> None:
+        wish = Launch(intent.node_type, "worker", intent.count, intent.token)
+        try:
+            instances = await self.workshop.create(wish)
+        except Exception as error:
+            self._journal.record(Settled(intent.token))
+            self._failed_to_launch(intent, _told(error))
+            return
+        self.known.update({i.id: i for i in instances})
+        now = self._clock.now()
+        nodes = [
+            Node(
+                id=i.id,
+                name=i.name,
+                node_type=i.node_type,
+                role="worker",
+                phase=Phase.BOOTING,
+                since=now,
+                created=now,
+                address=i.address,
+                why=intent.why,
+                throttled=intent.throttled,
+                market=intent.market,
+                zone=intent.zone,
+                price_per_hour=intent.price_per_hour,
+            )
+            for i in instances
+        ]
+        self._journal.record(*(Noted(node) for node in nodes), Settled(intent.token))
+        missing = intent.count - len(nodes)
+        if missing > 0:
+            short = replace(intent, count=missing)
+            self._failed_to_launch(short, CapacityError("no more of them are to be had just now"))
+        else:
+            self._journal.record(Success(intent.node_type, "launch"))
+        for node, instance in zip(nodes, instances, strict=True):
+            self.bring_up(node, instance, head, anew=False)
+
+    def _failed_to_launch(self, intent: Intent, error: ShoalError) -> None:
+        kind: FailureKind = "quota" if isinstance(error, QuotaError) else "capacity"
+        failure = LaunchFailure(
+            intent.node_type, self._clock.now(), kind, cast(Market, intent.market), intent.zone
+        )
+        self._journal.record(
+            Failure(failure, str(error)),
+            self._say("failed", f"{intent.count} x {intent.node_type}", str(error), error.label),
+        )
+        if isinstance(error, (AuthError, ConfigError)):
+            self._give_up(intent.node_type, f"{error}; fix: {error.fix or 'correct the file'}")
+
+    async def _bring_up(self, instance: Instance, head: Instance, *, anew: bool) -> None:
+        log = _Log()
+        try:
+            error = await self.workshop.bring_up(
+                instance, head, lambda event: self._hear(instance.id, event, log), anew=anew
+            )
+        except Exception as raised:
+            error = _told(raised)
+        if instance.id not in self._journal.memory.nodes:
+            return  # its machine vanished meanwhile
+        if error is None:
+            self.note(instance.id, Phase.READY)
+            self._journal.record(Success(instance.node_type, "setup"))
+            return
+        kept = log.keep(self._logs / f"{instance.name}-{instance.id}.log", error)
+        self._failed_setup(instance, error, kept)
+
+    def _hear(self, node_id: str, event: Event, log: _Log) -> None:
+        if isinstance(event, Output):
+            log.lines.append(event.line)
+            del log.lines[:-_LOG_LINES]
+        elif isinstance(event, NodeChanged) and event.phase not in (Phase.FAILED, Phase.READY):
+            self.note(node_id, event.phase, event.detail)
+
+    def _failed_setup(self, instance: Instance, error: ShoalError, log: Path) -> None:
+        node = self._journal.memory.nodes[instance.id]
+        text = f"{error} (its log: {log})"
+        self.note(instance.id, Phase.FAILED, text, ended=text)
+        self._journal.record(self._say("failed", node.name, text, error.label))
+        if self.workshop.is_of_the_type(error):
+            self._count_failure(node, error)
+
+    def _count_failure(self, node: Node, error: ShoalError) -> None:
+        failure = LaunchFailure(
+            node.node_type, self._clock.now(), "setup", cast(Market, node.market), node.zone
+        )
+        self._journal.record(Failure(failure, str(error)))
+        setups = [
+            f
+            for f in self._journal.memory.failures
+            if f.failure.node_type == node.node_type and f.failure.kind == "setup"
+        ]
+        if len(setups) >= MOST_SETUP_FAILURES:
+            why = f"{len(setups)} nodes in a row could not be set up, the last: {error}"
+            self._give_up(node.node_type, why)
+
+    def _give_up(self, node_type: str, why: str) -> None:
+        if node_type not in self._journal.memory.blocked:
+            self._journal.record(Blocked(node_type, why), self._say("give up", node_type, why))
+
+    async def _drain(self, node: Node, ray_id: str, reason: scaling.Reason) -> None:
+        self.note(node.id, Phase.DRAINING, reason.text, ended=reason.text)
+        ask: Callable[[], tuple[bool, str]]
+        if reason.cause is Cause.CONSOLIDATION:
+            deadline = self._clock.now() + _MOVE_SECONDS
+            ask = lambda: self._engine.drain_busy(ray_id, reason.text, deadline)  # noqa: E731
+        else:
+            ask = lambda: self._engine.drain_idle(ray_id, reason.text)  # noqa: E731
+        try:
+            agreed, answer = await asyncio.to_thread(ask)
+        except ShoalError as error:
+            agreed, answer = False, str(error)
+        if not agreed:
+            self.note(node.id, Phase.READY, ended="")
+            why = f"it has work again: {answer}" if answer else "it has work again"
+            self._journal.record(self._say("keep", node.name, why, "busy"))
+
+    async def _end(self, node_id: str, why: str, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            before.cancel()
+            await asyncio.wait([before])
+        node = self._journal.memory.nodes.get(node_id)
+        if node is None:
+            return  # its machine vanished meanwhile
+        # `since` starts anew with every order, which is what its deadline counts from.
+        since = self._clock.now()
+        self.note(node_id, Phase.TERMINATING, why, ended=node.ended or why, since=since)
+        instance = self.known.get(node_id)
+        if instance is None:
+            return  # nobody lists it; the next list that lacks it is the proof that it is gone
+        try:
+            await self.workshop.end(instance)
+        except Exception as error:
+            text = f"not ended yet: {_told(error)}"
+            self._journal.record(self._say("retry", node.name, text))
+            return
+        self.note(node_id, Phase.GONE, why)
+
+    def _decision(self, action: str, subject: str, reason: scaling.Reason) -> Decision:
+        return self._say(action, subject, reason.text, str(reason.cause))
+
+    def _say(self, action: str, subject: str, why: str, cause: str = "") -> Decision:
+        return Decision(self._clock.now(), action, subject, why, cause)
+
+
+def _told(error: Exception) -> ShoalError:
+    """Any failure of an action as one that can be told: a fault of the program in one node's
+    work must not stop the work on the others."""
+    if isinstance(error, ShoalError):
+        return error
+    return SetupError(f"{type(error).__name__}: {error}", why="a fault inside Shoal")
+
+
+class _Log:
+    """What a node printed while it was set up; kept only if that fails."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def keep(self, path: Path, error: ShoalError) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join([*self.lines, *error.output, f"{error.label}: {error}", ""]))
+        return path

@@ -1,0 +1,57 @@
+"""What `up` hands to the controller: the cluster's spec, and where things are on the head.
+
+It lies in the controller's directory and is replaced as a whole. A new one reaches the running
+controller at its next look; one that is taken away tells it to end.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal import spec
+from shoal.spec.model import ClusterSpec
+
+# Below the home directory of the head, on which all paths of ours are.
+DIRECTORY = ".shoal/controller"
+FILE = "handover.json"
+
+
+@dataclass(frozen=True)
+class Handover:
+    """`home` is where providers keep local state on the head; `files_digest` stands for what the
+    laptop has sent, and the address is that of the GCS."""
+
+    spec: ClusterSpec
+    files_digest: str
+    home: str
+    gcs_address: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As data that `json.dumps` takes."""
+        return {
+            "spec": spec.to_json(self.spec),
+            "files_digest": self.files_digest,
+            "home": self.home,
+            "gcs_address": self.gcs_address,
+        }
+
+
+def read(directory: Path) -> Handover | None:
+    """The current handover; None when there is none any more. Raises ValueError for a file that
+    is not one."""
+    try:
+        data = json.loads((directory / FILE).read_text())
+    except FileNotFoundError:
+        return None
+    return Handover(**{**data, "spec": spec.from_json(data["spec"])})
+
+
+def stamp(directory: Path) -> int | None:
+    """Something that changes whenever the handover does; None when there is none."""
+    try:
+        return (directory / FILE).stat().st_mtime_ns
+    except FileNotFoundError:
+        return None

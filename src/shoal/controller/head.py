@@ -1,0 +1,100 @@
+"""Keeps the head's Ray alive: without it there is no cluster, only machines that cost money."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from shoal.clock import Clock
+from shoal.controller.act import Actor
+from shoal.controller.journal import Journal
+from shoal.controller.memory import Decision
+from shoal.engine.gcs import Reading
+from shoal.errors import ShoalError
+from shoal.events import Emit, Event, NodeChanged, Phase
+from shoal.providers.base import Instance, State
+
+# A GCS may be silent for a moment under load; then its machine is asked.
+_SILENCE_SECONDS = 5.0
+_FIRST_REST_SECONDS = 10.0
+_LONGEST_REST_SECONDS = 300.0
+
+
+class HeadKeeper:
+    """Watches the GCS and starts the cluster's Ray again when its daemons have died. `trouble`
+    says what is wrong; empty: nothing."""
+
+    def __init__(self, actor: Actor, journal: Journal, clock: Clock) -> None:
+        self._actor = actor
+        self._journal = journal
+        self._clock = clock
+        self._silent_since: float | None = None
+        self._rest_until = 0.0
+        self._failures = 0
+        self._task: asyncio.Task[None] | None = None
+        self.trouble = ""
+
+    @property
+    def busy(self) -> set[str]:
+        """The nodes that are being revived: all of them, while that goes on."""
+        reviving = self._task is not None and not self._task.done()
+        return set(self._journal.memory.nodes) if reviving else set()
+
+    def instance(self, instances: Mapping[str, Instance]) -> Instance | None:
+        """The head's machine, if it is known."""
+        return next((i for i in instances.values() if i.role == "head"), None)
+
+    def watch(self, reading: Reading | None, instances: Mapping[str, Instance]) -> None:
+        """Take note of whether the GCS answered, and do something about it if it does not."""
+        now = self._clock.now()
+        if reading is not None:
+            self._silent_since, self._failures, self.trouble = None, 0, ""
+            return
+        if self._silent_since is None:
+            self._silent_since = now
+        head = self.instance(instances)
+        reviving = self._task is not None and not self._task.done()
+        if head is None or reviving or now < self._rest_until:
+            return
+        if now - self._silent_since >= _SILENCE_SECONDS:
+            self._task = asyncio.ensure_future(self._revive(head, list(instances.values())))
+
+    async def close(self) -> None:
+        """Stop whatever is being done about it."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _revive(self, head: Instance, instances: list[Instance]) -> None:
+        try:
+            if await self._actor.workshop.head_runs(head):
+                self.trouble = "Ray runs on the head, but its GCS does not answer"
+                self._rest()
+                return
+            self._say("restart", "the head's Ray has died; all nodes start theirs again")
+            self.trouble = "the head's Ray has died and is being started again"
+            there = [i for i in instances if i.state is State.RUNNING]
+            for instance in there:
+                self._actor.note(instance.id, Phase.BOOTING, "the head's Ray has died")
+            await self._actor.workshop.revive(there, head, self._hear(there))
+        except ShoalError as error:
+            self.trouble = f"the head's Ray has died and cannot be started: {error}"
+            self._say("failed", self.trouble)
+            self._rest()
+
+    def _hear(self, instances: list[Instance]) -> Emit:
+        ids = {i.name: i.id for i in instances}
+
+        def hear(event: Event) -> None:
+            if isinstance(event, NodeChanged) and event.phase is not Phase.FAILED:
+                self._actor.note(ids[event.node], event.phase, event.detail)
+
+        return hear
+
+    def _rest(self) -> None:
+        self._failures += 1
+        pause = min(_FIRST_REST_SECONDS * 2 ** (self._failures - 1), _LONGEST_REST_SECONDS)
+        self._rest_until = self._clock.now() + pause
+
+    def _say(self, action: str, why: str) -> None:
+        self._journal.record(Decision(self._clock.now(), action, "head", why))

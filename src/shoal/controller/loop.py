@@ -1,0 +1,310 @@
+"""Observe, plan, act, again and again. One turn never waits for a machine: what takes time runs
+as a task of the actor, and what cannot be seen just now is looked at in the next turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from shoal.clock import Clock
+from shoal.controller import handover as handovers
+from shoal.controller import report
+from shoal.controller.act import Actor
+from shoal.controller.act import Engine as ActingEngine
+from shoal.controller.autostop import is_due
+from shoal.controller.handover import Handover
+from shoal.controller.head import HeadKeeper
+from shoal.controller.journal import Journal
+from shoal.controller.memory import Decision, Memory, Noted, Unblocked
+from shoal.controller.metrics import Metrics
+from shoal.controller.reconcile import Sight, reconcile
+from shoal.controller.sizing import Sizing, within_reach
+from shoal.controller.workshop import Workshop
+from shoal.engine.gcs import Failed, Pending, Reading
+from shoal.errors import ShoalError
+from shoal.providers.base import Instance
+from shoal.scaling import Plan
+
+# How long a turn lasts while something moves, and while nothing does.
+_QUICK_SECONDS = 0.4
+_IDLE_SECONDS = 1.0
+# A turn over ten thousand nodes is long; resting for so many times its length bounds what an idle
+# cluster's controller takes of a core.
+_REST_PER_WORK = 15.0
+_LONGEST_REST_SECONDS = 5.0
+# What has not changed is told again only so often: a silent controller is taken for dead.
+_TELL_SECONDS = 4.0
+# Asking a provider for its list costs money or connections; the journal knows most of it.
+_LIST_SECONDS = {"embedded": 2.0}
+_LIST_SECONDS_ELSEWHERE = 20.0
+# A turn may take this long to read the GCS; a slower answer belongs to the next.
+_READ_SECONDS = 8.0
+_NEVER = float("-inf")
+
+
+class Engine(ActingEngine, Protocol):
+    """Ray's GCS. Calls block."""
+
+    def read(self) -> Reading: ...
+
+    def report(
+        self, version: int, pending: Sequence[Pending], failed: Sequence[Failed] = ()
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What the controller works with; a test brings its own."""
+
+    engine: Engine
+    workshop: Callable[[Handover], Workshop]
+    clock: Clock
+    metrics: Metrics | None = None
+
+
+class Controller:
+    """One cluster's controller. `run` returns when it was told to end."""
+
+    def __init__(self, directory: Path, handover: Handover, tools: Tools) -> None:
+        self._directory = directory
+        self._handover = handover
+        self._stamp = handovers.stamp(directory)
+        self._tools = tools
+        self._clock = tools.clock
+        self._journal = Journal(directory / "journal.jsonl")
+        self._actor = Actor(
+            tools.workshop(handover), tools.engine, self._journal, self._clock, directory / "logs"
+        )
+        self._head = HeadKeeper(self._actor, self._journal, self._clock)
+        self._sizing = Sizing(self._journal)
+        self._queue = report.Queue()
+        self._asked_at = self._listed_at = _NEVER
+        self._listing: asyncio.Task[Sequence[Instance]] | None = None
+        self._plan = Plan()
+        self._turn_seconds = 0.0
+        self._told: object = None
+        self._told_at = _NEVER
+
+    @property
+    def memory(self) -> Memory:
+        return self._journal.memory
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way."""
+        return bool(self._actor.busy or self._head.busy)
+
+    async def run(self) -> None:
+        """Take turns until the handover is taken away."""
+        try:
+            while self.read_handover() and not await self.turn():
+                await self._pause()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """Let go of everything that is under way; the journal knows it."""
+        if self._listing is not None:
+            self._listing.cancel()
+        await self._head.close()
+        await self._actor.close()
+        self._journal.close()
+
+    async def turn(self) -> bool:
+        """Look once, decide once, and start what follows. Returns whether that was the last:
+        the cluster has been given back."""
+        began = self._clock.monotonic()
+        fresh = await self._list()
+        reading = await self._read_gcs()
+        self._reconcile(fresh, reading)
+        self._head.watch(reading, self._actor.known)
+        if reading is not None and self._listed_at != _NEVER:
+            self._resume_intents()
+            if is_due(self._handover.spec.shoal.autostop_s, reading, self.memory):
+                return await self._stop()
+            spec = within_reach(self._handover.spec, self._actor.known.values())
+            self._plan = self._sizing.plan(spec, reading, self._clock.now())
+            self._carry_out(self._plan, reading)
+        await self._tell(reading)
+        self._turn_seconds = self._clock.monotonic() - began
+        return False
+
+    async def _stop(self) -> bool:
+        """Give the whole cluster back. A machine that does not go is tried again next turn."""
+        idle = f"idle for {self._handover.spec.shoal.autostop_s:.0f} s, as autostop_s allows"
+        self._say_once("stop", self._handover.spec.cluster_name, idle)
+        await self._actor.close()
+        try:
+            await self._actor.workshop.give_back(list(self._actor.known.values()))
+        except ShoalError as error:
+            self._say_once("retry", self._handover.spec.cluster_name, str(error))
+            return False
+        return True
+
+    def read_handover(self) -> bool:
+        """Whether to go on, with the newest wishes."""
+        stamp = handovers.stamp(self._directory)
+        if stamp is None:
+            return False
+        if stamp != self._stamp:
+            self._stamp = stamp
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                new = handovers.read(self._directory)
+                if new is not None and new != self._handover:
+                    self._adopt(new)
+        return True
+
+    def _adopt(self, handover: Handover) -> None:
+        self._handover = handover
+        self._actor.workshop = self._tools.workshop(handover)
+        scaling = handover.spec.scaling
+        text = f"max_workers {scaling.max_workers}, idle timeout {scaling.idle_timeout_s:.0f} s"
+        cluster = handover.spec.cluster_name
+        self._journal.record(
+            Unblocked(), Decision(self._clock.now(), "follow", cluster, f"new settings: {text}")
+        )
+
+    async def _list(self) -> Sequence[Instance] | None:
+        """The provider's list if a new one has arrived. The first is waited for, since nothing
+        may be launched before it is known what is there."""
+        kind = self._handover.spec.provider.type
+        every = _LIST_SECONDS.get(kind, _LIST_SECONDS_ELSEWHERE)
+        if self._listing is None and self._clock.now() - self._asked_at >= every:
+            self._asked_at = self._clock.now()
+            self._listing = asyncio.ensure_future(self._actor.workshop.find())
+        if self._listing is None:
+            return None
+        await asyncio.wait([self._listing], timeout=None if self._listed_at == _NEVER else 0.05)
+        if not self._listing.done():
+            return None
+        task, self._listing = self._listing, None
+        try:
+            found = task.result()
+        except ShoalError as error:
+            self._say_once("odd", "the provider's list", str(error))
+            return None
+        self._listed_at = self._asked_at
+        mine = {id: i for id, i in self._actor.known.items() if id in self.memory.nodes}
+        self._actor.known = {**mine, **{i.id: i for i in found}}
+        return found
+
+    async def _read_gcs(self) -> Reading | None:
+        try:
+            return await asyncio.wait_for(asyncio.to_thread(self._tools.engine.read), _READ_SECONDS)
+        except (ShoalError, asyncio.TimeoutError):
+            return None
+
+    def _reconcile(self, fresh: Sequence[Instance] | None, reading: Reading | None) -> None:
+        sight = Sight(
+            now=self._clock.now(),
+            instances=fresh,
+            listed_at=self._listed_at,
+            ray=None if reading is None else reading.nodes,
+            busy=self._actor.busy | self._head.busy,
+        )
+        outcome = reconcile(self.memory, sight)
+        if outcome.changed:
+            self._journal.record(*(Noted(node) for node in outcome.changed.values()))
+        for oddity in outcome.oddities:
+            self._say_once("odd", "what was seen", oddity)
+        head = self._head.instance(self._actor.known)
+        for id, errand in outcome.errands.items():
+            node, instance = self.memory.nodes[id], self._actor.known.get(id)
+            if errand == "end":
+                self._actor.end(node, node.ended or node.detail)
+            elif instance is not None and head is not None:
+                self._actor.bring_up(node, instance, head, anew=True)
+
+    def _resume_intents(self) -> None:
+        """Ask again for what a controller before this one asked for and never heard of."""
+        head = self._head.instance(self._actor.known)
+        for token, intent in list(self.memory.intents.items()):
+            if token not in self._actor.busy and head is not None:
+                self._actor.resume(intent, head)
+
+    def _carry_out(self, plan: Plan, reading: Reading) -> None:
+        head = self._head.instance(self._actor.known)
+        if head is None:
+            return
+        for launch in plan.launches:
+            self._actor.launch(launch, head)
+        for cancel in plan.cancels:
+            if cancel.node_id in self.memory.nodes:
+                self._actor.cancel(cancel)
+        for drain in plan.drains:
+            if drain.node_id not in self._actor.busy:
+                self._actor.drain(drain, reading.nodes[drain.node_id].ray_id)
+        for unmet in plan.unmet:
+            self._say_once("cannot", unmet.subject, unmet.reason.text, str(unmet.reason.cause))
+
+    async def _tell(self, reading: Reading | None) -> None:
+        """Say how things are, if that has changed or has not been said for a while."""
+        now = self._clock.now()
+        demand = reading.demand if reading is not None else None
+        news = (self._journal.entries, demand, self._head.trouble, self._stamp)
+        if news == self._told and now - self._told_at < _TELL_SECONDS:
+            return
+        self._told, self._told_at = news, now
+        state = self._state(reading)
+        report.write(self._directory, state)
+        if reading is not None:
+            await self._tell_ray(reading)
+        if self._tools.metrics is not None:
+            price = self._plan.price_per_hour
+            self._tools.metrics.observe(self.memory, state.waiting, price, self._turn_seconds)
+
+    def _state(self, reading: Reading | None) -> report.State:
+        now, spec = self._clock.now(), self._handover.spec
+        demand = reading.demand if reading is not None else None
+        return report.State(
+            at=now,
+            pid=os.getpid(),
+            cluster=spec.cluster_name,
+            waiting=()
+            if demand is None
+            else tuple(self._queue.rows(demand, self._plan, self.memory, now)),
+            usage={} if reading is None else report.usage(reading.nodes.values()),
+            price_per_hour=self._plan.price_per_hour,
+            limits=report.limits(spec),
+            trouble=self._head.trouble,
+            metrics=self._tools.metrics.address if self._tools.metrics else "",
+            **report.remembered(self.memory),
+        )
+
+    async def _tell_ray(self, reading: Reading) -> None:
+        pending = [
+            Pending(n.id, n.node_type, n.address, str(n.phase))
+            for n in self.memory.nodes.values()
+            if n.on_the_way
+        ]
+        failed = [
+            Failed(f.failure.node_type, 1, f.text, f.failure.at) for f in self.memory.failures[-10:]
+        ]
+        with contextlib.suppress(ShoalError):
+            await asyncio.to_thread(self._tools.engine.report, reading.version, pending, failed)
+
+    async def _pause(self) -> None:
+        """Until the next turn; a task that ends brings it forward."""
+        moving = self.busy or bool(self._plan.unmet)
+        rest = min(_REST_PER_WORK * self._turn_seconds, _LONGEST_REST_SECONDS)
+        pause = _QUICK_SECONDS if moving else max(_IDLE_SECONDS, rest)
+        waiting = asyncio.ensure_future(self._actor.stirred())
+        sleeping = asyncio.ensure_future(self._clock.sleep(pause))
+        try:
+            await asyncio.wait({waiting, sleeping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            sleeping.cancel()
+
+    def _say_once(self, action: str, subject: str, why: str, cause: str = "") -> None:
+        """Record a decision unless the last one of its subject was the same. Figures in its
+        words may differ: they change all the time."""
+        last = next((d for d in reversed(self.memory.decisions) if d.subject == subject), None)
+        same = last is not None and (last.action, last.cause) == (action, cause)
+        if not same or (not cause and last is not None and last.why != why):
+            self._journal.record(Decision(self._clock.now(), action, subject, why, cause))

@@ -1,0 +1,52 @@
+"""Figures for Prometheus, at an address that only the head itself can reach."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from shoal.controller.memory import Memory
+from shoal.controller.report import Waiting
+from shoal.events import Phase
+
+
+class Metrics:
+    """What the controller exports. Where it listens is `address`."""
+
+    def __init__(self, host: str) -> None:
+        import prometheus_client as prometheus
+
+        registry = prometheus.CollectorRegistry()
+
+        def gauge(name: str, text: str, labels: Sequence[str] = ()) -> Any:
+            return prometheus.Gauge(f"shoal_{name}", text, labels, registry=registry)
+
+        self._nodes = gauge("nodes", "Nodes by type and phase", ("node_type", "phase"))
+        self._waiting = gauge("waiting", "Pending tasks, actors and gangs")
+        self._price = gauge("price_per_hour", "What the workers cost, as far as it is known")
+        self._decisions = prometheus.Counter(
+            "shoal_decisions", "Decisions by what was done", ("action",), registry=registry
+        )
+        self._turns = prometheus.Histogram(
+            "shoal_turn_seconds", "How long a turn of the loop takes", registry=registry
+        )
+        self._counted = 0.0
+        server, _ = prometheus.start_http_server(0, host, registry)
+        self.address = f"{host}:{server.server_port}"
+
+    def observe(
+        self, memory: Memory, waiting: Sequence[Waiting], price: float, seconds: float
+    ) -> None:
+        """Take the figures of one turn."""
+        counts = Counter((n.node_type, n.phase) for n in memory.nodes.values())
+        for node_type in {n.node_type for n in memory.nodes.values()}:
+            for phase in Phase:
+                self._nodes.labels(node_type, phase.value).set(counts[node_type, phase])
+        self._waiting.set(sum(row.count for row in waiting))
+        self._price.set(price)
+        self._turns.observe(seconds)
+        for decision in memory.decisions:
+            if decision.at > self._counted:
+                self._decisions.labels(decision.action).inc()
+        self._counted = max((d.at for d in memory.decisions), default=self._counted)

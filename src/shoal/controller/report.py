@@ -1,0 +1,144 @@
+"""What the controller shows of itself: one small JSON file on the head, replaced as a whole.
+
+`shoal status`, `why` and `monitor` read it, and nothing else; so it says everything in words and
+figures that need no further knowledge.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shoal.controller.memory import Decision, Memory
+from shoal.engine.view import RayNode
+from shoal.scaling import Demand, Plan, Unmet
+from shoal.spec.model import ClusterSpec
+
+FILE = "state.json"
+# A controller that has not written for so long is taken for dead.
+STALE_SECONDS = 15.0
+_RECENT = 30
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One row of pending demand: what, how many, and what is coming of it."""
+
+    subject: str
+    count: int
+    since: float
+    outlook: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class State:
+    """The whole file. `nodes` and `gone` hold nodes as data, `usage` pairs of used and total."""
+
+    at: float
+    pid: int
+    cluster: str
+    nodes: tuple[Mapping[str, Any], ...] = ()
+    gone: tuple[Mapping[str, Any], ...] = ()
+    requested: tuple[Mapping[str, Any], ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    usage: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    price_per_hour: float = 0.0
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    decisions: tuple[Decision, ...] = ()
+    trouble: str = ""
+    metrics: str = ""
+
+
+def limits(spec: ClusterSpec) -> dict[str, Any]:
+    """The limits in force, so that a person sees which ones have arrived."""
+    return {
+        "max_workers": spec.scaling.max_workers,
+        "idle_timeout_s": spec.scaling.idle_timeout_s,
+        "types": {
+            name: {"min_workers": t.min_workers, "max_workers": t.max_workers}
+            for name, t in spec.node_types.items()
+        },
+    }
+
+
+def usage(nodes: Iterable[RayNode]) -> dict[str, tuple[float, float]]:
+    """How much of each resource Ray has handed out, of how much."""
+    sums: dict[str, tuple[float, float]] = {}
+    for node in nodes:
+        for name, total in node.total.items():
+            if not name.startswith("node:"):
+                used, all = sums.get(name, (0.0, 0.0))
+                sums[name] = (used + total - node.available.get(name, 0.0), all + total)
+    return dict(sorted(sums.items()))
+
+
+class Queue:
+    """What waits, and since when. A row is known by what it asks for, however many."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def rows(self, demand: Demand, plan: Plan, memory: Memory, now: float) -> list[Waiting]:
+        """The pending demand with, for each row, the node that is coming or why none will."""
+        counts = {str(r.shape): r.count for r in demand.requests}
+        counts.update({str(g): g.count for g in demand.gangs})
+        self._since = {subject: self._since.get(subject, now) for subject in counts}
+        unmet = {u.subject: u for u in plan.unmet}
+        return [
+            self._row(subject, count, unmet.get(subject), memory)
+            for subject, count in counts.items()
+        ]
+
+    def _row(self, subject: str, count: int, unmet: Unmet | None, memory: Memory) -> Waiting:
+        since, coming = self._since[subject], _coming(memory)
+        if unmet is None:
+            outlook = coming or "the nodes that are there have room for it"
+            return Waiting(subject, count, since, outlook)
+        waits = f"{unmet.count} of {count} must wait: {unmet.reason}"
+        outlook = f"{coming}; {waits}" if coming else f"none is coming: {unmet.reason}"
+        return Waiting(subject, count, since, outlook, unmet.fix)
+
+
+def _coming(memory: Memory) -> str:
+    nodes = [node for node in memory.nodes.values() if node.on_the_way]
+    on_the_way = [f"{n.name} ({n.node_type}, {n.phase})" for n in nodes]
+    asked = [f"{i.count} x {i.node_type} (requested)" for i in memory.intents.values()]
+    parts = [*on_the_way, *asked]
+    return f"coming: {', '.join(parts)}" if parts else ""
+
+
+def remembered(memory: Memory) -> dict[str, Any]:
+    """The part of the state that comes from the journal, and so must survive a replay."""
+    return {
+        "nodes": tuple(map(vars, memory.nodes.values())),
+        "gone": tuple(map(vars, list(memory.gone.values())[-_RECENT:])),
+        "requested": tuple(map(vars, memory.intents.values())),
+        "decisions": tuple(list(memory.decisions)[-_RECENT:]),
+    }
+
+
+def write(directory: Path, state: State) -> None:
+    """Replace the file."""
+    draft = directory / f"{FILE}.{os.getpid()}"
+    # `asdict` copies everything, which at ten thousand nodes is most of a turn.
+    draft.write_text(json.dumps(vars(state), default=vars))
+    draft.replace(directory / FILE)
+
+
+def parse(text: str) -> State:
+    """The state that `write` was given. Raises ValueError for what is none."""
+    try:
+        data = json.loads(text)
+        data["waiting"] = tuple(Waiting(**row) for row in data["waiting"])
+        data["decisions"] = tuple(Decision(**row) for row in data["decisions"])
+        for name in ("nodes", "gone", "requested"):
+            data[name] = tuple(data[name])
+        data["usage"] = {name: (used, total) for name, (used, total) in data["usage"].items()}
+        return State(**data)
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"not a controller's state: {error}") from None

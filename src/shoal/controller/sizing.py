@@ -1,0 +1,88 @@
+"""Puts the question to the planner: what is known of the nodes in its terms, and what it must
+remember from one question to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import cast
+
+from shoal.controller.journal import Journal
+from shoal.controller.lifecycle import Node
+from shoal.engine.gcs import Reading
+from shoal.engine.view import RayNode
+from shoal.events import Phase
+from shoal.providers.base import Instance, State
+from shoal.scaling import History, LaunchFailure, NodeView, Plan, plan
+from shoal.scaling.state import Market
+from shoal.spec.model import ClusterSpec
+
+
+class Sizing:
+    """The planner with its history."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._history = History(brought_up=True)
+
+    def plan(self, spec: ClusterSpec, reading: Reading, now: float) -> Plan:
+        """What should be done now."""
+        memory = self._journal.memory
+        failures = [f.failure for f in memory.failures]
+        # What was given up rests for as long as it stays so, and the next best type is used.
+        failures += [LaunchFailure(name, now, "setup") for name in memory.blocked]
+        history = replace(self._history, failures=tuple(failures))
+        decided = plan(spec, self._views(reading, now), reading.demand, history, now)
+        self._history = decided.history
+        return decided
+
+    def _views(self, reading: Reading, now: float) -> Iterator[NodeView]:
+        for node in self._journal.memory.nodes.values():
+            yield _view(node, reading.nodes.get(node.id), now)
+        for intent in self._journal.memory.intents.values():
+            for number in range(intent.count):
+                yield NodeView(
+                    id=f"{intent.token}/{number}",
+                    node_type=intent.node_type,
+                    phase=Phase.REQUESTED,
+                    market=cast(Market, intent.market),
+                    zone=intent.zone,
+                    price_per_hour=intent.price_per_hour,
+                    throttled=intent.throttled,
+                )
+
+
+def _view(node: Node, ray: RayNode | None, now: float) -> NodeView:
+    phase = node.phase
+    if phase is Phase.READY and ray is None:
+        phase = Phase.STARTING  # it has started, and the GCS will show it in a moment
+    return NodeView(
+        id=node.id,
+        node_type=node.node_type,
+        phase=phase,
+        is_head=node.role == "head",
+        total=ray.total if ray else {},
+        available=ray.available if ray else {},
+        labels=ray.labels if ray else {},
+        # Ray counts from its own start; before it was ready, nobody could have used the node.
+        idle_s=min(ray.idle_s, now - node.since) if ray else 0.0,
+        market=cast(Market, node.market),
+        zone=node.zone,
+        price_per_hour=node.price_per_hour,
+        throttled=node.throttled,
+    )
+
+
+def within_reach(spec: ClusterSpec, instances: Iterable[Instance]) -> ClusterSpec:
+    """The spec with no more workers than there are machines to be had: of one's own machines,
+    those that do not answer are no machines."""
+    if spec.provider.type != "local":
+        return spec
+    silent = {i.id for i in instances if i.role == "worker" and i.state is State.UNREACHABLE}
+    most = sum(str(a) not in silent for a in spec.provider.settings.get("worker_ips") or ())
+    types = {
+        name: replace(t, max_workers=min(t.max_workers, most), min_workers=min(t.min_workers, most))
+        for name, t in spec.node_types.items()
+    }
+    scaling = replace(spec.scaling, max_workers=min(spec.scaling.max_workers, most))
+    return replace(spec, node_types=types, scaling=scaling)

@@ -1,0 +1,107 @@
+"""Makes machines nodes, and gives them back: the controller's hands on a real cluster. The same
+pipeline as `up`, so a node that came later is no different."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Protocol
+
+from shoal.bootstrap import vitals
+from shoal.bootstrap.orders import Orders
+from shoal.bootstrap.pipeline import assemble
+from shoal.clock import Clock
+from shoal.errors import ShoalError, UnreachableError
+from shoal.events import Emit
+from shoal.providers.base import Instance, Launch
+
+
+class Workshop(Protocol):
+    """What the controller can have done. Everything may raise `ShoalError`."""
+
+    async def find(self) -> Sequence[Instance]:
+        """All machines of the cluster."""
+        ...
+
+    async def create(self, launch: Launch) -> Sequence[Instance]:
+        """Ask for machines; asking again with the same token asks for the same ones."""
+        ...
+
+    async def bring_up(
+        self, instance: Instance, head: Instance, emit: Emit, *, anew: bool
+    ) -> ShoalError | None:
+        """Make a machine a node, and return what stopped it. `anew` means that someone may have
+        been at it before: whatever runs there is ended first."""
+        ...
+
+    def is_of_the_type(self, error: ShoalError) -> bool:
+        """Whether a failed setup says something of all machines of its type, and not of the one
+        machine only."""
+        ...
+
+    async def end(self, instance: Instance) -> None:
+        """Give a machine back, and return when its provider says that it is gone."""
+        ...
+
+    async def give_back(self, instances: Sequence[Instance]) -> None:
+        """End the whole cluster, the machine on which this runs included."""
+        ...
+
+    async def head_runs(self, head: Instance) -> bool:
+        """Whether the head's Ray runs, by the machine's own account."""
+        ...
+
+    async def revive(self, nodes: Sequence[Instance], head: Instance, emit: Emit) -> None:
+        """Start the Ray of a whole cluster again. Raises the head's error if it does not come
+        up; workers that do not are left for later."""
+        ...
+
+
+class RealWorkshop:
+    """The workshop of a running cluster."""
+
+    def __init__(self, orders: Orders, clock: Clock) -> None:
+        self._orders = orders
+        self._clock = clock
+
+    async def find(self) -> Sequence[Instance]:
+        return await self._orders.provider.find(self._orders.spec.cluster_name)
+
+    async def create(self, launch: Launch) -> Sequence[Instance]:
+        return await self._orders.provider.create(self._orders.spec, [launch])
+
+    async def bring_up(
+        self, instance: Instance, head: Instance, emit: Emit, *, anew: bool
+    ) -> ShoalError | None:
+        if anew:
+            # A machine that is just rebooting has nothing to halt, and the pipeline waits for it.
+            with contextlib.suppress(ShoalError):
+                await self._orders.provider.halt(self._orders.spec, [instance])
+        work = self._orders.work(instance, head)
+        failures = await assemble([work], self._orders.work(head, head), emit, self._clock)
+        return failures.get(instance.name)
+
+    def is_of_the_type(self, error: ShoalError) -> bool:
+        # A machine of one's own that is switched off is no reason to leave the others unused.
+        own = self._orders.spec.provider.type == "local"
+        return not (own and isinstance(error, UnreachableError))
+
+    async def end(self, instance: Instance) -> None:
+        await self._orders.provider.terminate(self._orders.spec, [instance])
+
+    async def give_back(self, instances: Sequence[Instance]) -> None:
+        spec, provider = self._orders.spec, self._orders.provider
+        # The head last: without it nobody is left to end the others.
+        for role in ("worker", "head"):
+            await provider.terminate(spec, [i for i in instances if i.role == role])
+
+    async def head_runs(self, head: Instance) -> bool:
+        runner = self._orders.provider.runner(self._orders.spec, head)
+        return (await vitals.read(runner, head)).ray_runs
+
+    async def revive(self, nodes: Sequence[Instance], head: Instance, emit: Emit) -> None:
+        await self._orders.provider.halt(self._orders.spec, nodes)
+        works = {i.id: self._orders.work(i, head, "restart") for i in nodes}
+        failures = await assemble(list(works.values()), works[head.id], emit, self._clock)
+        if head.name in failures:
+            raise failures[head.name]

@@ -1,0 +1,262 @@
+"""A cluster's GCS, asked from a process on its head: demand, nodes, drains, and what `ray status`
+is to show. Every call blocks, so run them in a thread; none decides anything.
+
+Ray's messages grow with its releases: a field that an older Ray lacks is left out, never missed.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
+
+from shoal.engine.view import RayNode
+from shoal.errors import ShoalError, TransientError
+from shoal.scaling import Demand, Gang, LabelRule, Request, Shape, Strategy
+
+_CONNECT_SECONDS = 1.0
+_CALL_SECONDS = 5.0
+_STRATEGY = re.compile(r":([A-Z_]+)\|")
+# What Ray asks for beside the user's wish: to run on a node that it has already chosen.
+_IMPLICIT = "node:__internal"
+# Resources of a placement group's bundle exist only once the group is placed; the group itself
+# is in the demand as a gang.
+_BUNDLE = "_group_"
+
+Status = Literal["running", "idle", "draining", "unspecified"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the GCS knew at one moment. `nodes` has the live ones by instance id; `session`
+    changes when the head's Ray is started anew, and is empty where Ray does not say."""
+
+    nodes: Mapping[str, RayNode] = field(default_factory=dict)
+    demand: Demand = field(default_factory=Demand)
+    version: int = 0
+    session: str = ""
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A machine on its way, for `ray status`."""
+
+    instance_id: str
+    node_type: str
+    address: str
+    details: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Machines that could not be had, for `ray status`."""
+
+    node_type: str
+    count: int
+    reason: str
+    at: float
+
+
+class Gcs:
+    """One cluster's GCS. Makes its connection on first use and again after every failure."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._client: Any = None
+
+    def read(self) -> Reading:
+        """Everything the controller needs to know. Raises `TransientError` when the GCS is
+        silent."""
+        with _Translated(self):
+            reply = _messages().GetClusterResourceStateReply()
+            reply.ParseFromString(
+                self._connected().get_cluster_resource_state(timeout_s=_CALL_SECONDS)
+            )
+            return parse(reply.cluster_resource_state)
+
+    def drain_idle(self, ray_id: str, why: str) -> tuple[bool, str]:
+        """Ask a node to take no more work, which it refuses when it has some. Returns whether it
+        agreed, and its words if not."""
+        reason = _messages().DRAIN_NODE_REASON_IDLE_TERMINATION
+        return self._drain(ray_id, reason, why, deadline_ms=0)
+
+    def drain_busy(self, ray_id: str, why: str, deadline: float) -> tuple[bool, str]:
+        """Keep new work away from a node that is wanted back by `deadline`, epoch seconds."""
+        reason = _messages().DRAIN_NODE_REASON_PREEMPTION
+        return self._drain(ray_id, reason, why, deadline_ms=int(deadline * 1000))
+
+    def report(
+        self, version: int, pending: Iterable[Pending], failed: Iterable[Failed] = ()
+    ) -> None:
+        """Tell the GCS what `ray status` shows of machines that are no nodes yet."""
+        state = _report(version, pending, failed)
+        with _Translated(self):
+            self._connected().report_autoscaling_state(state.SerializeToString())
+
+    def forget(self) -> None:
+        """Let go of the connection; the next call makes a new one."""
+        self._client = None
+
+    def _drain(self, ray_id: str, reason: int, why: str, *, deadline_ms: int) -> tuple[bool, str]:
+        with _Translated(self):
+            answer = self._connected().drain_node(
+                ray_id, reason, why, deadline_ms, timeout=int(_CALL_SECONDS)
+            )
+            return cast("tuple[bool, str]", answer)
+
+    def _connected(self) -> Any:
+        if self._client is None:
+            # Ray's own client waits long for a GCS that is not there; a port tells at once.
+            host, _, port = self.address.rpartition(":")
+            socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+            from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore]
+
+            self._client = GcsClient(address=self.address)
+        return self._client
+
+
+class _Translated:
+    """Turns whatever Ray's client raises into one error that can be switched on."""
+
+    def __init__(self, gcs: Gcs) -> None:
+        self._gcs = gcs
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ShoalError):
+            self._gcs.forget()
+            raise TransientError(
+                "Ray on the head does not answer",
+                why=f"{self._gcs.address}: {str(error) or type(error).__name__}",
+                fix="the controller restarts a head whose Ray has died",
+            ) from error
+
+
+def parse(state: Any) -> Reading:
+    """A `ClusterResourceState` message as data."""
+    pb = _messages()
+    nodes = {
+        node.instance_id or node.node_id.hex(): _node(node, pb)
+        for node in state.node_states
+        if node.status != pb.DEAD
+    }
+    return Reading(
+        nodes=nodes,
+        demand=Demand(
+            requests=_requests(state.pending_resource_requests),
+            gangs=_gangs(state.pending_gang_resource_requests),
+            floors=_requests(
+                row for c in state.cluster_resource_constraints for row in c.resource_requests
+            ),
+        ),
+        version=state.cluster_resource_state_version,
+        session=getattr(state, "cluster_session_name", ""),
+    )
+
+
+def _node(node: Any, pb: Any) -> RayNode:
+    return RayNode(
+        ray_id=node.node_id.hex(),
+        instance_id=node.instance_id,
+        address=node.node_ip_address,
+        node_type=node.ray_node_type_name,
+        status=cast(Status, pb.NodeStatus.Name(node.status).lower()),
+        idle_s=node.idle_duration_ms / 1000,
+        total=dict(node.total_resources),
+        available=dict(node.available_resources),
+        labels=dict(getattr(node, "labels", {})),
+    )
+
+
+def _requests(rows: Iterable[Any]) -> tuple[Request, ...]:
+    counts: dict[Shape, int] = {}
+    for row in rows:
+        shape = _shape(row.request)
+        if shape is not None:
+            counts[shape] = counts.get(shape, 0) + row.count
+    return tuple(Request(shape, count) for shape, count in counts.items())
+
+
+def _gangs(rows: Iterable[Any]) -> tuple[Gang, ...]:
+    counts: dict[tuple[tuple[Shape, ...], Strategy], int] = {}
+    for row in rows:
+        bundles = tuple(sorted(s for s in map(_shape, _bundles(row)) if s is not None))
+        key = (bundles, _strategy(row))
+        counts[key] = counts.get(key, 0) + 1
+    return tuple(Gang(bundles, strategy, n) for (bundles, strategy), n in counts.items() if bundles)
+
+
+def _bundles(row: Any) -> Sequence[Any]:
+    """The bundles of a placement group. A newer Ray lists alternatives; the first is preferred."""
+    alternatives = getattr(row, "bundle_selectors", ())
+    if not row.requests and alternatives:
+        return cast(Sequence[Any], alternatives[0].resource_requests)
+    return cast(Sequence[Any], row.requests)
+
+
+def _strategy(row: Any) -> Strategy:
+    found = _STRATEGY.search(row.details)
+    if found and found.group(1) in Strategy.__members__:
+        return Strategy[found.group(1)]
+    constraints = [c for request in row.requests for c in request.placement_constraints]
+    if any(c.HasField("anti_affinity") for c in constraints):
+        return Strategy.STRICT_SPREAD
+    if any(c.HasField("affinity") for c in constraints):
+        return Strategy.STRICT_PACK
+    return Strategy.PACK
+
+
+def _shape(request: Any) -> Shape | None:
+    resources = {
+        name: amount
+        for name, amount in request.resources_bundle.items()
+        if not name.startswith(_IMPLICIT)
+    }
+    if any(_BUNDLE in name for name in resources):
+        return None
+    return Shape.of(resources, map(_rules, getattr(request, "label_selectors", ())))
+
+
+def _rules(selector: Any) -> list[LabelRule]:
+    not_in = 2  # LABEL_OPERATOR_NOT_IN
+    return [
+        LabelRule(c.label_key, tuple(sorted(c.label_values)), negated=c.operator == not_in)
+        for c in selector.label_constraints
+    ]
+
+
+def _report(version: int, pending: Iterable[Pending], failed: Iterable[Failed]) -> Any:
+    pb = _messages()
+    # An older state version than the last is dropped without a word: the time always grows.
+    state = pb.AutoscalingState(
+        last_seen_cluster_resource_state_version=version, autoscaler_state_version=time.time_ns()
+    )
+    for machine in pending:
+        state.pending_instances.add(
+            instance_type_name=machine.node_type,
+            ray_node_type_name=machine.node_type,
+            instance_id=machine.instance_id,
+            ip_address=machine.address,
+            details=machine.details,
+        )
+    for failure in failed:
+        state.failed_instance_requests.add(
+            instance_type_name=failure.node_type,
+            ray_node_type_name=failure.node_type,
+            count=failure.count,
+            reason=failure.reason,
+            start_ts=int(failure.at),
+            failed_ts=int(failure.at),
+        )
+    return state
+
+
+def _messages() -> Any:
+    from ray.core.generated import autoscaler_pb2
+
+    return autoscaler_pb2

@@ -1,0 +1,131 @@
+"""A cluster's controller, from outside: handing it the cluster, ending it, and reading what it
+has to say. It runs on the head; everything here is one command there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+
+from shoal.controller import report
+from shoal.controller.handover import DIRECTORY, FILE, Handover
+from shoal.controller.report import State
+from shoal.engine import credentials
+from shoal.errors import ShoalError
+from shoal.events import Warned
+from shoal.ops.context import Context
+from shoal.ops.parcel import Parcel, deliver
+from shoal.ops.site import Site
+from shoal.providers.base import Instance, Introduces, RayStart
+from shoal.remote.base import Completed, Runner, capture, quote
+from shoal.spec.model import ClusterSpec
+
+_SECONDS = 60.0
+_READ_SECONDS = 20.0
+_FILE = f"{DIRECTORY}/{FILE}"
+# The newest parcel is as good as any to end a controller with.
+_DISMISS = f"""
+test -d {DIRECTORY} || exit 0
+newest=$(ls -td "$PWD"/.shoal/lib/*/ 2>/dev/null | head -n 1)
+[ -z "$newest" ] || export PYTHONPATH="$newest"
+{{module}} stop {DIRECTORY}
+"""
+_REPLACE = f"mkdir -p {DIRECTORY} && cat > {_FILE}.new && mv {_FILE}.new {_FILE}"
+
+
+# Where providers keep local state on a head that is not this machine.
+_HOME_THERE = "~/.shoal/home"
+
+
+def has_controller(spec: ClusterSpec) -> bool:
+    """Whether this cluster is sized by a controller: not so a fixed list of machines of one's
+    own, for which there is nothing to decide."""
+    if spec.provider.type == "local":
+        return any(t.max_workers > t.min_workers for t in spec.node_types.values())
+    return spec.provider.type == "embedded"
+
+
+async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
+    """Give the cluster, as its spec is now, to the controller, which is started if it does not
+    run. One that runs takes it over without being restarted. A cluster without a controller is
+    still a cluster: what stands in the way is a warning."""
+    if not has_controller(site.spec):
+        await dismiss(site, head)  # it may have had one
+        return
+    start = site.provider.ray_start(site.spec, head, head)
+    runner = site.provider.runner(site.spec, head)
+    here = site.spec.provider.type == "embedded"
+    handover = Handover(
+        site.spec,
+        site.orders.files_digest,
+        str(ctx.home) if here else _HOME_THERE,
+        start.gcs_address,
+    )
+    try:
+        prelude = "" if here else (await _move_in(site, runner, start)).python_path + "\n"
+        command = f"{prelude}{_REPLACE} && {_module(start)} start {DIRECTORY}"
+        done = await _run(runner, start, command, json.dumps(handover.to_json()).encode())
+        output = done.tail if not done.ok else None
+    except (ShoalError, TimeoutError) as error:
+        output = (str(error),)
+    if output is not None:
+        why = " ".join(output[-1:])
+        ctx.emit(Warned("the cluster does not size itself", why, "shoal up again", head.name))
+
+
+async def _move_in(site: Site, runner: Runner, start: RayStart) -> Parcel:
+    """Bring Shoal to the head, and let the head into itself and into its future workers: its
+    controller reaches every machine of the cluster in the same way."""
+    made = await credentials.make(runner, site.spec.cluster_name)
+    await credentials.accept(runner, made)
+    if isinstance(site.provider, Introduces):
+        await site.provider.introduce(made)
+    return await deliver(runner, start.python)
+
+
+async def dismiss(site: Site, head: Instance) -> None:
+    """End the controller, so that nobody else changes the cluster. Without one, nothing is done;
+    a head that cannot be reached has nobody to dismiss."""
+    start = site.provider.ray_start(site.spec, head, head)
+    runner = site.provider.runner(site.spec, head)
+    with contextlib.suppress(ShoalError, TimeoutError):
+        await _run(runner, start, _DISMISS.format(module=_module(start)))
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the controller said last. `age_s` is how long ago."""
+
+    state: State
+    age_s: float
+
+    @property
+    def alive(self) -> bool:
+        return self.age_s < report.STALE_SECONDS
+
+
+async def read_report(ctx: Context, site: Site, head: Instance) -> Report | None:
+    """The controller's own account; None when there is none."""
+    runner = site.provider.runner(site.spec, head)
+    try:
+        done, printed = await capture(
+            runner, f"cat {DIRECTORY}/{report.FILE}", timeout=_READ_SECONDS
+        )
+        if not done.ok or not printed:
+            return None
+        state = report.parse(printed[-1])
+    except (ShoalError, ValueError, TimeoutError):
+        return None
+    return Report(state, max(0.0, ctx.clock.now() - state.at))
+
+
+def _module(start: RayStart) -> str:
+    return f"{start.python} {quote(['-m', 'shoal.controller'])}"
+
+
+async def _run(
+    runner: Runner, start: RayStart, command: str, stdin: bytes | None = None
+) -> Completed:
+    return await runner.run(
+        start.command(command), env=start.driver_env(), stdin=stdin, timeout=_SECONDS
+    )

@@ -1,0 +1,79 @@
+"""Why the cluster is as it is: the controller's last decisions, one node's story, or what becomes
+of the work that waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.controller.memory import Decision
+from shoal.controller.report import Waiting
+from shoal.errors import NotFoundError
+from shoal.ops.context import Context
+from shoal.ops.control import Report, read_report
+from shoal.ops.site import Site
+from shoal.spec.model import ClusterSpec
+
+
+@dataclass(frozen=True)
+class Story:
+    """One node: why it exists, what it is now, and why it ended if it did."""
+
+    name: str
+    node_type: str
+    phase: str
+    since: float
+    why: str
+    ended: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Account:
+    """What was asked: decisions, the stories of the nodes of a name (the last one first), or the
+    rows that wait."""
+
+    decisions: tuple[Decision, ...] = ()
+    stories: tuple[Story, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    alive: bool = True
+
+
+async def why(
+    ctx: Context, spec: ClusterSpec, node: str | None = None, *, pending: bool = False
+) -> Account:
+    """The account that the controller of a cluster gives. Raises `NotFoundError` when it has
+    none, or no such node."""
+    site = Site.of(ctx, spec)
+    report = await read_report(ctx, site, await site.head())
+    if report is None:
+        raise NotFoundError(
+            f"cluster {spec.cluster_name} has no controller to ask",
+            why="it was brought up without one, or has not begun yet",
+            fix="shoal up starts it",
+        )
+    if pending:
+        return Account(waiting=report.state.waiting, alive=report.alive)
+    if node is None:
+        return Account(decisions=report.state.decisions, alive=report.alive)
+    stories = _stories(report, node)
+    if not stories:
+        names = ", ".join(n["name"] for n in report.state.nodes)
+        raise NotFoundError(f"no node {node} is remembered", why=f"there are {names}")
+    decisions = tuple(d for d in report.state.decisions if d.subject == node)
+    return Account(decisions, stories, alive=report.alive)
+
+
+def _stories(report: Report, node: str) -> tuple[Story, ...]:
+    found = [n for n in (*report.state.gone, *report.state.nodes) if node in (n["name"], n["id"])]
+    return tuple(
+        Story(
+            name=n["name"],
+            node_type=n["node_type"],
+            phase=n["phase"],
+            since=n["since"],
+            why=n["why"],
+            ended=n["ended"],
+            detail=n["detail"],
+        )
+        for n in reversed(found)
+    )

@@ -1,0 +1,87 @@
+"""A real embedded cluster that sizes itself, and what tests want to see of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.cli.shell import Home
+
+YAML = """
+cluster_name: elastic
+max_workers: 3
+idle_timeout_minutes: 0.1
+upscaling_speed: 10
+provider: {type: embedded}
+available_node_types:
+  boss: {resources: {CPU: 0}}
+  small: {resources: {CPU: 1}, max_workers: 3}
+  gpu: {resources: {CPU: 1, GPU: 1}, max_workers: 2}
+head_node_type: boss
+"""
+
+
+class Elastic:
+    """The shared cluster and what can be seen of it."""
+
+    def __init__(self, home: Home, directory: Path, programs: Mapping[str, str]) -> None:
+        self.home = home
+        self.yaml = directory / "elastic.yaml"
+        self.yaml.write_text(YAML)
+        for name, text in programs.items():
+            (directory / f"{name}.py").write_text(text)
+        self._directory = directory
+
+    def up(self) -> None:
+        """Bring it up, and wait for the controller's first word."""
+        done = self.home.shoal("up", str(self.yaml))
+        assert done.returncode == 0, done.stderr
+        until(lambda: (self.control / "state.json").exists(), 20.0)
+
+    def run(self, program: str, *args: object) -> str:
+        command = f"python {program}.py {' '.join(map(str, args))}"
+        done = self.home.shoal("exec", "elastic", command, cwd=self._directory)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def start(self, program: str, *args: object) -> Any:
+        command = f"python {self._directory / program}.py {' '.join(map(str, args))}"
+        return self.home.start("exec", "elastic", command)
+
+    @property
+    def control(self) -> Path:
+        (path,) = self.home.path.glob("e/*/.shoal/controller")
+        return path
+
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = json.loads((self.control / "state.json").read_text())
+        return state
+
+    def workers(self, phase: str = "ready") -> list[dict[str, Any]]:
+        nodes = self.state()["nodes"]
+        return [n for n in nodes if n["role"] == "worker" and n["phase"] == phase]
+
+    def ever(self) -> set[str]:
+        """The ids of all nodes, also of those that are gone."""
+        state = self.state()
+        return {n["id"] for n in (*state["nodes"], *state["gone"])}
+
+    def pid(self, who: str) -> int:
+        lock = self.control / f"{who}.lock"
+        until(lambda: lock.read_text() != "", 10.0)  # its next holder may just be writing
+        return int(lock.read_text())
+
+    def at_rest(self) -> bool:
+        return len(self.state()["nodes"]) == 1 and len(self.home.machines()) == 1
+
+
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> float:
+    """Wait for a condition, and return how long it took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds, "it did not come true in time"
+        time.sleep(0.1)
+    return time.monotonic() - began

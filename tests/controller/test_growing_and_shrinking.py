@@ -1,0 +1,174 @@
+"""What the controller does when all goes well, and when a person changes their mind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from shoal.controller import report
+from shoal.controller.handover import FILE
+from shoal.controller.journal import replay
+from shoal.events import Phase
+from shoal.scaling import Demand, Gang, Shape, Strategy
+from tests.controller.world import Life
+from tests.specs import cluster
+
+
+async def test_pending_work_gets_its_nodes_in_one_turn(life: Life) -> None:
+    life.world.wants(3)
+    await life.turns()
+    assert [launch.count for launch in life.world.creates] == [3]
+    life.world.wants(0)
+    await life.turns()
+    assert {n.phase for n in life.memory.nodes.values()} == {Phase.READY}
+    assert len(life.world.ray) == 4
+
+
+async def test_nodes_on_their_way_are_not_launched_again(life: Life) -> None:
+    import asyncio
+
+    life.world.slow_setup = asyncio.Event()
+    life.world.wants(2)
+    await life.turns(5)
+    assert len(life.world.workers) == 2
+    assert {p.node_type for p in life.world.pending} == {"worker"}
+    life.world.slow_setup.set()
+
+
+async def test_a_gang_is_launched_whole(life: Life) -> None:
+    gang = Gang((Shape.of({"CPU": 1.0}),) * 3, Strategy.STRICT_SPREAD)
+    life.world.demand = Demand(gangs=(gang,))
+    await life.turns()
+    assert len(life.world.workers) == 3
+
+
+async def test_an_idle_node_is_drained_and_then_ended(life: Life) -> None:
+    life.world.wants(1)
+    await life.turns()
+    life.world.wants(0)
+    (worker,) = life.world.workers
+    life.world.idle(worker, 299)
+    await life.turns(seconds=400)
+    assert worker in life.world.machines
+    life.world.idle(worker, 301)
+    await life.turns(2)
+    assert life.world.workers == []
+    assert life.memory.gone[worker].ended.startswith("idle for 5 min")
+
+
+async def test_a_node_that_was_slow_to_start_gets_its_idle_time_after_that(life: Life) -> None:
+    life.world.wants(1)
+    await life.turns()
+    life.world.wants(0)
+    (worker,) = life.world.workers
+    life.world.idle(worker, 1000)  # as Ray counts, from the start of its daemon
+    await life.turns(2, seconds=140)
+    assert worker in life.world.machines
+    await life.turns(2, seconds=21)
+    assert life.world.workers == []
+
+
+async def test_a_node_that_became_busy_again_stays(life: Life) -> None:
+    life.world.wants(1)
+    await life.turns()
+    life.world.wants(0)
+    (worker,) = life.world.workers
+    life.world.idle(worker, 301)
+    # Ray gives it a task between our reading and our asking.
+    life.world.drain_idle = lambda ray_id, why: (False, "it runs a task")  # type: ignore[method-assign]
+    await life.turns(seconds=400)
+    assert life.memory.nodes[worker].phase is Phase.READY
+    assert life.said("keep") == ["it has work again: it runs a task"]
+    assert worker in life.world.machines
+
+
+async def test_new_limits_reach_a_running_controller(life: Life) -> None:
+    life.world.wants(9)
+    await life.turns(2)
+    assert len(life.world.workers) == 5
+    life.hand(cluster(max_workers=7))
+    await life.turns(2)
+    assert len(life.world.workers) == 7
+    life.world.wants(0)
+    life.world.busy = set(life.world.workers[:6])
+    for worker in life.world.workers:
+        life.world.idle(worker, 1)
+    life.hand(cluster(max_workers=4))
+    await life.turns(3)
+    assert set(life.world.workers) == life.world.busy, "only what was idle may go at once"
+    life.world.busy = set(life.world.workers[:4])
+    await life.turns(3)
+    assert set(life.world.workers) == life.world.busy
+
+
+async def test_a_cluster_that_nobody_used_for_long_is_given_back_whole(life: Life) -> None:
+    spec = cluster(max_workers=5)
+    life.hand(replace(spec, shoal=replace(spec.shoal, autostop_s=60)))
+    life.world.wants(1)
+    life.world.idle("head", 1000)
+    await life.turns()
+    (worker,) = life.world.workers
+    life.world.wants(0)
+    life.world.busy = {worker}
+    await life.turns(2)
+    assert worker in life.world.machines, "work that runs is use"
+    life.world.busy = set()
+    life.world.idle(worker, 59)
+    await life.turns()
+    assert worker in life.world.machines
+    life.world.idle(worker, 60)
+    await life.turns()
+    assert life.world.machines == {}
+    assert life.said("stop") == ["idle for 60 s, as autostop_s allows"]
+
+
+async def test_it_ends_when_its_handover_is_taken_away(life: Life) -> None:
+    await life.turns()
+    (life.directory / FILE).unlink()
+    await life.controller.run()
+
+
+async def test_a_handover_that_cannot_be_read_changes_nothing(life: Life) -> None:
+    await life.turns()
+    (life.directory / FILE).write_text("{not json")
+    life.world.wants(1)
+    await life.turns()
+    assert len(life.world.workers) == 1
+
+
+async def test_its_state_says_what_waits_and_what_comes(life: Life) -> None:
+    life.world.wants(8)
+    await life.turns(2)
+    state = report.parse((life.directory / report.FILE).read_text())
+    (row,) = state.waiting
+    assert row.count == 8
+    assert "max_workers" in row.outlook
+    assert len(state.nodes) == 6
+
+
+async def test_the_journal_replays_to_what_the_state_shows(life: Life) -> None:
+    life.world.wants(4)
+    await life.turns(2)
+    life.world.wants(0)
+    for worker in life.world.workers[:2]:
+        life.world.idle(worker, 400)
+    await life.turns(3)
+    written = json.loads((life.directory / report.FILE).read_text())
+    memory, unreadable = replay(life.directory / "journal.jsonl")
+    again = json.loads(json.dumps(report.remembered(memory), default=lambda d: d.__dict__))
+    assert unreadable == 0
+    assert [n["id"] for n in again["nodes"]] == [n["id"] for n in written["nodes"]]
+    assert again["nodes"] == written["nodes"]
+    assert again["gone"] == written["gone"]
+
+
+async def test_a_type_that_left_the_file_is_given_back(life: Life) -> None:
+    life.world.wants(1)
+    await life.turns()
+    life.world.wants(0)
+    (worker,) = life.world.workers
+    life.world.idle(worker, 1)
+    spec = cluster()
+    life.hand(replace(spec, node_types={"head": spec.node_types["head"]}))
+    await life.turns(3)
+    assert life.world.workers == []

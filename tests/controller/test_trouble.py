@@ -1,0 +1,214 @@
+"""What goes wrong, and what the controller makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal.controller.act import MOST_SETUP_FAILURES
+from shoal.controller.reconcile import MOST_TRIES
+from shoal.errors import AuthError, CapacityError
+from shoal.events import Phase
+from shoal.providers.base import Launch
+from tests.controller.world import Life, World
+from tests.specs import cluster, node_type
+
+
+def two_types(max_workers: int = 5):  # type: ignore[no-untyped-def]
+    spec = cluster(max_workers=max_workers)
+    other = replace(node_type("other", max_workers=5), resources={"CPU": 2})
+    return replace(spec, node_types={**spec.node_types, "other": other})
+
+
+async def test_a_type_without_capacity_is_replaced_by_the_next_best(tmp_path: Path) -> None:
+    life = Life(World(), tmp_path, two_types())
+    life.world.refusals["worker"] = CapacityError("none left")
+    life.world.wants(1)
+    await life.turns(2)
+    assert [launch.node_type for launch in life.world.creates] == ["worker", "other"]
+    assert len(life.world.workers) == 1
+
+
+async def test_fewer_machines_than_asked_for_are_used_and_the_rest_is_tried_elsewhere(
+    tmp_path: Path,
+) -> None:
+    life = Life(World(most_at_once=1), tmp_path, two_types())
+    life.world.wants(2)
+    await life.turns(2)
+    assert [(x.node_type, x.count) for x in life.world.creates] == [("worker", 2), ("other", 1)]
+    assert len(life.world.workers) == 2
+
+
+async def test_wrong_credentials_are_not_tried_again_until_the_file_changes(life: Life) -> None:
+    life.world.refusals["worker"] = AuthError("denied", fix="log in")
+    life.world.wants(1)
+    await life.turns(3, seconds=2000)
+    assert len(life.world.creates) == 1
+    assert "log in" in life.said("give up")[0]
+    life.world.refusals.clear()
+    life.hand(cluster(max_workers=4))
+    await life.turns()
+    assert len(life.world.workers) == 1
+
+
+async def test_a_node_that_cannot_be_set_up_is_replaced_and_its_log_kept(life: Life) -> None:
+    life.world.setup_failures = 1
+    life.world.wants(1)
+    await life.turns(2)
+    assert life.world.workers == []
+    (log,) = (life.directory / "logs").iterdir()
+    assert "no such package" in log.read_text()
+    await life.turns(2, seconds=40)
+    assert len(life.world.workers) == 1
+    assert life.memory.failures == ()
+
+
+async def test_setups_that_keep_failing_are_given_up(life: Life) -> None:
+    life.world.setup_failures = 100
+    life.world.wants(1)
+    await life.turns(12, seconds=500)
+    assert len(life.world.creates) == MOST_SETUP_FAILURES
+    assert life.world.workers == []
+    assert "3 nodes in a row" in life.said("give up")[0]
+
+
+async def test_a_node_whose_ray_died_is_brought_back_and_given_up_when_it_keeps_dying(
+    life: Life,
+) -> None:
+    life.world.wants(1)
+    await life.turns()
+    life.world.wants(0)
+    (worker,) = life.world.workers
+    for n in range(MOST_TRIES):
+        del life.world.ray[worker]
+        await life.turns(2, seconds=20)
+        assert life.world.brought_up.count("worker-1") == n + 2
+        assert worker in life.world.ray
+    del life.world.ray[worker]
+    await life.turns(3, seconds=20)
+    assert life.world.workers == []
+
+
+async def test_a_machine_that_vanished_is_replaced(life: Life) -> None:
+    life.world.wants(1)
+    await life.turns()
+    (worker,) = life.world.workers
+    del life.world.machines[worker], life.world.ray[worker]
+    await life.turns(3, seconds=61)
+    assert life.memory.gone[worker].ended == "its machine is no longer there"
+    assert len(life.world.workers) == 1
+
+
+async def test_a_list_that_lags_does_not_lose_a_new_machine(life: Life) -> None:
+    life.world.wants(1)
+    await life.turns()
+    (worker,) = life.world.workers
+    hidden = life.world.machines.pop(worker)
+    await life.turns(3)
+    life.world.machines[worker] = hidden
+    await life.turns(3)
+    assert len(life.world.creates) == 1
+    assert life.memory.nodes[worker].phase is Phase.READY
+
+
+async def test_a_list_that_fails_is_told_and_nothing_is_launched_blindly(tmp_path: Path) -> None:
+    world = World(list_fails=True)
+    life = Life(world, tmp_path)
+    world.wants(1)
+    await life.turns(3)
+    assert world.creates == []
+    assert life.said("odd") == ["throttled"]
+    world.list_fails = False
+    await life.turns(3)
+    assert len(world.workers) == 1
+
+
+async def test_a_silent_gcs_stops_all_decisions_but_no_node(life: Life) -> None:
+    life.world.wants(2)
+    await life.turns()
+    life.world.gcs_silent = True
+    await life.turns(5, seconds=30)
+    assert len(life.world.workers) == 2
+    assert len(life.world.creates) == 1
+
+
+async def test_a_head_whose_ray_died_is_revived(life: Life) -> None:
+    life.world.wants(1)
+    await life.turns()
+    life.world.head_dead = True
+    life.world.ray.clear()
+    await life.turns(8, seconds=2)
+    assert set(life.world.ray) == set(life.world.machines)
+    assert len(life.world.creates) == 1
+    assert life.said("restart") == ["the head's Ray has died; all nodes start theirs again"]
+
+
+async def test_a_machine_that_nobody_needs_any_more_is_cancelled_before_it_is_a_node(
+    life: Life,
+) -> None:
+    life.world.slow_setup = asyncio.Event()
+    life.world.wants(1)
+    await life.turns()
+    life.world.wants(0)
+    await life.turns(8, seconds=60)
+    assert life.world.workers == []
+    assert life.said("cancel")
+
+
+@pytest.mark.parametrize("when", ["before the call", "after the call"])
+async def test_killed_around_a_create_call_it_launches_once(tmp_path: Path, when: str) -> None:
+    world = World()
+    life = Life(world, tmp_path)
+    await life.turns()
+    world.wants(2)
+    dead = life.controller
+    if when == "after the call":
+        world.kill_at_create = True
+        await _die_in_a_turn(life)
+    else:
+        real, world.create = world.create, _never  # type: ignore[method-assign]
+        await _die_in_a_turn(life)
+        world.create = real  # type: ignore[method-assign]
+    world.kill_at_create = False
+    assert len(dead.memory.intents) == 1
+    life.again()
+    await life.turns(3)
+    assert len(world.workers) == 2
+    assert {n.phase for n in life.memory.nodes.values()} == {Phase.READY}
+
+
+async def test_killed_after_any_line_of_its_journal_it_comes_to_the_same_cluster(
+    tmp_path: Path,
+) -> None:
+    first = tmp_path / "first"
+    first.mkdir()
+    world = World()
+    life = Life(world, first)
+    world.wants(3)
+    await life.turns(3)
+    journal = (first / "journal.jsonl").read_text().splitlines(keepends=True)
+    assert len(journal) > 15
+    for cut in range(len(journal)):
+        directory = tmp_path / str(cut)
+        directory.mkdir()
+        torn = journal[cut][: len(journal[cut]) // 2]
+        (directory / "journal.jsonl").write_text("".join(journal[:cut]) + torn)
+        other = Life(world, directory)
+        world.time += 100
+        await other.turns(4)
+        assert len(world.workers) == 3, f"after {cut} lines"
+        await other.controller.close()
+
+
+async def _never(launch: Launch) -> None:
+    await asyncio.Event().wait()
+
+
+async def _die_in_a_turn(life: Life) -> None:
+    """A turn whose tasks are dropped, with no chance to write anything down."""
+    life.world.time += 1
+    await life.controller.turn()
+    await asyncio.sleep(0.02)
