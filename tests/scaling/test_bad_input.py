@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.scaling import Cause, Gang, History, Offer, Request, Shape, Strategy, plan
+from shoal.scaling import (
+    Cause,
+    Gang,
+    History,
+    LabelRule,
+    Offer,
+    Request,
+    Shape,
+    Strategy,
+    plan,
+)
 from tests.scaling.clusters import (
     C4,
     C16,
@@ -18,6 +29,7 @@ from tests.scaling.clusters import (
     demand,
     gang,
     node_type,
+    ready,
     spec,
     tasks,
 )
@@ -99,3 +111,17 @@ def test_a_thousand_distinct_gangs_are_planned_in_bounded_time() -> None:
     began = time.monotonic()
     assert plan(spec(C4, C16), [HEAD], demand(gangs=gangs), History(), 0.0, OFFERS).launches
     assert time.monotonic() - began < PATIENCE_S
+
+
+def test_more_kinds_than_can_be_planned_are_counted() -> None:
+    selectors = [[[LabelRule("pool", (str(i),))]] for i in range(1_500)]
+    many = [Request(Shape.of({"CPU": 1}, s)) for s in selectors]
+    result = plan(spec(C4), [HEAD], demand(*many), History(), 0.0)
+    assert result.unmet[-1].count == 500
+    assert sum(u.count for u in result.unmet) == 1_500
+
+
+def test_nodes_that_cost_nothing_are_filled_like_others() -> None:
+    free = [replace(ready(f"n{i}", C4, idle_s=1), price_per_hour=0.0) for i in range(20)]
+    wanted = demand(*(tasks(7, CPU=n) for n in (1, 2, 3)))
+    assert not plan(spec(C4), [HEAD, *free], wanted, History(), 0.0, OFFERS).launches

@@ -14,6 +14,9 @@ from shoal.scaling.packer import pack, small_bins
 from shoal.scaling.room import Room
 from shoal.scaling.work import Team
 
+# Buying for what is left is repeated only where priorities differ.
+_MOST_ROUNDS = 20
+
 
 @dataclass(frozen=True)
 class Purchase:
@@ -89,15 +92,20 @@ class Market:
         """Machines for every one of the items, or none at all if the limits are in the way.
         Priorities are kept if they can be."""
         items = [item for item in items if item.count]
+        if not items:
+            return []
         before = self.limits, self.slots
         self.limits = dict(self.limits)
         bought: list[Purchase] = []
         left = items
-        while left and (more := self.buy(left)):
+        for _ in range(_MOST_ROUNDS):
+            more = self.buy(left)
             bought += more
             left = self._unheld(items, bought)
-        if not left:
-            return bought
+            if not left:
+                return bought
+            if not more:
+                break
         self.limits, self.slots = dict(before[0]), before[1]
         if not all(self._open(item) for item in items):
             return None

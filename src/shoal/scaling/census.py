@@ -17,6 +17,8 @@ from shoal.scaling.room import Room
 from shoal.scaling.state import COUNTED, ON_THE_WAY, NodeView
 from shoal.spec.model import ClusterSpec
 
+# What is worth something for its price must have one.
+_NEXT_TO_NOTHING = 1e-9
 SERVING = ON_THE_WAY | {Phase.READY}
 _STAGE = {phase: number for number, phase in enumerate(Phase)}
 
@@ -144,22 +146,17 @@ class Census:
             staying = [n for n in self._nodes if n.phase in SERVING and n.id not in without]
             groups = _grouped(staying)
         # Nodes of a type nearly always have the same totals: encode those once.
-        known: dict[str, tuple[Resources, Vector, int, float]] = {}
+        known: dict[str, tuple[Resources, Vector, int]] = {}
         for node, count in groups:
             total = self.total_of(node)
             type_ = known.get(node.node_type)
             if type_ is None or type_[0] != total:
-                price = self._shop.price.get(node.node_type)
-                type_ = (
-                    total,
-                    frame.room(total),
-                    special_of(frame, total),
-                    guessed_price(total) if price is None else price,
-                )
+                type_ = (total, frame.room(total), special_of(frame, total))
                 known[node.node_type] = type_
-            _, capacity, special, price = type_
+            _, capacity, special = type_
             free = capacity if whole else frame.room(self.free_of(node))
             labels = frame.label_class(self.labels_of(node))
+            price = max(self.price_of(node), _NEXT_TO_NOTHING)
             room.add(free, labels, special, price, free == capacity, count)
         return room
 

@@ -58,7 +58,6 @@ class Grower:
     def __init__(self, frame: Frame, census: Census, shop: Shop, work: Work) -> None:
         self._frame = frame
         self._census = census
-        self._shop = shop
         self._work = work
         self.market = Market(frame, shop.machines, census.limits(), census.slots())
         self._orders: list[_Order] = []

@@ -19,7 +19,7 @@ from shoal.scaling.search import Bin, cheapest_cover
 EXACT_UP_TO = 8
 WINDOW = 5
 # How much greedy work, in items x supplies, is worth repeating.
-EFFORT = 6_000
+EFFORT = 8_000
 # How many fillings may be looked at in the search for a fractional mix.
 FILLINGS = 1_500
 

@@ -10,7 +10,7 @@ from shoal.scaling.decision import Cause, Reason, Unmet
 from shoal.scaling.demand import Resources, Shape
 from shoal.scaling.grow import Growth
 from shoal.scaling.machines import Resting, Shop
-from shoal.scaling.work import Loose, Team, Work
+from shoal.scaling.work import MOST_KINDS, Loose, Team, Work
 
 
 class Explainer:
@@ -39,6 +39,8 @@ class Explainer:
                 lines.append(self._loose(entry, n))
         if growth.held_back:
             lines.append(self._held_back(growth))
+        if work.kinds_left_out:
+            lines.append(_left_out(work.kinds_left_out))
         return lines
 
     def hopeless(self, shape: Shape, count: int, subject: str) -> Unmet:
@@ -173,6 +175,12 @@ class Explainer:
         near = _nearest(types, shape)
         text = f"no type has all of it on one node; the nearest, {near[0]}, lacks {near[1]}"
         return Reason(Cause.INFEASIBLE, text), "add a node type that has all of it"
+
+
+def _left_out(kinds: int) -> Unmet:
+    text = f"more than {MOST_KINDS:,} kinds are not planned at once; these follow the others"
+    reason = Reason(Cause.LIMIT, text, {"kinds": kinds})
+    return Unmet("further kinds of demand", kinds, reason)
 
 
 def holds(resources: Resources, shape: Shape) -> bool:

@@ -16,6 +16,7 @@ from shoal.scaling.frame import Frame, Item
 
 # More kinds of shapes than this are planned in groups of neighbours.
 MOST_KINDS = 1_000
+_MOST_NAMED = 100
 _MOST_ALTERNATIVES = 64
 
 
@@ -53,12 +54,13 @@ class Team:
 
 @dataclass(frozen=True)
 class Work:
-    """All that is to be placed, encoded."""
+    """All that is to be placed, encoded; of kinds that are left out there are too many."""
 
     tasks: tuple[Loose, ...]
     packed_gangs: tuple[Loose, ...]
     teams: tuple[Team, ...]
     floors: tuple[Loose, ...]
+    kinds_left_out: int = 0
 
 
 def shapes_of(demand: Demand) -> list[Shape]:
@@ -72,11 +74,13 @@ def shapes_of(demand: Demand) -> list[Shape]:
 
 
 def encode(frame: Frame, demand: Demand, feasible: Callable[[Shape], bool]) -> Work:
-    """The demand in the frame's terms. `feasible` tells which shapes any machine could hold; the
-    others keep their own row, however many there are, so that they can be named."""
+    """The demand in the frame's terms. `feasible` tells which shapes any machine could hold."""
     gangs = _merged_gangs(demand.gangs)
+    tasks = _merged(demand.requests)
+    floors = _merged(demand.floors)
+    fewer_tasks, fewer_floors = _fewer(tasks, feasible), _fewer(floors, feasible)
     return Work(
-        tasks=_loose(frame, _fewer(_merged(demand.requests), feasible)),
+        tasks=_loose(frame, fewer_tasks.planned),
         packed_gangs=tuple(
             Loose(frame.item(joined(gang.bundles), n), joined(gang.bundles), str(gang))
             for gang, n in gangs
@@ -85,7 +89,8 @@ def encode(frame: Frame, demand: Demand, feasible: Callable[[Shape], bool]) -> W
         teams=tuple(
             _team(frame, gang, n) for gang, n in gangs if gang.strategy is not Strategy.STRICT_PACK
         ),
-        floors=_loose(frame, _fewer(_merged(demand.floors), feasible)),
+        floors=_loose(frame, fewer_floors.planned),
+        kinds_left_out=fewer_tasks.left_out + fewer_floors.left_out,
     )
 
 
@@ -126,11 +131,18 @@ def _loose(frame: Frame, requests: Iterable[Request]) -> tuple[Loose, ...]:
     return tuple(Loose(frame.item(r.shape, r.count), r.shape, str(r.shape)) for r in requests)
 
 
-def _fewer(requests: list[Request], feasible: Callable[[Shape], bool]) -> list[Request]:
+@dataclass(frozen=True)
+class _Fewer:
+    planned: list[Request]
+    left_out: int = 0
+
+
+def _fewer(requests: list[Request], feasible: Callable[[Shape], bool]) -> _Fewer:
     """At most MOST_KINDS kinds that can be placed: neighbours are planned as the largest of
-    them. Coarser and coarser neighbourhoods are tried until there are few enough."""
+    them, in coarser and coarser neighbourhoods until there are few enough. Of those that cannot
+    be placed, some are enough to tell a person what is wrong."""
     if len(requests) <= MOST_KINDS:
-        return requests
+        return _Fewer(requests)
     possible = [r for r in requests if feasible(r.shape)]
     impossible = [r for r in requests if not feasible(r.shape)]
     for step in (1.05, 1.2, 1.5, 2.0, 4.0, 16.0):
@@ -139,18 +151,14 @@ def _fewer(requests: list[Request], feasible: Callable[[Shape], bool]) -> list[R
             grouped.setdefault(_neighbourhood(request.shape, step), []).append(request)
         if len(grouped) <= MOST_KINDS:
             break
-    merged = [_as_largest(group) for group in grouped.values()]
-    return sorted(merged)[:MOST_KINDS] + _as_few(impossible)
+    merged = sorted(_as_largest(group) for group in grouped.values())
+    planned = merged[:MOST_KINDS] + impossible[:_MOST_NAMED]
+    return _Fewer(planned, len(merged) + len(impossible) - len(planned))
 
 
 def _as_largest(group: list[Request]) -> Request:
     largest = max(group, key=lambda r: ([amount for _, amount in r.shape.resources], r.shape))
     return Request(largest.shape, sum(r.count for r in group))
-
-
-def _as_few(impossible: list[Request]) -> list[Request]:
-    """The first hundred by name are enough to tell a person what is wrong."""
-    return impossible[:100]
 
 
 def _neighbourhood(shape: Shape, step: float) -> object:

@@ -7,6 +7,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from shoal.events import Phase
 from shoal.scaling.decision import Cause, Launch, Plan
@@ -102,8 +103,6 @@ class _Run:
             name, self._shop.resources[name], node_type.labels, node_type.idle_timeout_s
         )
 
-    # -- work -------------------------------------------------------------------------------
-
     def _arrive(self, index: int) -> None:
         arrival = self._trace[index]
         self._queues.arrive(arrival)
@@ -186,8 +185,6 @@ class _Run:
         if not machine.runs and not machine.is_head:
             self._look_at(self._now + machine.kind.idle_timeout_s)
 
-    # -- machines ---------------------------------------------------------------------------
-
     def _launch(self, launch: Launch) -> None:
         for _ in range(launch.count):
             self._counts["launches"] += 1
@@ -202,7 +199,7 @@ class _Run:
             self._on_the_way += 1
             spread = self._world.boot_spread * self._random.uniform(-1.0, 1.0)
             boot = max(0.0, self._world.boot_s * (1.0 + spread))
-            self._at(self._now + boot, lambda m=machine: self._ready(m))  # type: ignore[misc]
+            self._at(self._now + boot, partial(self._ready, machine))
         if launch.count:
             self._history = self._history.after_success(
                 launch.node_type, launch.market, launch.zone
@@ -276,8 +273,6 @@ class _Run:
             self._ready_s += self._now - machine.ready_at
             running = self._now - machine.busy_since if machine.runs else 0.0
             self._busy_s += machine.busy_s + running
-
-    # -- planning ---------------------------------------------------------------------------
 
     def _look_soon(self) -> None:
         self._look_at(self._now)
