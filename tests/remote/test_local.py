@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from shoal.errors import UnreachableError
 from shoal.remote.local import LocalRunner
 from tests.waiting import alive, until
 
@@ -90,3 +91,11 @@ async def test_an_attached_command_runs_where_the_caller_stands(
     monkeypatch.chdir(elsewhere)
     assert await runner.attach("touch here; exit 3", tty=False) == 3
     assert [path.name for path in elsewhere.iterdir()] == ["here"]
+
+
+async def test_a_machine_that_was_removed_meanwhile_is_unreachable(tmp_path: Path) -> None:
+    gone = LocalRunner(tmp_path / "gone", {})
+    with pytest.raises(UnreachableError, match="the machine is gone"):
+        await gone.run("true")
+    with pytest.raises(UnreachableError):
+        await gone.connect(timeout=1)

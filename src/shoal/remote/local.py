@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, UnreachableError
 from shoal.remote.base import Completed, Filters, Forward, OnLine
 from shoal.remote.process import run_process
 from shoal.remote.terminal import in_terminal
@@ -26,12 +26,8 @@ class LocalRunner:
         self._env = dict(env)
 
     async def connect(self, *, timeout: float) -> None:
-        if not self._directory.is_dir():
-            raise ConfigError(
-                f"the node's directory {self._directory} is gone",
-                why="someone removed it while the cluster was up",
-                fix="shoal down, then shoal up",
-            )
+        if not _is_directory(self._directory):
+            raise self._gone()
 
     async def run(
         self,
@@ -42,14 +38,19 @@ class LocalRunner:
         on_line: OnLine | None = None,
         timeout: float | None = None,
     ) -> Completed:
-        return await run_process(
-            _shell(command),
-            cwd=self._directory,
-            env=self._environment(env),
-            stdin=stdin,
-            on_line=on_line,
-            timeout=timeout,
-        )
+        try:
+            return await run_process(
+                _shell(command),
+                cwd=self._directory,
+                env=self._environment(env),
+                stdin=stdin,
+                on_line=on_line,
+                timeout=timeout,
+            )
+        except FileNotFoundError:
+            if _is_directory(self._directory):
+                raise
+            raise self._gone() from None
 
     async def attach(
         self,
@@ -76,8 +77,17 @@ class LocalRunner:
     async def close(self) -> None:
         pass
 
+    def _gone(self) -> UnreachableError:
+        return UnreachableError(
+            "the machine is gone", why=f"its directory {self._directory} was removed"
+        )
+
     def _environment(self, extra: Mapping[str, str] | None) -> dict[str, str]:
         return {**os.environ, **self._env, **(extra or {})}
+
+
+def _is_directory(path: Path) -> bool:
+    return path.is_dir()
 
 
 def _shell(command: str) -> list[str]:
