@@ -207,7 +207,7 @@ class Filler:
                 pattern.append((item, copies))
                 if any(free[axis] < least for axis, least in common):
                     break
-        if exhausted > 16 and exhausted * 2 > len(order):
+        if exhausted > 16 and exhausted * 8 > len(order):
             order[:] = [item for item in order if left[item]]
         return tuple(pattern)
 

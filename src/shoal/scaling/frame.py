@@ -56,10 +56,18 @@ class Frame:
         self.weight = [
             1.0 / max([fixed(r.get(name, 0.0)) for r in largest] + [UNIT]) for name in self.names
         ]
-        # What every shape wants at least: a node with less than this is as good as full.
         needs = [self.item(shape, 1).need for shape in shapes]
+        # The axis that most shapes want: CPU, nearly always.
+        wanted = [sum(need > 0 for need in column) for column in zip(*needs, strict=True)]
+        self._main = wanted.index(max(wanted)) if wanted else 0
+        # What every shape wants at least: a node with less than this is as good as full.
         least = enumerate(min(column) for column in zip(*needs, strict=True))
         self._least = [(axis, amount) for axis, amount in least if amount]
+
+    def size(self, vector: Vector) -> int:
+        """How large a need or a room is on the main axis, in powers of two: what fits is never
+        of a larger size than the room it fits in."""
+        return vector[self._main].bit_length() if vector else 0
 
     def is_useless(self, free: Vector) -> bool:
         """Whether no shape of this frame could fit in this room."""

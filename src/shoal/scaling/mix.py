@@ -62,6 +62,15 @@ def choose(task: Task) -> Mix:
     return mix if any(mix.left) else _improved(task, mix, filled)
 
 
+def least_left(task: Task) -> tuple[int, ...]:
+    """What no place is found for when the price does not matter: the machines are there."""
+    worth = worths(task.frame, task.items, task.supplies)
+    mix, _ = _greedy(task, worth, any_will_do=True)
+    if any(mix.left) and len(task.items) <= WIDEST:
+        mix = min(mix, _rounded(task)[0], key=lambda other: _rank(other, worth))
+    return mix.left
+
+
 def _rounded(task: Task) -> tuple[Mix, list[Filled]]:
     """The fractional mix, rounded down, with the greedy way for what that leaves."""
     fractional = FractionalMix(task.frame, task.items, task.supplies)
@@ -90,11 +99,14 @@ def _rounded(task: Task) -> tuple[Mix, list[Filled]]:
     return _mix(task, filled, left), filled
 
 
-def _greedy(task: Task, worth: Sequence[float]) -> tuple[Mix, list[Filled]]:
+def _greedy(
+    task: Task, worth: Sequence[float], *, any_will_do: bool = False
+) -> tuple[Mix, list[Filled]]:
     """The cheapest of several fillings; when the limit on machines is in the way, the one that
-    leaves least, with larger machines made to look cheaper."""
+    leaves least, with larger machines made to look cheaper. If any will do, the first that
+    leaves nothing."""
     size = max(1, len(task.items) * len(task.supplies))
-    rounds = max(1, min(6, EFFORT // size))
+    rounds = max(1, min(6, EFFORT // size // (2 if any_will_do else 1)))
     dearest = max((s.price for s in task.supplies), default=0.0)
     found: list[tuple[Mix, list[Filled]]] = []
     for surcharge in (0.0, dearest, dearest * 100):
@@ -103,6 +115,8 @@ def _greedy(task: Task, worth: Sequence[float]) -> tuple[Mix, list[Filled]]:
             filler = Filler(task.frame, task.items, task.supplies, prices)
             filled = filler.run(task.limits, task.slots, surcharge)
             found.append((_mix(task, filled, filler.left), filled))
+            if any_will_do and not any(filler.left):
+                return found[-1]
             if rounds > 1:
                 prices = _repriced(task, filled, prices)
         if math.isinf(task.slots) or not all(any(mix.left) for mix, _ in found):
@@ -176,7 +190,9 @@ def _improved(task: Task, mix: Mix, filled: Sequence[Filled]) -> Mix:
             limits[supply.group] -= machines[s] - before[s]
         cost = sum(task.supplies[f.supply].price for f in window)
         slots = task.slots - sum(machines) + len(window)
-        after = cheapest_cover(task.frame, items, (), task.supplies, limits, slots, cost, steps=200)
+        after = cheapest_cover(
+            task.frame, items, (), task.supplies, limits, slots, cost, steps=200, pack_steps=300
+        )
         if after is not None:
             machines = [m - b + a for m, b, a in zip(machines, before, after, strict=True)]
     return _counted(task, machines, mix.left)

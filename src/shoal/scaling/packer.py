@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from shoal.scaling.fill import Supply, worths
 from shoal.scaling.frame import Frame, Item
-from shoal.scaling.mix import Task, choose
+from shoal.scaling.mix import Task, least_left
 from shoal.scaling.room import Room, Row
 from shoal.scaling.search import MOST_BINS, Bin, packs
 
@@ -59,7 +59,7 @@ def _filled(whole: Room, items: Sequence[Item]) -> list[int]:
     able = [i for i, item in enumerate(items) if item.count and worth[i] > 0]
     if able:
         task = Task(whole.frame, [items[i] for i in able], supplies, [row.count for row in rows])
-        for i, n in zip(able, choose(task).left, strict=True):
+        for i, n in zip(able, least_left(task), strict=True):
             left[i] = n
     return left
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 from shoal.scaling.frame import Frame, Item, LabelClass, Vector
 
@@ -46,7 +47,9 @@ class Room:
 
     def __init__(self, frame: Frame, rows: Iterable[Row] = ()) -> None:
         self.frame = frame
-        self._rows: dict[RowKey, Row] = {}
+        # Rows by their scarce resources and the size of their room on the main axis, so that a
+        # shape looks only at rows that may hold it.
+        self._shelves: dict[tuple[int, int], dict[RowKey, Row]] = {}
         # What used nodes leave of some items. Whole nodes that are added do not change it, and
         # that is what happens between one question and the next.
         self._left_by_used: dict[tuple[Item, ...], tuple[int, ...]] = {}
@@ -68,36 +71,43 @@ class Room:
         if not pristine:
             self._left_by_used = {}
         key = (free, labels, special, price, pristine)
-        row = self._rows.get(key)
+        shelf = self._shelves.setdefault((special, self.frame.size(free)), {})
+        row = shelf.get(key)
         if row is not None:
             row.count += count
         elif count:
             slack = sum([f * w for f, w in zip(free, self.frame.weight, strict=True)])
-            self._rows[key] = Row(free, labels, special, price, pristine, count, slack)
+            shelf[key] = Row(free, labels, special, price, pristine, count, slack)
 
     def copy(self) -> Room:
         """The same room, to try something in."""
         other = Room(self.frame)
-        other._rows = {key: row.copy() for key, row in self._rows.items()}
+        other._shelves = {
+            place: {key: row.copy() for key, row in shelf.items()}
+            for place, shelf in self._shelves.items()
+        }
         other._left_by_used = self._left_by_used
         return other
 
     def whole(self) -> Room:
         """The nodes that nothing runs on yet, to try something in."""
-        return Room(self.frame, [row for row in self._rows.values() if row.pristine])
+        return Room(self.frame, [row for row in self._all() if row.pristine])
+
+    def _all(self) -> Iterator[Row]:
+        return itertools.chain.from_iterable(shelf.values() for shelf in self._shelves.values())
 
     def left_by_used(self, items: Sequence[Item]) -> tuple[int, ...]:
         """How many of each item the nodes in use cannot take; nothing is placed."""
         key = tuple(items)
         if key not in self._left_by_used:
-            used = Room(self.frame, [row for row in self._rows.values() if not row.pristine])
+            used = Room(self.frame, [row for row in self._all() if not row.pristine])
             self._left_by_used[key] = tuple(used.pack(items))
         return self._left_by_used[key]
 
     @property
     def rows(self) -> list[Row]:
         """All rows, in an order that depends on nothing but their content."""
-        return sorted(self._rows.values(), key=lambda row: (row.slack, row.key))
+        return sorted(self._all(), key=lambda row: (row.slack, row.key))
 
     def pack(self, items: Iterable[Item]) -> list[int]:
         """Place items, hardest first, each where the least room is left over; how many of each
@@ -130,8 +140,14 @@ class Room:
         return left
 
     def _candidates(self, item: Item) -> list[Row]:
-        # The loop that matters: one pass over all rows for every shape.
-        fits = list(self._rows.values())
+        # The loop that matters: one pass over the rows for every shape.
+        size = self.frame.size(item.need)
+        fits = [
+            row
+            for (special, room), shelf in self._shelves.items()
+            if room >= size and not item.special & ~special
+            for row in shelf.values()
+        ]
         for axis, amount in item.wants:
             fits = [row for row in fits if row.free[axis] >= amount]
         if item.selector:
@@ -178,4 +194,4 @@ class Room:
         self._left_by_used = {}
         row.count -= nodes
         if not row.count:
-            del self._rows[row.key]
+            del self._shelves[row.special, self.frame.size(row.free)][row.key]

@@ -110,10 +110,13 @@ def cheapest_cover(
     limits: Sequence[float],
     slots: float,
     below: float,
+    *,
     steps: int = COVER_STEPS,
+    pack_steps: int = PACK_STEPS,
 ) -> list[int] | None:
     """How many of each supply to add to the bins so that all items fit, for the least money, if
-    that is less than `below`. None when there is no such set, or the steps ran out."""
+    that is less than `below`. None when there is no such set, or the steps ran out: `steps` for
+    sets to look at, `pack_steps` for packing each."""
     items = [item for item in items if item.count]
     if len(items) > MOST_KINDS or len(bins) >= MOST_BINS:
         return None
@@ -124,7 +127,7 @@ def cheapest_cover(
         steps -= 1
         if search.may_hold(chosen):
             extra = [(supplies[s].capacity, supplies[s].labels) for s in chosen]
-            if packs(frame, items, [*bins, *extra]):
+            if packs(frame, items, [*bins, *extra], pack_steps):
                 return [chosen.count(s) for s in range(len(supplies))]
         if len(chosen) >= slots or len(bins) + len(chosen) >= MOST_BINS:
             continue
