@@ -106,7 +106,7 @@ def _greedy(
     leaves least, with larger machines made to look cheaper. If any will do, the first that
     leaves nothing."""
     size = max(1, len(task.items) * len(task.supplies))
-    rounds = max(1, min(6, EFFORT // size // (2 if any_will_do else 1)))
+    rounds = max(1, min(6, EFFORT // size))
     dearest = max((s.price for s in task.supplies), default=0.0)
     found: list[tuple[Mix, list[Filled]]] = []
     for surcharge in (0.0, dearest, dearest * 100):
