@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from shoal.cli import main
 from shoal.errors import (
     AuthError,
     CapacityError,
@@ -245,3 +247,14 @@ def test_a_head_may_end_machines_of_its_own_cluster_only() -> None:
     launching = statements["Launch"]
     assert launching["Condition"]["StringLike"] == {"aws:RequestTag/shoal-cluster": "mine"}
     assert "iam:" not in json.dumps(policy.for_head("mine", "us-west-2"))
+
+
+@pytest.mark.parametrize("options", [[], ["--head", "--cluster-name", "mine"]])
+def test_what_is_printed_is_a_policy_that_iam_reads(options: list[str]) -> None:
+    done = CliRunner().invoke(main, ["iam-policy", *options])
+    assert done.exit_code == 0
+    document = json.loads(done.stdout)
+    assert document["Version"] == "2012-10-17"
+    names = [statement["Sid"] for statement in document["Statement"]]
+    assert len(names) == len(set(names))
+    assert all(name.isalnum() for name in names)
