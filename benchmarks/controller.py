@@ -91,7 +91,7 @@ def _rounds(home: Path, env: dict[str, str]) -> list[float]:
             driver.stdin.flush()
             began = float(driver.stdout.readline())
             waits.append(_launched_at(home, f"t{number}") - began)
-        driver.terminate()
+        driver.stdin.close()  # the driver ends with its input
     return waits
 
 

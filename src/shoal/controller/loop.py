@@ -245,8 +245,10 @@ class Controller:
     async def _tell(self, reading: Reading | None) -> None:
         """Say how things are, if that has changed or has not been said for a while."""
         now = self._clock.now()
-        demand = reading.demand if reading is not None else None
-        news = (self._journal.entries, demand, self._head.trouble, self._stamp)
+        demand, usage = None, {}
+        if reading is not None:
+            demand, usage = reading.demand, report.usage(reading.nodes.values())
+        news = (self._journal.entries, demand, usage, self._head.trouble, self._stamp)
         if news == self._told and now - self._told_at < _TELL_SECONDS:
             return
         self._told, self._told_at = news, now
