@@ -174,7 +174,8 @@ class AwsProvider:
         return self._runner(instance)
 
     def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
-        node_type = spec.node_types[instance.node_type]
+        # A machine whose type is no longer in the file can still be talked to.
+        node_type = spec.node_types.get(instance.node_type, spec.head)
         return ssh_machines.ray_start(spec, instance, head, node_type.resources, node_type.labels)
 
     async def _list(self, cluster: str | None) -> list[Record]:
