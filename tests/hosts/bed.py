@@ -12,8 +12,8 @@ from tests.simcloud.cloud import SimCloud
 from tests.simcloud.console import Result
 from tests.simcloud.hosts import Host
 
-SHOAL = f"{sys.prefix}/bin/shoal"
-USE_OUR_RAY = f"echo 'export PATH={sys.prefix}/bin:$PATH' >> ~/.bashrc"
+SHOAL = "shoal"  # the project's own: its environment is first on every simulated PATH
+USE_OUR_RAY = f"echo 'export PATH=\"{sys.prefix}/bin:$PATH\"' >> ~/.bashrc"
 
 # Stands in for Ray where a test is about the launcher: processes with the names of Ray's daemons
 # and the head's port, without the seconds that the real ones take.
