@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -26,7 +27,7 @@ class Forks:
     async def start(cls, laptop: Any) -> Forks:
         from tests.simcloud.blueprint import PROJECT
 
-        command = f"PYTHONPATH={PROJECT} exec {sys.executable} -m tests.aws.forked"
+        command = f"PYTHONPATH={shlex.quote(str(PROJECT))} exec {shlex.quote(sys.executable)} -m tests.aws.forked"
         return cls(await laptop.popen(command))
 
     async def run(self, command: str, *, home: str, until: str = "") -> tuple[int, str]:
