@@ -76,16 +76,13 @@ class Census:
 
     def could_go(self) -> list[NodeView]:
         """The workers that are on their way or idle, by name."""
-        return sorted(
-            (
-                n
-                for n in self._nodes
-                if (n.idle_s > 0 or n.phase is not Phase.READY)
-                and not n.is_head
-                and n.phase in SERVING
-            ),
-            key=_by_name,
-        )
+        alike = {
+            node.likeness
+            for node, _ in self.serving
+            if not node.is_head and (node.idle_s > 0 or node.phase is not Phase.READY)
+        }
+        found = [n for n in self._nodes if n.likeness in alike] if alike else []
+        return sorted(found, key=_by_name)
 
     def limits(self) -> dict[str, int]:
         """How many more of each type its own maximum allows."""
@@ -164,6 +161,8 @@ class Census:
 def _grouped(nodes: Sequence[NodeView]) -> list[tuple[NodeView, int]]:
     """One of each kind of node, and how many there are of it."""
     counts = Counter([n.likeness for n in nodes])
+    if len(counts) == len(nodes):
+        return [(n, 1) for n in nodes]
     examples = {n.likeness: n for n in nodes}
     return [(examples[key], count) for key, count in counts.items()]
 
