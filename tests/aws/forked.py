@@ -27,7 +27,8 @@ class Forks:
     async def start(cls, laptop: Any) -> Forks:
         from tests.simcloud.blueprint import PROJECT
 
-        command = f"PYTHONPATH={shlex.quote(str(PROJECT))} exec {shlex.quote(sys.executable)} -m tests.aws.forked"
+        program = shlex.join([sys.executable, "-m", "tests.aws.forked"])
+        command = f"PYTHONPATH={shlex.quote(str(PROJECT))} exec {program}"
         return cls(await laptop.popen(command))
 
     async def run(self, command: str, *, home: str, until: str = "") -> tuple[int, str]:
