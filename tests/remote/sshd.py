@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import random
 import shlex
 import shutil
 import signal
@@ -139,10 +140,13 @@ class Sshd:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on, below those that the system hands out by itself: one of
+    these might be somebody else's by the time it is looked at again."""
+    while True:
+        port = random.randrange(12000, 20000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def target_of(server: Sshd, state: Path, key: Path, alias: str = "node-1") -> SshTarget:
