@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -92,7 +91,7 @@ def test_exec_returns_the_commands_own_exit_code(up: Home) -> None:
 def test_nobody_gets_in_without_the_clusters_token(up: Home) -> None:
     address = up.json("status")["address"]
     code = f"import ray; ray.init('{address}', log_to_driver=False)"
-    command = f'unset RAY_AUTH_TOKEN_PATH RAY_AUTH_MODE; {sys.executable} -c "{code}"'
+    command = f'unset RAY_AUTH_TOKEN_PATH RAY_AUTH_MODE; python -c "{code}"'
     done = up.shoal("exec", command)
     assert done.returncode != 0
     assert "auth" in (done.stdout + done.stderr).lower()
