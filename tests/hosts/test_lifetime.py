@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -33,9 +34,17 @@ async def test_start_leaves_a_cluster_alone_that_is_up(bed: Bed) -> None:
     assert await bed.read(bed.head, "pgrep -x raylet") == before
 
 
+@pytest.fixture
+def hangups_are_heard() -> Iterator[None]:
+    """Also where the tests themselves were started with nohup, which children inherit."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, previous)
+
+
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_an_interrupted_command_takes_its_cluster_along(
-    bed: Bed, sign: signal.Signals
+    bed: Bed, sign: signal.Signals, hangups_are_heard: None
 ) -> None:
     await bed.up()
     running = await bed.laptop.popen([SHOAL, "exec", "mine", "echo begun; sleep 4712", "--stop"])
