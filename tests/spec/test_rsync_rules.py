@@ -106,6 +106,8 @@ def test_filter_files_mean_what_they_mean_to_rsync(
         ("logs/**", "logs/a/b", False, True),
         ("logs/***", "logs", True, True),
         ("logs/**", "logs", True, False),
+        ("*/**", "a", True, False),
+        ("*/**", "a/b", False, True),
         ("[", "[", False, False),
     ],
 )

@@ -107,7 +107,7 @@ def compile_rule(pattern: str, *, base: str = "", includes: bool = False) -> Rul
     elif deep and pattern.startswith("**"):
         text = body
     else:
-        text = f"(?:.*/)?{body}" if deep else f".*/{body}"
+        text = f"/(?:.*/)?{body}" if deep else f".*/{body}"
     # Only a pattern that ends in `***` may take a directory's closing slash.
     closing = "" if pattern.endswith("***") else "(?<!/)"
     return Rule(re.compile(text + closing, re.DOTALL), by_name, dirs_only, includes)
