@@ -134,6 +134,7 @@ class _Pipeline:
         self._voice = voice
         self._clock = clock
         self._is_head = work.instance.role == "head"
+        self._now = Vitals()
 
     async def run(self) -> None:
         work, shared = self._work, self._shared
@@ -141,11 +142,10 @@ class _Pipeline:
         self._voice.phase(Phase.REACHABLE)
         if work.claim:
             await self._step(lambda: steps.claim(work.runner, work.claim, self._voice))
-        if work.start.shares_credentials:
-            await self._share_credentials()
-        now = await self._step(lambda: vitals.read(work.runner, work.instance))
+        await side_by_side([self._share_credentials(), self._take_stock()])
+        now = self._now
         if work.mode != "restart":
-            now = await self._prepare(now)
+            now = await self._set_up(now)
         if self._is_head:
             shared.is_set_up.set_result(None)
         if work.mode != "update" or not now.ray_runs:
@@ -155,22 +155,32 @@ class _Pipeline:
         self._voice.phase(Phase.READY)
 
     async def _share_credentials(self) -> None:
+        if not self._work.start.shares_credentials:
+            return
         if self._is_head:
             await self._step(self._shared.make_credentials)
         else:
             given = await asyncio.shield(self._shared.credentials)
             await self._step(lambda: credentials.accept(self._work.runner, given))
 
-    async def _prepare(self, now: Vitals) -> Vitals:
-        """Files, initialization and setup, where they have changed. What is written down is
-        always true: a machine that was interrupted is known to be unfinished."""
+    async def _take_stock(self) -> None:
+        """See how the machine is, and bring it the files if they are not what it has. What is
+        written down is always true: a machine that was interrupted is known to be unfinished."""
+        work = self._work
+        now = self._now = await self._step(lambda: vitals.read(work.runner, work.instance))
+        if work.mode == "restart" or now.receipt.files == work.goal.files or not work.files.mounts:
+            return
+        self._voice.phase(Phase.PREPARING, "sends files")
+        unfinished = replace(now.receipt, files="", setup="")
+        if now.receipt != unfinished:
+            await self._write(unfinished)
+        await self._step(lambda: steps.send_files(work.runner, work.files))
+
+    async def _set_up(self, now: Vitals) -> Vitals:
+        """Initialization and setup, where they or the files have changed."""
         work, goal = self._work, self._work.goal
         done = now.receipt
         if done.files != goal.files:
-            if work.files.mounts:
-                self._voice.phase(Phase.PREPARING, "sends files")
-                await self._write(replace(done, files="", setup=""))
-                await self._step(lambda: steps.send_files(work.runner, work.files))
             done = replace(done, files=goal.files, setup="")
         if work.files.cluster_synced and not self._is_head:
             self._voice.phase(Phase.PREPARING, "waits for the head's files")
