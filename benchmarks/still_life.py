@@ -9,8 +9,9 @@ from pathlib import Path
 
 from shoal import spec
 from shoal.clock import SystemClock
-from shoal.controller.handover import FILE, Handover
+from shoal.controller.handover import Handover
 from shoal.controller.loop import Controller, Tools
+from shoal.controller.places import HANDOVER
 from shoal.engine import gcs
 from shoal.engine.gcs import Failed, Pending, Reading
 from shoal.providers.base import Instance, State
@@ -53,7 +54,7 @@ class StillLife:
 
     def controller(self, directory: Path) -> Controller:
         handover = Handover(self._spec, "", "", "")
-        (directory / FILE).write_text(json.dumps(handover.to_json()))
+        (directory / HANDOVER).write_text(json.dumps(handover.to_json()))
         return Controller(directory, handover, Tools(self, lambda _: self, SystemClock()))  # type: ignore[arg-type,return-value]
 
     def read(self) -> Reading:

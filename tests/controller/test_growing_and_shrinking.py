@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 
 from shoal.controller import report
-from shoal.controller.handover import FILE
 from shoal.controller.journal import replay
+from shoal.controller.places import HANDOVER, JOURNAL, STATE
 from shoal.events import Phase
 from shoal.scaling import Demand, Gang, Shape, Strategy
 from tests.controller.world import Life
@@ -124,13 +124,13 @@ async def test_a_cluster_that_nobody_used_for_long_is_given_back_whole(life: Lif
 
 async def test_it_ends_when_its_handover_is_taken_away(life: Life) -> None:
     await life.turns()
-    (life.directory / FILE).unlink()
+    (life.directory / HANDOVER).unlink()
     await life.controller.run()
 
 
 async def test_a_handover_that_cannot_be_read_changes_nothing(life: Life) -> None:
     await life.turns()
-    (life.directory / FILE).write_text("{not json")
+    (life.directory / HANDOVER).write_text("{not json")
     life.world.wants(1)
     await life.turns()
     assert len(life.world.workers) == 1
@@ -139,7 +139,7 @@ async def test_a_handover_that_cannot_be_read_changes_nothing(life: Life) -> Non
 async def test_its_state_says_what_waits_and_what_comes(life: Life) -> None:
     life.world.wants(8)
     await life.turns(2)
-    state = report.parse((life.directory / report.FILE).read_text())
+    state = report.parse((life.directory / STATE).read_text())
     (row,) = state.waiting
     assert row.count == 8
     assert "max_workers" in row.outlook
@@ -153,8 +153,8 @@ async def test_the_journal_replays_to_what_the_state_shows(life: Life) -> None:
     for worker in life.world.workers[:2]:
         life.world.idle(worker, 400)
     await life.turns(3)
-    written = json.loads((life.directory / report.FILE).read_text())
-    memory, unreadable = replay(life.directory / "journal.jsonl")
+    written = json.loads((life.directory / STATE).read_text())
+    memory, unreadable = replay(life.directory / JOURNAL)
     again = json.loads(json.dumps(report.remembered(memory), default=lambda d: d.__dict__))
     assert unreadable == 0
     assert [n["id"] for n in again["nodes"]] == [n["id"] for n in written["nodes"]]

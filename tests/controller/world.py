@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shoal.controller.handover import FILE, Handover
+from shoal.controller.handover import Handover
 from shoal.controller.loop import Controller, Tools
+from shoal.controller.places import HANDOVER
 from shoal.engine.gcs import Failed, Pending, Reading
 from shoal.engine.view import RayNode
 from shoal.errors import SetupError, ShoalError, TransientError
@@ -187,7 +188,7 @@ class Life:
         self.handover = Handover(spec, "", "", "")
         draft = self.directory / "draft"
         draft.write_text(json.dumps(self.handover.to_json()))
-        draft.replace(self.directory / FILE)
+        draft.replace(self.directory / HANDOVER)
 
     def again(self) -> None:
         self.controller = Controller(

@@ -31,6 +31,8 @@ def _stand_in(*daemons: tuple[str, int]) -> list[str]:
 QUICK_START = {
     "head_start_ray_commands": _stand_in(("gcs_server", 6379), ("raylet", 0)),
     "worker_start_ray_commands": _stand_in(("raylet", 0)),
+    # It would find a GCS that does not answer, and nothing to do about it.
+    "shoal": {"controller": False},
 }
 
 
@@ -53,7 +55,8 @@ class Bed:
 
     async def write(self, name: str = "c.yaml", **settings: Any) -> None:
         """Write the cluster file; later settings win."""
-        self.settings.update(settings)
+        ours = {**self.settings.get("shoal", {}), **settings.pop("shoal", {})}
+        self.settings.update(settings, shoal=ours)
         base = {
             "cluster_name": "mine",
             "provider": {

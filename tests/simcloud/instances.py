@@ -205,7 +205,10 @@ class Instances:
             aliases=[f"{name}.{record['region']}.compute.internal"],
             address=record["private"],
             host_key=SshKey(*given) if given else new_key(record["id"]),
-            user_keys=known.authorized_keys,
+            user_keys=[
+                *known.authorized_keys,
+                *launch_data.authorized_keys(record["user_data"]),
+            ],
             environment=self._environment,
             user_data=record["user_data"],
         )

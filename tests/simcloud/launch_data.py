@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def parts(text: str) -> list[str]:
     """The launch data as cloud-init takes it: as it stands, or as a message of several parts."""
@@ -16,10 +18,18 @@ def parts(text: str) -> list[str]:
 
 def host_key(text: str) -> tuple[str, str] | None:
     """The private and public host key that cloud-config brings, for sshd's first start."""
-    import yaml  # not there in the Python that boots a machine
-
-    for part in parts(text):
-        settings = yaml.safe_load(part) if part.startswith("#cloud-config") else {}
+    for settings in _cloud_configs(text):
         if keys := settings.get("ssh_keys"):
             return keys["ed25519_private"], keys["ed25519_public"]
     return None
+
+
+def authorized_keys(text: str) -> list[str]:
+    """The public keys that cloud-config lets in, beside that of the key pair."""
+    return [key for one in _cloud_configs(text) for key in one.get("ssh_authorized_keys") or ()]
+
+
+def _cloud_configs(text: str) -> list[dict[str, Any]]:
+    import yaml  # not there in the Python that boots a machine
+
+    return [yaml.safe_load(part) for part in parts(text) if part.startswith("#cloud-config")]

@@ -1,20 +1,26 @@
 """`python -m shoal.controller VERB DIRECTORY`, on the head: `start` and `stop` are what `shoal`
-runs there, `supervise` and `run` what those start in turn."""
+runs there, `supervise` what those start in turn."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from shoal.controller import handover as handovers
 from shoal.controller import supervise
-from shoal.controller.handover import Handover
 
-_ORPHAN_CHECK_SECONDS = 0.5
+if TYPE_CHECKING:
+    from shoal.controller.handover import Handover
+    from shoal.controller.workshop import Workshop
+
+_SUPERVISOR_CHECK_SECONDS = 1.0
+# A supervisor that was just started takes so long to show.
+_SUPERVISOR_START_SECONDS = 10.0
 
 
 def main(verb: str, path: str) -> None:
@@ -25,59 +31,66 @@ def main(verb: str, path: str) -> None:
     elif verb == "stop":
         supervise.stop(directory)
     elif verb == "supervise":
-        supervise.supervise(directory)
-    elif verb == "run":
-        _run(directory)
+        supervise.supervise(directory, _load, functools.partial(_run, directory))
     else:
         sys.exit(f"there is no {verb}")
 
 
+def _load() -> None:
+    """Everything that a controller needs, so that one is there at once."""
+    import shoal.controller.loop
+    import shoal.controller.metrics
+    import shoal.controller.workshop
+    import shoal.engine.gcs
+
+    shoal.controller.metrics.load()
+    shoal.engine.gcs.load()
+
+
 def _run(directory: Path) -> None:
+    from shoal.controller import handover as handovers
+
     # Nodes that are started from here must not take it for the cluster they belong to.
     os.environ.pop("RAY_ADDRESS", None)
-    with supervise.hold_controller(directory) as held:
-        handover = handovers.read(directory)
-        if not held or handover is None:
-            return
-        orphaned = asyncio.run(_control(directory, handover))
-    if orphaned:
-        supervise.become_supervisor(directory)
+    handover = handovers.read(directory)
+    if handover is not None:
+        asyncio.run(_control(directory, handover))
 
 
-async def _control(directory: Path, handover: Handover) -> bool:
-    """Run the controller until it ends, is told to, or loses its supervisor; returns whether it
-    was the last."""
-    from shoal.bootstrap.orders import Orders
+async def _control(directory: Path, handover: Handover) -> None:
+    """Run the controller until it ends or is told to, and keep the supervisor alive meanwhile."""
     from shoal.clock import SystemClock
     from shoal.controller.loop import Controller, Tools
     from shoal.controller.metrics import Metrics
-    from shoal.controller.standpoint import from_the_head
-    from shoal.controller.workshop import RealWorkshop, Workshop
     from shoal.engine.gcs import Gcs
-    from shoal.providers import provider_for
-
-    clock = SystemClock()
-
-    def workshop(handover: Handover) -> Workshop:
-        spec = from_the_head(handover.spec)
-        provider = provider_for(spec, Path(handover.home).expanduser(), clock)
-        return RealWorkshop(Orders(spec, provider, handover.files_digest), clock)
 
     # An embedded head shares its machine with others, and has a loopback address of its own.
     host = handover.gcs_address.rpartition(":")[0]
     metrics = Metrics(host if host.startswith("127.") else "127.0.0.1")
-    tools = Tools(Gcs(handover.gcs_address), workshop, clock, metrics)
-    controller = Controller(directory, handover, tools)
-    running = asyncio.ensure_future(controller.run())
+    tools = Tools(Gcs(handover.gcs_address), _workshop, SystemClock(), metrics)
+    running = asyncio.ensure_future(Controller(directory, handover, tools).run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
-    parent = os.getppid()
-    while not running.done() and os.getppid() == parent:
-        await asyncio.wait([running], timeout=_ORPHAN_CHECK_SECONDS)
-    orphaned = not running.done()
-    running.cancel()
+    wait = _SUPERVISOR_CHECK_SECONDS
+    while not running.done():
+        await asyncio.wait([running], timeout=wait)
+        started = not running.done() and supervise.see_to_supervisor(directory)
+        wait = _SUPERVISOR_START_SECONDS if started else _SUPERVISOR_CHECK_SECONDS
     with contextlib.suppress(asyncio.CancelledError):
         await running
-    return orphaned
+
+
+def _workshop(handover: Handover) -> Workshop:
+    from shoal.bootstrap.orders import Orders
+    from shoal.clock import SystemClock
+    from shoal.controller.standpoint import from_the_head
+    from shoal.controller.workshop import RealWorkshop
+    from shoal.providers import provider_for
+
+    clock = SystemClock()
+    spec = from_the_head(handover.spec)
+    home = Path(handover.home).expanduser()
+    provider = provider_for(spec, home, clock, on_head=True)
+    return RealWorkshop(Orders(spec, provider, handover.files_digest), clock)
 
 
 if __name__ == "__main__":

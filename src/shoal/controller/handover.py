@@ -12,11 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal import spec
+from shoal.controller.places import HANDOVER
 from shoal.spec.model import ClusterSpec
-
-# Below the home directory of the head, on which all paths of ours are.
-DIRECTORY = ".shoal/controller"
-FILE = "handover.json"
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ def read(directory: Path) -> Handover | None:
     """The current handover; None when there is none any more. Raises ValueError for a file that
     is not one."""
     try:
-        data = json.loads((directory / FILE).read_text())
+        data = json.loads((directory / HANDOVER).read_text())
     except FileNotFoundError:
         return None
     return Handover(**{**data, "spec": spec.from_json(data["spec"])})
@@ -52,6 +49,6 @@ def read(directory: Path) -> Handover | None:
 def stamp(directory: Path) -> int | None:
     """Something that changes whenever the handover does; None when there is none."""
     try:
-        return (directory / FILE).stat().st_mtime_ns
+        return (directory / HANDOVER).stat().st_mtime_ns
     except FileNotFoundError:
         return None

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from shoal.clock import Clock
 from shoal.controller import handover as handovers
-from shoal.controller import report
+from shoal.controller import places, report
 from shoal.controller.act import Actor
 from shoal.controller.act import Engine as ActingEngine
 from shoal.controller.autostop import is_due
@@ -76,9 +76,13 @@ class Controller:
         self._stamp = handovers.stamp(directory)
         self._tools = tools
         self._clock = tools.clock
-        self._journal = Journal(directory / "journal.jsonl")
+        self._journal = Journal(directory / places.JOURNAL)
         self._actor = Actor(
-            tools.workshop(handover), tools.engine, self._journal, self._clock, directory / "logs"
+            tools.workshop(handover),
+            tools.engine,
+            self._journal,
+            self._clock,
+            directory / places.SETUP_LOGS,
         )
         self._head = HeadKeeper(self._actor, self._journal, self._clock)
         self._sizing = Sizing(self._journal)

@@ -11,6 +11,11 @@ from shoal.controller.report import Waiting
 from shoal.events import Phase
 
 
+def load() -> None:
+    """Load what `Metrics` needs."""
+    import prometheus_client  # noqa: F401
+
+
 class Metrics:
     """What the controller exports. Where it listens is `address`."""
 

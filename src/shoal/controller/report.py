@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from shoal.controller.memory import Decision, Memory
+from shoal.controller.places import STATE
 from shoal.engine.view import RayNode
 from shoal.scaling import Demand, Plan, Unmet
 from shoal.spec.model import ClusterSpec
 
-FILE = "state.json"
 # A controller that has not written for so long is taken for dead.
 STALE_SECONDS = 15.0
 _RECENT = 30
@@ -124,10 +124,10 @@ def remembered(memory: Memory) -> dict[str, Any]:
 
 def write(directory: Path, state: State) -> None:
     """Replace the file."""
-    draft = directory / f"{FILE}.{os.getpid()}"
+    draft = directory / f"{STATE}.{os.getpid()}"
     # `asdict` copies everything, which at ten thousand nodes is most of a turn.
     draft.write_text(json.dumps(vars(state), default=vars))
-    draft.replace(directory / FILE)
+    draft.replace(directory / STATE)
 
 
 def parse(text: str) -> State:

@@ -256,6 +256,13 @@ def _report(version: int, pending: Iterable[Pending], failed: Iterable[Failed]) 
     return state
 
 
+def load() -> None:
+    """Load what the first reading would load, which takes a second or more."""
+    from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore] # noqa: F401
+
+    _messages()
+
+
 def _messages() -> Any:
     from ray.core.generated import autoscaler_pb2
 

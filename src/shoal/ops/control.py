@@ -5,24 +5,27 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal.controller import report
-from shoal.controller.handover import DIRECTORY, FILE, Handover
+from shoal.controller.handover import Handover
+from shoal.controller.places import DIRECTORY, HANDOVER, STATE
 from shoal.controller.report import State
 from shoal.engine import credentials
-from shoal.errors import ShoalError
+from shoal.errors import SetupError, ShoalError
 from shoal.events import Warned
 from shoal.ops.context import Context
-from shoal.ops.parcel import Parcel, deliver
+from shoal.ops.parcel import Parcel, deliver, parcel
 from shoal.ops.site import Site
-from shoal.providers.base import Instance, Introduces, RayStart
+from shoal.providers.base import Entrusts, Instance, Introduces, RayStart
 from shoal.remote.base import Completed, Runner, capture, quote
 from shoal.spec.model import ClusterSpec
 
 _SECONDS = 60.0
 _READ_SECONDS = 20.0
-_FILE = f"{DIRECTORY}/{FILE}"
+_FILE = f"{DIRECTORY}/{HANDOVER}"
+_VERSION = f"{DIRECTORY}/version"
 # The newest parcel is as good as any to end a controller with.
 _DISMISS = f"""
 test -d {DIRECTORY} || exit 0
@@ -30,19 +33,33 @@ newest=$(ls -td "$PWD"/.shoal/lib/*/ 2>/dev/null | head -n 1)
 [ -z "$newest" ] || export PYTHONPATH="$newest"
 {{module}} stop {DIRECTORY}
 """
-_REPLACE = f"mkdir -p {DIRECTORY} && cat > {_FILE}.new && mv {_FILE}.new {_FILE}"
-
+# Hands over what arrives on standard input. A controller of another Shoal does not know what
+# this one writes, so it is replaced.
+_HAND_OVER = f"""
+mkdir -p {DIRECTORY} || exit
+cat > {_FILE}.new || exit
+[ "$(cat {_VERSION} 2>/dev/null)" = {{version}} ] || {{module}} stop {DIRECTORY} || exit
+echo {{version}} > {_VERSION}
+mv {_FILE}.new {_FILE} && {{module}} start {DIRECTORY}
+"""
+# Has Python packages where only the controller looks; what the head has is used as it is.
+_BRING_PACKAGES = """
+for package in {packages}; do
+  {python} -c "import $package" 2>/dev/null ||
+  {python} -m pip install --quiet --target {directory} "$package" || exit
+done
+"""
 
 # Where providers keep local state on a head that is not this machine.
 _HOME_THERE = "~/.shoal/home"
+_PACKAGES_THERE = ".shoal/packages"
+_INSTALL_SECONDS = 300.0
 
 
 def has_controller(spec: ClusterSpec) -> bool:
-    """Whether this cluster is sized by a controller: not so a fixed list of machines of one's
-    own, for which there is nothing to decide."""
-    if spec.provider.type == "local":
-        return any(t.max_workers > t.min_workers for t in spec.node_types.values())
-    return spec.provider.type == "embedded"
+    """Whether a controller looks after this cluster. Also where there is nothing to size: it
+    brings back what was lost."""
+    return spec.shoal.controller
 
 
 async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
@@ -55,15 +72,21 @@ async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
     start = site.provider.ray_start(site.spec, head, head)
     runner = site.provider.runner(site.spec, head)
     here = site.spec.provider.type == "embedded"
+    told = site.provider.entrusted(site.spec) if isinstance(site.provider, Entrusts) else site.spec
     handover = Handover(
-        site.spec,
+        told,
         site.orders.files_digest,
         str(ctx.home) if here else _HOME_THERE,
         start.gcs_address,
     )
     try:
-        prelude = "" if here else (await _move_in(site, runner, start)).python_path + "\n"
-        command = f"{prelude}{_REPLACE} && {_module(start)} start {DIRECTORY}"
+        prelude = ""
+        if not here:
+            sent = await _move_in(site, runner, start)
+            prelude = f'{sent.python_path}:"$PWD/{_PACKAGES_THERE}"'
+        version = quote([parcel().directory])
+        script = _HAND_OVER.format(version=version, module=_module(start))
+        command = f"{prelude}\n{script}"
         done = await _run(runner, start, command, json.dumps(handover.to_json()).encode())
         output = done.tail if not done.ok else None
     except (ShoalError, TimeoutError) as error:
@@ -80,7 +103,24 @@ async def _move_in(site: Site, runner: Runner, start: RayStart) -> Parcel:
     await credentials.accept(runner, made)
     if isinstance(site.provider, Introduces):
         await site.provider.introduce(made)
+    if isinstance(site.provider, Entrusts):
+        await _bring_packages(runner, start, site.provider.packages)
     return await deliver(runner, start.python)
+
+
+async def _bring_packages(runner: Runner, start: RayStart, packages: Sequence[str]) -> None:
+    script = _BRING_PACKAGES.format(
+        packages=quote(packages), python=start.python, directory=_PACKAGES_THERE
+    )
+    done = await runner.run(start.command(script), timeout=_INSTALL_SECONDS)
+    if not done.ok:
+        names = " ".join(packages)
+        raise SetupError(
+            f"the head has no {names}, and cannot install it",
+            why="the controller needs it to launch machines",
+            fix=f"add it to the file: head_setup_commands: [pip install {names}]",
+            output=done.tail,
+        )
 
 
 async def dismiss(site: Site, head: Instance) -> None:
@@ -108,9 +148,7 @@ async def read_report(ctx: Context, site: Site, head: Instance) -> Report | None
     """The controller's own account; None when there is none."""
     runner = site.provider.runner(site.spec, head)
     try:
-        done, printed = await capture(
-            runner, f"cat {DIRECTORY}/{report.FILE}", timeout=_READ_SECONDS
-        )
+        done, printed = await capture(runner, f"cat {DIRECTORY}/{STATE}", timeout=_READ_SECONDS)
         if not done.ok or not printed:
             return None
         state = report.parse(printed[-1])

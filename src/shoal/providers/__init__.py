@@ -12,9 +12,11 @@ from shoal.providers.base import Provider
 from shoal.spec.model import ClusterSpec
 
 
-def provider_for(spec: ClusterSpec, home: Path, clock: Clock, emit: Emit = unheard) -> Provider:
+def provider_for(
+    spec: ClusterSpec, home: Path, clock: Clock, emit: Emit = unheard, *, on_head: bool = False
+) -> Provider:
     """The provider that a cluster's file names. `home` is where local state may be kept; `emit`
-    hears of what a provider tries on its way."""
+    hears of what a provider tries on its way; `on_head` says that this is the cluster's head."""
     if spec.provider.type == "embedded":
         return embedded_provider(home, clock)
     if spec.provider.type == "local":
@@ -22,7 +24,7 @@ def provider_for(spec: ClusterSpec, home: Path, clock: Clock, emit: Emit = unhea
 
         return HostsProvider(spec, home, clock)
     if spec.provider.type == "aws":
-        return _aws_provider(spec, home, clock, emit)
+        return _aws_provider(spec, home, clock, emit, on_head=on_head)
     raise ConfigError(
         f"provider {spec.provider.type!r} cannot be used yet",
         why="this version of Shoal runs clusters on AWS, on machines of your own and on this one",
@@ -43,7 +45,9 @@ def embedded_provider(home: Path, clock: Clock) -> Provider:
     return EmbeddedProvider(home / "e", clock)
 
 
-def _aws_provider(spec: ClusterSpec, home: Path, clock: Clock, emit: Emit) -> Provider:
+def _aws_provider(
+    spec: ClusterSpec, home: Path, clock: Clock, emit: Emit, *, on_head: bool
+) -> Provider:
     if importlib.util.find_spec("boto3") is None:
         raise ConfigError(
             "clusters on AWS are not installed",
@@ -52,4 +56,4 @@ def _aws_provider(spec: ClusterSpec, home: Path, clock: Clock, emit: Emit) -> Pr
         )
     from shoal.providers.aws.provider import AwsProvider
 
-    return AwsProvider(spec, home, clock, emit)
+    return AwsProvider(spec, home, clock, emit, on_head=on_head)

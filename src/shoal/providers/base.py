@@ -61,12 +61,15 @@ class Instance:
 
 @dataclass(frozen=True)
 class Launch:
-    """A wish for `count` equal machines. The token makes asking twice the same as asking once."""
+    """A wish for `count` equal machines. The token makes asking twice the same as asking once.
+    `market` and `zone` are where to ask first; empty: as the file says."""
 
     node_type: str
     role: Role
     count: int
     token: str
+    market: str = ""
+    zone: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,20 @@ class Provider(Protocol):
 
     def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
         """How this machine becomes a node of the cluster that `head` leads."""
+        ...
+
+
+@runtime_checkable
+class Entrusts(Protocol):
+    """A provider of which the head has to be told more than the file says, and less than this
+    machine knows."""
+
+    # What the head's Python needs beside Ray.
+    packages: Sequence[str]
+
+    def entrusted(self, spec: ClusterSpec) -> ClusterSpec:
+        """The spec as the head may have it: without secrets, and with what only this machine's
+        surroundings say."""
         ...
 
 

@@ -116,7 +116,8 @@ class ShoalSettings:
     `command_timeout_s` is how long one setup command may take, `reach_timeout_s` how long a
     machine may take until it answers (None: as fits the provider); `consolidate` allows moving
     restartable work to fewer or cheaper nodes; `autostop_s` is how long the whole cluster may be
-    idle before it is given back (None: for ever). For clouds: `fallback` has the machine types to
+    idle before it is given back (None: for ever); `controller` says whether a controller is left
+    on the head at all. For clouds: `fallback` has the machine types to
     take, by node type, when its own is not to be had; `on_demand_fallback` allows full price
     where no spot machine is; `ssh_from` has the address ranges from which SSH is let in (empty:
     the caller's)."""
@@ -128,6 +129,7 @@ class ShoalSettings:
     reach_timeout_s: float | None = None
     consolidate: bool = False
     autostop_s: float | None = None
+    controller: bool = True
     fallback: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     on_demand_fallback: bool = False
     ssh_from: tuple[str, ...] = ()

@@ -195,6 +195,7 @@ class ShoalYaml(_Section):
     reach_timeout_s: Amount = 0
     consolidate: Flag = False
     autostop_s: Amount = 0
+    controller: Flag = True
     fallback: dict[str, Texts] = {}
     on_demand_fallback: Flag = False
     ssh_from: Texts = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from email.mime.multipart import MIMEMultipart
 from email.mime.text import MIMEText
@@ -68,8 +69,9 @@ def _read_key(file: Path) -> OneTimeKey:
     return OneTimeKey(file.read_text(), Path(f"{file}.pub").read_text().strip())
 
 
-def user_data(key: OneTimeKey, own: str) -> str:
-    """Launch data that gives a machine its first host key, along with the user's `own`."""
+def user_data(key: OneTimeKey, own: str, lets_in: Sequence[str] = ()) -> str:
+    """Launch data that gives a machine its first host key and lets the owners of some public keys
+    in, along with the user's `own`."""
     config = (
         "#cloud-config\n"
         "ssh_deletekeys: true\n"
@@ -78,6 +80,8 @@ def user_data(key: OneTimeKey, own: str) -> str:
         f"{textwrap.indent(key.private, '    ')}"
         f"  ed25519_public: {key.public}\n"
     )
+    if lets_in:
+        config += "ssh_authorized_keys:\n" + "".join(f"  - {line.strip()}\n" for line in lets_in)
     if not own:
         return config
     parts = MIMEMultipart(boundary="shoal-user-data")

@@ -29,7 +29,7 @@ def private_key(auth: AuthSpec) -> Path:
 
 async def ensure(aws: Aws, cluster: str, auth: AuthSpec) -> str:
     """Have AWS know the public half, and return the pair's name."""
-    public = await _public_half(auth)
+    public = await public_half(auth)
     kind, body = public.split()[:2]
     digest = hashlib.sha256(body.encode()).hexdigest()[:8]
     name = tags.name_for(cluster, digest)
@@ -53,7 +53,8 @@ async def remove(aws: Aws, cluster: str) -> list[str]:
     return [f"key pair {pair['KeyName']}" for pair in answer["KeyPairs"]]
 
 
-async def _public_half(auth: AuthSpec) -> str:
+async def public_half(auth: AuthSpec) -> str:
+    """The line that lets this key's owner in."""
     key = private_key(auth)
     if auth.ssh_private_key is None and not key.exists():
         await _make(key)

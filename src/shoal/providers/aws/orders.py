@@ -29,8 +29,16 @@ class Desk:
     refusals: Refusals
     emit: Emit
 
-    async def place(self, spec: ClusterSpec, wish: Launch, site: Site, ground: Ground) -> Fill:
-        """Ask for one launch's machines, wherever they are to be had."""
+    async def place(
+        self,
+        spec: ClusterSpec,
+        wish: Launch,
+        site: Site,
+        ground: Ground,
+        lets_in: Sequence[str] = (),
+    ) -> Fill:
+        """Ask for one launch's machines, wherever they are to be had. `lets_in` are public keys
+        whose owners may log in, beside that of the key pair."""
         key = await hostkeys.new_key()
         labels = tags.instance_tags(
             spec.cluster_name,
@@ -39,7 +47,7 @@ class Desk:
             wish.token,
             launch_hash(spec, wish.node_type),
         )
-        data = hostkeys.user_data(key, str(site.config.get("UserData") or ""))
+        data = hostkeys.user_data(key, str(site.config.get("UserData") or ""), lets_in)
         stands_on = ground if wish.role == "head" else Ground(ground.key_name, ground.groups, None)
 
         async def ask(offer: Offer, count: int) -> Sequence[Record]:

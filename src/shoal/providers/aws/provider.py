@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from shoal.clock import Clock
 from shoal.engine.stop import stop_command
-from shoal.errors import AuthError, ConfigError, ShoalError, TransientError
+from shoal.errors import ConfigError, ShoalError, TransientError
 from shoal.events import Emit, Role
 from shoal.parallel import side_by_side
 from shoal.providers import ssh_machines
@@ -42,14 +43,20 @@ _OVER = (State.TERMINATING, State.TERMINATED)
 
 
 class AwsProvider:
-    """One cluster's machines in one region of one account."""
+    """One cluster's machines in one region of one account, seen from a laptop or, with
+    `on_head`, from among them."""
 
-    def __init__(self, spec: ClusterSpec, home: Path, clock: Clock, emit: Emit) -> None:
+    packages = ("boto3",)
+
+    def __init__(
+        self, spec: ClusterSpec, home: Path, clock: Clock, emit: Emit, *, on_head: bool = False
+    ) -> None:
         settings = spec.provider.settings
         credentials = settings.get("aws_credentials") or {}
         self._aws = Aws(_region(spec), clock, credentials)
         self._clock = clock
         self._emit = emit
+        self._on_head = on_head
         self._spec = spec
         here = home / "aws" / self._aws.region
         self._home = here / tags.name_for(spec.cluster_name)
@@ -98,14 +105,16 @@ class AwsProvider:
         sites = await foundation.survey(
             self._aws, spec, sorted({one.node_type for one in launches})
         )
-        ground = await self._ground(spec, sites, launches)
+        ground = await self._ground(spec, sites)
+        # A head has no key pair of its own in AWS: its workers are told to let it in.
+        lets_in = [await keypair.public_half(spec.auth)] if self._on_head else []
         fills: list[Fill] = []
         errors: list[ShoalError] = []
 
         async def place(wish: Launch) -> None:
             # An error waits until all have their answer: what the others got must be known.
             try:
-                result = await self._desk.place(spec, wish, sites[wish.node_type], ground)
+                result = await self._desk.place(spec, wish, sites[wish.node_type], ground, lets_in)
             except ShoalError as error:
                 errors.append(error)
                 return
@@ -167,6 +176,12 @@ class AwsProvider:
         shutil.rmtree(self._home, ignore_errors=True)
         return removed
 
+    def entrusted(self, spec: ClusterSpec) -> ClusterSpec:
+        # The head has an identity of its own, and no environment that names the region.
+        kept = {k: v for k, v in spec.provider.settings.items() if k != "aws_credentials"}
+        settings = {**kept, "region": self._aws.region}
+        return replace(spec, provider=replace(spec.provider, settings=settings))
+
     def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
         return ""
 
@@ -188,18 +203,17 @@ class AwsProvider:
         )
         return [record for page in pages for record in page["Instances"]]
 
-    async def _ground(
-        self, spec: ClusterSpec, sites: Mapping[str, Site], launches: Sequence[Launch]
-    ) -> Ground:
+    async def _ground(self, spec: ClusterSpec, sites: Mapping[str, Site]) -> Ground:
         """What new machines stand on. A head may not make any of it: its workers stand on what
         it stands on itself."""
-        try:
+        if not self._on_head:
             return await foundation.prepare(self._aws, spec, sites)
-        except AuthError:
-            if self._head is None or any(wish.role == "head" for wish in launches):
-                raise
-            groups = tuple(group["GroupId"] for group in self._head["SecurityGroups"])
-            return Ground(self._head.get("KeyName"), {self._head["VpcId"]: groups}, None)
+        if self._head is None:
+            await self.find(spec.cluster_name)
+        if self._head is None:
+            raise TransientError("the head is not among the cluster's machines", why="says AWS")
+        groups = tuple(group["GroupId"] for group in self._head["SecurityGroups"])
+        return Ground(self._head.get("KeyName"), {self._head["VpcId"]: groups}, None)
 
     def _read(self, record: Record) -> Instance:
         return read_instance(record, self._spec.auth.ssh_user)
@@ -286,7 +300,7 @@ class AwsProvider:
 
     def _target(self, instance: Instance) -> SshTarget:
         spec = self._spec
-        inside = bool(spec.provider.settings.get("use_internal_ips"))
+        inside = self._on_head or bool(spec.provider.settings.get("use_internal_ips"))
         host = instance.address if inside else instance.public_address
         jump = None
         if not host and self._head is not None and self._head["InstanceId"] != instance.id:

@@ -1,0 +1,91 @@
+"""A cluster on AWS that sizes itself: its controller, on the head, launches and ends instances by
+the head's own identity. One cluster, used by the tests in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.aws.bed import Bed, cluster_file
+from tests.hosts.bed import USE_OUR_RAY
+from tests.simcloud.cloud import SimCloud
+from tests.waiting import until
+
+pytestmark = [
+    pytest.mark.simcloud,
+    pytest.mark.ray,
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+TASKS = """
+import ray, time
+ray.init(log_to_driver=False, logging_level="ERROR")
+
+@ray.remote(num_cpus=1)
+def where():
+    time.sleep(3)
+    return ray.util.get_node_ip_address()
+
+print("done on", len(set(ray.get([where.remote() for _ in range(2)]))))
+"""
+RAY = "--disable-usage-stats --object-store-memory=100000000"
+WORKER = {"node_config": {"InstanceType": "m5.large"}, "resources": {"CPU": 1}, "max_workers": 3}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sized() -> AsyncIterator[Bed]:
+    async with SimCloud() as cloud:
+        bed = Bed(cloud, await cloud.laptop())
+        types = cluster_file()["available_node_types"]
+        types["head"]["resources"] = {"CPU": 0}
+        types["worker"] = WORKER
+        await bed.write(
+            max_workers=3,
+            shoal={},
+            idle_timeout_minutes=0.1,
+            upscaling_speed=10,
+            available_node_types=types,
+            setup_commands=[USE_OUR_RAY],
+            file_mounts={"~/code": "code"},
+            head_start_ray_commands=[
+                "ray stop", f"ulimit -n 65536; ray start --head --port=6379 {RAY}",
+            ],
+            worker_start_ray_commands=["ray stop", f"ray start --address=$RAY_HEAD_IP:6379 {RAY}"],
+        )  # fmt: skip
+        await bed.laptop.run("mkdir code; cat > code/tasks.py", stdin=TASKS)
+        events = await bed.up(timeout=300)
+        assert [e for e in events if e["event"] == "warning"] == []
+        yield bed
+
+
+async def test_work_gets_instances_while_the_laptop_is_off(sized: Bed) -> None:
+    assert len(sized.running()) == 1
+    command = "nohup python code/tasks.py > out.txt 2>&1 &"
+    (await sized.shoal(f"exec c.yaml '{command}'")).require("starting the program")
+    await sized.laptop.cut()
+    (head,) = sized.running()
+    out = sized.cloud.ec2.host(head).root() / "home/ubuntu/out.txt"
+    await until(lambda: "done on 2" in out.read_text(), "the tasks have run", timeout=120)
+    await sized.laptop.heal()
+
+
+async def test_what_is_idle_is_ended(sized: Bed) -> None:
+    await until(lambda: len(sized.running()) == 1, "the workers are ended", timeout=60)
+    done = await sized.shoal("status c.yaml --json")
+    gone = json.loads(done.stdout)["controller"]["state"]["gone"]
+    assert [node["ended"][:8] for node in gone] == ["idle for"] * 2
+
+
+async def test_the_head_was_given_no_credentials_and_made_nothing_but_machines(sized: Bed) -> None:
+    (head,) = sized.running()
+    printed = await sized.cloud.ec2.host(head).run("cat ~ubuntu/.shoal/controller/handover.json")
+    assert json.loads(printed.stdout)["spec"]["provider"]["settings"]["region"] == "us-west-2"
+    calls = sized.cloud.ledger.calls()
+    assert (calls["ImportKeyPair"], calls["CreateSecurityGroup"]) == (1, 1)
+
+
+async def test_nothing_is_left_after_down(sized: Bed) -> None:
+    await sized.down()
