@@ -117,7 +117,15 @@ async def test_a_cluster_that_nobody_used_for_long_is_given_back_whole(life: Lif
     await life.turns()
     assert worker in life.world.machines
     life.world.idle(worker, 60)
+    life.world.driver = True
     await life.turns()
+    life.world.driver, life.world.attended = False, True
+    await life.turns(2, seconds=60)
+    assert worker in life.world.machines, "so is a program that sleeps, and a person"
+    life.world.attended = False
+    await life.turns(seconds=59)
+    assert worker in life.world.machines, "they may come back at once"
+    await life.turns(seconds=60)
     assert life.world.machines == {}
     assert life.said("stop") == ["idle for 60 s, as autostop_s allows"]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from shoal.controller.handover import Handover
 from shoal.controller.loop import Controller, Tools
 from shoal.controller.places import HANDOVER
+from shoal.controller.workshop import Got
 from shoal.engine.gcs import Failed, Pending, Reading
 from shoal.engine.view import RayNode
 from shoal.errors import SetupError, ShoalError, TransientError
@@ -46,6 +47,8 @@ class World:
     gcs_silent: bool = False
     head_dead: bool = False
     list_fails: bool = False
+    driver: bool = False
+    attended: bool = False
     brought_up: list[str] = field(default_factory=list)
     kill_at_create: bool = False
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -115,7 +118,7 @@ class World:
             raise TransientError("throttled")
         return list(self.machines.values())
 
-    async def create(self, launch: Launch) -> Sequence[Instance]:
+    async def create(self, launch: Launch) -> Got:
         self.creates.append(launch)
         if launch.node_type in self.refusals:
             raise self.refusals[launch.node_type]
@@ -126,7 +129,7 @@ class World:
             ids.append(f"i-{number}")
         if self.kill_at_create:
             raise Killed
-        return [self.machines[id] for id in ids]
+        return Got([self.machines[id] for id in ids])
 
     async def bring_up(
         self, instance: Instance, head: Instance, emit: Emit, *, anew: bool
@@ -152,6 +155,12 @@ class World:
 
     async def give_back(self, instances: Sequence[Instance]) -> None:
         self.machines.clear()
+
+    def has_drivers(self) -> bool:
+        return self.driver
+
+    async def is_attended(self, gcs_address: str) -> bool:
+        return self.attended
 
     async def head_runs(self, head: Instance) -> bool:
         return not self.head_dead

@@ -16,12 +16,11 @@ from shoal.spec.model import ClusterSpec, NodeType
 
 
 def offers_for(spec: ClusterSpec) -> list[Offer]:
-    """One offer for each node type whose machine the catalog lists; its price is None where the
-    catalog has none for the region."""
+    """One offer for each node type; its price is None where the catalog does not know it, or has
+    none for the region."""
     if spec.provider.type not in ("aws", "gcp"):
         return []
-    found = ((t, _listing(spec, t)) for t in spec.node_types.values())
-    return [_offer(spec, node_type, listing) for node_type, listing in found if listing]
+    return [_offer(spec, t, _listing(spec, t)) for t in spec.node_types.values()]
 
 
 def _listing(spec: ClusterSpec, node_type: NodeType) -> Listing | None:
@@ -32,8 +31,10 @@ def _listing(spec: ClusterSpec, node_type: NodeType) -> Listing | None:
     return shelf("gcp").find(str(config.get("machineType", "")).rpartition("/")[2])
 
 
-def _offer(spec: ClusterSpec, node_type: NodeType, listing: Listing) -> Offer:
+def _offer(spec: ClusterSpec, node_type: NodeType, listing: Listing | None) -> Offer:
     market = market_of(node_type.node_config)
+    if listing is None:
+        return Offer(node_type.name, market)
     price = listing.price(str(spec.provider.settings.get("region", "")))
     return Offer(
         node_type=node_type.name,

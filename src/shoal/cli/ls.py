@@ -29,8 +29,9 @@ def command(json: bool) -> None:
                 entry.provider,
                 str(entry.nodes) if entry.nodes else "not up",
                 "" if entry.age_s is None else duration(entry.age_s),
+                f"${entry.price_per_hour:.2f} an hour" if entry.price_per_hour else "",
             )
             for entry in found
         ]
-        for line in columns(("cluster", "provider", "nodes", "age"), rows):
+        for line in columns(("cluster", "provider", "nodes", "age", ""), rows):
             click.echo(line)

@@ -41,8 +41,6 @@ def _summary(state: State) -> str:
     parts = [f"{workers} of at most {state.limits['max_workers']} workers"]
     if cpus:
         parts.append(f"{number(cpus[0])} of {number(cpus[1])} CPU in use")
-    if state.price_per_hour:
-        parts.append(f"${state.price_per_hour:.2f} an hour")
     return ", ".join(parts)
 
 

@@ -57,6 +57,8 @@ def status_lines(status: ClusterStatus) -> list[str]:
     title = f"{name} ({status.provider}): {ready} of {len(status.nodes)} nodes ready"
     if status.address:
         title += f", Ray at {status.address}"
+    if status.price_per_hour:
+        title += f", ${status.price_per_hour:.2f} an hour"
     header = ("node", "type", "phase", "address", "age", "in use", "")
     table = columns(header, [_row(node) for node in status.nodes])
     return [title, *table, *controller_lines(status.controller)]

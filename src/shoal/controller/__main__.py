@@ -89,8 +89,10 @@ def _workshop(handover: Handover) -> Workshop:
     clock = SystemClock()
     spec = from_the_head(handover.spec)
     home = Path(handover.home).expanduser()
-    provider = provider_for(spec, home, clock, on_head=True)
-    return RealWorkshop(Orders(spec, provider, handover.files_digest), clock)
+    workshop: RealWorkshop
+    provider = provider_for(spec, home, clock, lambda event: workshop.hear(event), on_head=True)
+    workshop = RealWorkshop(Orders(spec, provider, handover.files_digest), clock)
+    return workshop
 
 
 if __name__ == "__main__":

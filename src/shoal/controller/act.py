@@ -134,13 +134,21 @@ class Actor:
         task.add_done_callback(ended)
 
     async def _create(self, intent: Intent, head: Instance) -> None:
-        wish = Launch(intent.node_type, "worker", intent.count, intent.token)
+        wish = Launch(
+            intent.node_type,
+            "worker",
+            intent.count,
+            intent.token,
+            cast(Market, intent.market),
+            intent.zone,
+        )
         try:
-            instances = await self.workshop.create(wish)
+            got = await self.workshop.create(wish)
         except Exception as error:
             self._journal.record(Settled(intent.token))
             self._failed_to_launch(intent, _told(error))
             return
+        instances = got.instances
         self.known.update({i.id: i for i in instances})
         now = self._clock.now()
         nodes = [
@@ -155,9 +163,9 @@ class Actor:
                 address=i.address,
                 why=intent.why,
                 throttled=intent.throttled,
-                market=intent.market,
-                zone=intent.zone,
-                price_per_hour=intent.price_per_hour,
+                market=i.market or intent.market,
+                zone=i.zone or intent.zone,
+                price_per_hour=i.price_per_hour,
             )
             for i in instances
         ]
@@ -165,7 +173,8 @@ class Actor:
         missing = intent.count - len(nodes)
         if missing > 0:
             short = replace(intent, count=missing)
-            self._failed_to_launch(short, CapacityError("no more of them are to be had just now"))
+            why = got.refusal
+            self._failed_to_launch(short, CapacityError("no more are to be had just now", why=why))
         else:
             self._journal.record(Success(intent.node_type, "launch"))
         for node, instance in zip(nodes, instances, strict=True):

@@ -11,19 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from shoal.catalog import offers_for
 from shoal.clock import Clock
 from shoal.controller import handover as handovers
 from shoal.controller import places, report
 from shoal.controller.act import Actor
 from shoal.controller.act import Engine as ActingEngine
-from shoal.controller.autostop import is_due
+from shoal.controller.autostop import Autostop
 from shoal.controller.handover import Handover
 from shoal.controller.head import HeadKeeper
 from shoal.controller.journal import Journal
 from shoal.controller.memory import Decision, Memory, Noted, Unblocked
 from shoal.controller.metrics import Metrics
 from shoal.controller.reconcile import Sight, reconcile
-from shoal.controller.sizing import Sizing, within_reach
+from shoal.controller.sizing import Sizing, price_per_hour, within_reach
 from shoal.controller.workshop import Workshop
 from shoal.engine.gcs import Failed, Pending, Reading
 from shoal.errors import ShoalError
@@ -51,6 +52,8 @@ class Engine(ActingEngine, Protocol):
     """Ray's GCS. Calls block."""
 
     def read(self) -> Reading: ...
+
+    def has_drivers(self) -> bool: ...
 
     def report(
         self, version: int, pending: Sequence[Pending], failed: Sequence[Failed] = ()
@@ -85,7 +88,8 @@ class Controller:
             directory / places.SETUP_LOGS,
         )
         self._head = HeadKeeper(self._actor, self._journal, self._clock)
-        self._sizing = Sizing(self._journal)
+        self._sizing = Sizing(self._journal, offers_for(handover.spec))
+        self._autostop = Autostop()
         self._queue = report.Queue()
         self._asked_at = self._listed_at = _NEVER
         self._listing: asyncio.Task[Sequence[Instance]] | None = None
@@ -129,7 +133,7 @@ class Controller:
         self._head.watch(reading, self._actor.known)
         if reading is not None and self._listed_at != _NEVER:
             self._resume_intents()
-            if is_due(self._handover.spec.shoal.autostop_s, reading, self.memory):
+            if await self._nobody_needs_it(reading):
                 return await self._stop()
             spec = within_reach(self._handover.spec, self._actor.known.values())
             self._plan = self._sizing.plan(spec, reading, self._clock.now())
@@ -137,6 +141,20 @@ class Controller:
         await self._tell(reading)
         self._turn_seconds = self._clock.monotonic() - began
         return False
+
+    async def _nobody_needs_it(self, reading: Reading) -> bool:
+        """Whether the cluster may be given back whole."""
+        now, after = self._clock.now(), self._handover.spec.shoal.autostop_s
+        if not self._autostop.is_due(after, reading, self.memory, now):
+            return False
+        try:
+            runs = await asyncio.to_thread(self._tools.engine.has_drivers)
+        except ShoalError:
+            return False
+        if runs or await self._actor.workshop.is_attended(self._handover.gcs_address):
+            self._autostop.saw_use(now)
+            return False
+        return True
 
     async def _stop(self) -> bool:
         """Give the whole cluster back. A machine that does not go is tried again next turn."""
@@ -166,6 +184,7 @@ class Controller:
     def _adopt(self, handover: Handover) -> None:
         self._handover = handover
         self._actor.workshop = self._tools.workshop(handover)
+        self._sizing.offers = offers_for(handover.spec)
         scaling = handover.spec.scaling
         text = f"max_workers {scaling.max_workers}, idle timeout {scaling.idle_timeout_s:.0f} s"
         cluster = handover.spec.cluster_name
@@ -261,7 +280,7 @@ class Controller:
         if reading is not None:
             await self._tell_ray(reading)
         if self._tools.metrics is not None:
-            price = self._plan.price_per_hour
+            price = state.price_per_hour
             self._tools.metrics.observe(self.memory, state.waiting, price, self._turn_seconds)
 
     def _state(self, reading: Reading | None) -> report.State:
@@ -275,7 +294,7 @@ class Controller:
             if demand is None
             else tuple(self._queue.rows(demand, self._plan, self.memory, now)),
             usage={} if reading is None else report.usage(reading.nodes.values()),
-            price_per_hour=self._plan.price_per_hour,
+            price_per_hour=price_per_hour(self.memory.nodes.values()),
             limits=report.limits(spec),
             trouble=self._head.trouble,
             metrics=self._tools.metrics.address if self._tools.metrics else "",

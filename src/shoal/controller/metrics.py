@@ -29,7 +29,7 @@ class Metrics:
 
         self._nodes = gauge("nodes", "Nodes by type and phase", ("node_type", "phase"))
         self._waiting = gauge("waiting", "Pending tasks, actors and gangs")
-        self._price = gauge("price_per_hour", "What the workers cost, as far as it is known")
+        self._price = gauge("price_per_hour", "US dollars for all machines, as far as known")
         self._decisions = prometheus.Counter(
             "shoal_decisions", "Decisions by what was done", ("action",), registry=registry
         )

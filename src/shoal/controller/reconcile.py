@@ -83,6 +83,9 @@ def _adopt(outcome: Outcome, instance: Instance, memory: Memory, sight: Sight) -
         address=instance.address,
         why="the head" if instance.role == "head" else "it was there when the controller started",
         throttled=False,
+        market=instance.market or "on-demand",
+        zone=instance.zone,
+        price_per_hour=instance.price_per_hour,
     )
     outcome.changed[node.id] = node
     if not serves and sight.ray is not None and node.role == "worker":

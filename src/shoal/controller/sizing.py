@@ -3,7 +3,8 @@ remember from one question to the next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -14,16 +15,17 @@ from shoal.engine.view import RayNode
 from shoal.events import Phase
 from shoal.providers.base import Instance, State
 from shoal.scaling import History, LaunchFailure, NodeView, Plan, plan
-from shoal.scaling.state import Market
+from shoal.scaling.state import Market, Offer
 from shoal.spec.model import ClusterSpec
 
 
 class Sizing:
-    """The planner with its history."""
+    """The planner with its history. `offers` is what the provider sells, as far as is known."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, offers: Sequence[Offer]) -> None:
         self._journal = journal
         self._history = History(brought_up=True)
+        self.offers = offers
 
     def plan(self, spec: ClusterSpec, reading: Reading, now: float) -> Plan:
         """What should be done now."""
@@ -32,7 +34,8 @@ class Sizing:
         # What was given up rests for as long as it stays so, and the next best type is used.
         failures += [LaunchFailure(name, now, "setup") for name in memory.blocked]
         history = replace(self._history, failures=tuple(failures))
-        decided = plan(spec, self._views(reading, now), reading.demand, history, now)
+        views = self._views(reading, now)
+        decided = plan(spec, views, reading.demand, history, now, self.offers)
         self._history = decided.history
         return decided
 
@@ -50,6 +53,11 @@ class Sizing:
                     price_per_hour=intent.price_per_hour,
                     throttled=intent.throttled,
                 )
+
+
+def price_per_hour(nodes: Iterable[Node]) -> float:
+    """What the machines that are there cost, the head included, as far as prices are known."""
+    return math.fsum(n.price_per_hour or 0.0 for n in nodes if n.phase is not Phase.STOPPED)
 
 
 def _view(node: Node, ray: RayNode | None, now: float) -> NodeView:

@@ -5,15 +5,26 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from shoal.bootstrap import vitals
 from shoal.bootstrap.orders import Orders
 from shoal.bootstrap.pipeline import assemble
 from shoal.clock import Clock
+from shoal.controller.autostop import has_session
 from shoal.errors import ShoalError, UnreachableError
-from shoal.events import Emit
+from shoal.events import Emit, Event, LaunchTried
 from shoal.providers.base import Instance, Launch
+
+
+@dataclass(frozen=True)
+class Got:
+    """What came of asking for machines; when they are fewer than wished for, `refusal` says what
+    the provider had to say."""
+
+    instances: Sequence[Instance]
+    refusal: str = ""
 
 
 class Workshop(Protocol):
@@ -23,7 +34,7 @@ class Workshop(Protocol):
         """All machines of the cluster."""
         ...
 
-    async def create(self, launch: Launch) -> Sequence[Instance]:
+    async def create(self, launch: Launch) -> Got:
         """Ask for machines; asking again with the same token asks for the same ones."""
         ...
 
@@ -47,6 +58,10 @@ class Workshop(Protocol):
         """End the whole cluster, the machine on which this runs included."""
         ...
 
+    async def is_attended(self, gcs_address: str) -> bool:
+        """Whether a person's program or shell runs on this head."""
+        ...
+
     async def head_runs(self, head: Instance) -> bool:
         """Whether the head's Ray runs, by the machine's own account."""
         ...
@@ -63,12 +78,19 @@ class RealWorkshop:
     def __init__(self, orders: Orders, clock: Clock) -> None:
         self._orders = orders
         self._clock = clock
+        self._refusals: dict[str, str] = {}
+
+    def hear(self, event: Event) -> None:
+        """Take note of what the provider tells on its way."""
+        if isinstance(event, LaunchTried):
+            self._refusals[event.node_type] = event.refusal
 
     async def find(self) -> Sequence[Instance]:
         return await self._orders.provider.find(self._orders.spec.cluster_name)
 
-    async def create(self, launch: Launch) -> Sequence[Instance]:
-        return await self._orders.provider.create(self._orders.spec, [launch])
+    async def create(self, launch: Launch) -> Got:
+        instances = await self._orders.provider.create(self._orders.spec, [launch])
+        return Got(instances, self._refusals.pop(launch.node_type, ""))
 
     async def bring_up(
         self, instance: Instance, head: Instance, emit: Emit, *, anew: bool
@@ -94,6 +116,11 @@ class RealWorkshop:
         # The head last: without it nobody is left to end the others.
         for role in ("worker", "head"):
             await provider.terminate(spec, [i for i in instances if i.role == role])
+        # Where the head could end itself, nobody is here any more; `down` then releases.
+        await provider.release(spec)
+
+    async def is_attended(self, gcs_address: str) -> bool:
+        return await has_session(gcs_address)
 
     async def head_runs(self, head: Instance) -> bool:
         runner = self._orders.provider.runner(self._orders.spec, head)

@@ -26,6 +26,9 @@ _IMPLICIT = "node:__internal"
 # is in the demand as a gang.
 _BUNDLE = "_group_"
 
+# Programs of Ray itself, such as the dashboard's.
+_RAYS_OWN = "_ray_internal"
+
 Status = Literal["running", "idle", "draining", "unspecified"]
 
 
@@ -95,6 +98,19 @@ class Gcs:
         state = _report(version, pending, failed)
         with _Translated(self):
             self._connected().report_autoscaling_state(state.SerializeToString())
+
+    def has_drivers(self) -> bool:
+        """Whether a program of a person's is connected, also one that asks for nothing now."""
+        with _Translated(self):
+            jobs = self._connected().get_all_job_info(
+                skip_submission_job_info_field=True,
+                skip_is_running_tasks_field=True,
+                timeout=_CALL_SECONDS,
+            )
+            return any(
+                not job.is_dead and not job.config.ray_namespace.startswith(_RAYS_OWN)
+                for job in jobs.values()
+            )
 
     def forget(self) -> None:
         """Let go of the connection; the next call makes a new one."""

@@ -56,4 +56,4 @@ async def attach(
         command = start.command(multiplexer.attach_command(program, new=shell.new))
     elif start.prelude:
         command = start.command(_LOGIN_SHELL)
-    return await runner.attach(command, env=start.driver_env(), tty=tty, forwards=forwards)
+    return await runner.attach(command, env=start.session_env(), tty=tty, forwards=forwards)

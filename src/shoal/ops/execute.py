@@ -79,7 +79,7 @@ async def perform(ctx: Context, spec: ClusterSpec, command: str, manner: Manner)
     runner, start = await _head(ctx, spec)
     return await runner.attach(
         start.command(command),
-        env=start.driver_env(),
+        env=start.session_env(),
         tty=manner.streams == "terminal",
         forwards=manner.forwards,
     )
@@ -95,14 +95,14 @@ async def run(
         ctx.emit(Output("head", line, stream))
 
     return await runner.run(
-        start.command(command), env=start.driver_env(), on_line=deliver, timeout=timeout
+        start.command(command), env=start.session_env(), on_line=deliver, timeout=timeout
     )
 
 
 async def _detach(ctx: Context, spec: ClusterSpec, command: str, program: Multiplexer) -> None:
     runner, start = await _head(ctx, spec)
     await multiplexer.start_detached(
-        runner, program, start.command(command), start.driver_env(), node="head"
+        runner, program, start.command(command), start.session_env(), node="head"
     )
     how = f"shoal attach {shlex.quote(spec.cluster_name)} --{program}"
     ctx.emit(Detached("head", program, how))

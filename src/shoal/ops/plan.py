@@ -14,6 +14,7 @@ from typing import Literal
 from shoal.bootstrap.orders import Mode
 from shoal.bootstrap.receipt import Receipt
 from shoal.bootstrap.vitals import Vitals
+from shoal.catalog import offers_for
 from shoal.events import PlanStep
 from shoal.providers.base import Instance, Launch, State
 from shoal.spec.model import ClusterSpec
@@ -160,15 +161,22 @@ def _launches(
     steps: list[PlanStep] = []
     # Machines of one's own are there already; they are taken into use.
     action: Literal["use", "create"] = "use" if spec.provider.type == "local" else "create"
+    prices = {
+        offer.node_type: f"; ${offer.price_per_hour:.3g} an hour each"
+        for offer in offers_for(spec)
+        if offer.price_per_hour is not None
+    }
     if head is None:
         launches.append(Launch(spec.head_node_type, "head", 1, secrets.token_hex(8)))
-        steps.append(PlanStep(action, f"1 x {spec.head_node_type}", "the head"))
+        reason = f"the head{prices.get(spec.head_node_type, '')}"
+        steps.append(PlanStep(action, f"1 x {spec.head_node_type}", reason))
     have = Counter(i.node_type for i in keep)
     for name, wanted in _wanted_workers(spec).items():
         missing = wanted - have[name]
         if missing > 0:
             launches.append(Launch(name, "worker", missing, secrets.token_hex(8)))
-            reason = f"min_workers is {wanted}" + (f", {have[name]} there" if have[name] else "")
+            there = f", {have[name]} there" if have[name] else ""
+            reason = f"min_workers is {wanted}{there}{prices.get(name, '')}"
             steps.append(PlanStep(action, f"{missing} x {name}", reason))
     return launches, steps
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +30,7 @@ class NodeStatus:
     detail: str
     address: str
     age_s: float | None
+    price_per_hour: float | None = None
     total: Mapping[str, float] = field(default_factory=dict)
     available: Mapping[str, float] = field(default_factory=dict)
 
@@ -44,6 +46,11 @@ class ClusterStatus:
     address: str = ""
     dashboard: str = ""
     controller: Report | None = None
+
+    @property
+    def price_per_hour(self) -> float:
+        """What its machines cost now, as far as prices are known."""
+        return math.fsum(n.price_per_hour or 0.0 for n in self.nodes if n.phase in _PAID_FOR)
 
     @property
     def ready(self) -> bool:
@@ -124,6 +131,7 @@ class Listed:
     provider: str
     nodes: int
     age_s: float | None
+    price_per_hour: float = 0.0
 
 
 async def ls(ctx: Context) -> list[Listed]:
@@ -137,7 +145,9 @@ async def _listed(ctx: Context, spec: ClusterSpec) -> Listed:
     there = [i for i in instances if i.state is not State.UNREACHABLE]
     oldest = min((i.created_at for i in there if i.created_at is not None), default=None)
     age = None if oldest is None else ctx.clock.now() - oldest
-    return Listed(spec.cluster_name, spec.provider.type, len(there), age)
+    on = (i for i in there if i.state not in (State.STOPPED, State.TERMINATED))
+    price = math.fsum(i.price_per_hour or 0.0 for i in on)
+    return Listed(spec.cluster_name, spec.provider.type, len(there), age, price)
 
 
 def _status(
@@ -156,11 +166,13 @@ def _status(
         detail=detail,
         address=instance.address,
         age_s=None if instance.created_at is None else ctx.clock.now() - instance.created_at,
+        price_per_hour=instance.price_per_hour,
         total=total or {},
         available=available or {},
     )
 
 
+_PAID_FOR = frozenset(Phase) - {Phase.STOPPED, Phase.GONE}
 _PHASES = {
     State.PENDING: Phase.BOOTING,
     State.STOPPING: Phase.TERMINATING,

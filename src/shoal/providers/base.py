@@ -16,6 +16,9 @@ from shoal.events import NodeChanged, Phase, Role
 from shoal.remote.base import Runner
 from shoal.spec.model import ClusterSpec
 
+# By this variable of a process a head knows that a person uses the cluster with that address.
+IN_USE = "SHOAL_IN_USE"
+
 # The exit code of a claim on a machine that is another cluster's.
 TAKEN = 75
 
@@ -39,7 +42,8 @@ class State(str, enum.Enum):
 @dataclass(frozen=True)
 class Instance:
     """One machine as its provider reports it. `address` is how its cluster reaches it, and
-    `created_at` is None for one that was always there; `user` and `port` are for logging in."""
+    `created_at` is None for one that was always there; `user` and `port` are for logging in.
+    `price_per_hour` is None where nobody asks for money, or nobody knows how much."""
 
     id: str
     cluster: str
@@ -52,6 +56,9 @@ class Instance:
     public_address: str = ""
     user: str = ""
     port: int | None = None
+    market: str = ""
+    zone: str = ""
+    price_per_hour: float | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def entered(self, phase: Phase, detail: str = "") -> NodeChanged:
@@ -68,7 +75,7 @@ class Launch:
     role: Role
     count: int
     token: str
-    market: str = ""
+    market: Literal["", "on-demand", "spot"] = ""
     zone: str = ""
 
 
@@ -111,6 +118,10 @@ class RayStart:
         cluster."""
         inherited = {k: v for k, v in self.env.items() if k.startswith("RAY_AUTH_")}
         return {"RAY_ADDRESS": self.gcs_address, **inherited}
+
+    def session_env(self) -> dict[str, str]:
+        """The same for what a person runs: while it lasts, the cluster is in use."""
+        return {**self.driver_env(), IN_USE: self.gcs_address}
 
 
 class Provider(Protocol):

@@ -42,6 +42,8 @@ def read_instance(record: Mapping[str, Any], user: str) -> Instance:
         created_at=record["LaunchTime"].timestamp(),
         public_address=record.get("PublicIpAddress") or "",
         user=user,
+        market=record.get("InstanceLifecycle") or "on-demand",
+        zone=record["Placement"]["AvailabilityZone"],
         tags={**labels, **_facts(record)},
     )
 

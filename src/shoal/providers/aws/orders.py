@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal.catalog.shelf import shelf
 from shoal.events import Emit
-from shoal.providers.aws import hostkeys, identity, launch, tags
+from shoal.providers.aws import hostkeys, identity, launch, prices, tags
 from shoal.providers.aws.calls import Aws
 from shoal.providers.aws.filling import Fill, Record, fill
 from shoal.providers.aws.foundation import Site
@@ -73,8 +72,8 @@ class Desk:
             wish,
             offers(
                 site.instance_types,
-                launch.market(site.config),
-                site.subnets,
+                wish.market or launch.market(site.config),
+                sorted(site.subnets, key=lambda subnet: subnet.zone != wish.zone),
                 on_demand_too=spec.shoal.on_demand_fallback,
             ),
             ask,
@@ -87,8 +86,4 @@ class Desk:
         return result
 
     def _price(self, offer: Offer) -> float | None:
-        listing = shelf("aws").find(offer.instance_type)
-        if listing is None:
-            return None
-        price = listing.price(self.aws.region)
-        return price.spot if offer.market == "spot" else price.on_demand
+        return prices.per_hour(self.aws.region, offer.instance_type, offer.market)

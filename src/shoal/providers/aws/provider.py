@@ -17,13 +17,13 @@ from shoal.errors import ConfigError, ShoalError, TransientError
 from shoal.events import Emit, Role
 from shoal.parallel import side_by_side
 from shoal.providers import ssh_machines
-from shoal.providers.aws import foundation, hostkeys, keypair, tags, volumes
+from shoal.providers.aws import foundation, hostkeys, keypair, prices, tags, volumes
 from shoal.providers.aws.calls import Aws
 from shoal.providers.aws.filling import Fill, Record
 from shoal.providers.aws.foundation import Site
 from shoal.providers.aws.journal import Journal
 from shoal.providers.aws.launch import Ground
-from shoal.providers.aws.machines import MARKET, read_instance, state_of
+from shoal.providers.aws.machines import MARKET, TYPE, read_instance, state_of
 from shoal.providers.aws.offers import Refusals
 from shoal.providers.aws.orders import Desk
 from shoal.providers.base import Finding, Instance, Launch, RayStart, State
@@ -216,7 +216,9 @@ class AwsProvider:
         return Ground(self._head.get("KeyName"), {self._head["VpcId"]: groups}, None)
 
     def _read(self, record: Record) -> Instance:
-        return read_instance(record, self._spec.auth.ssh_user)
+        found = read_instance(record, self._spec.auth.ssh_user)
+        price = prices.per_hour(self._aws.region, found.tags[TYPE], found.market)
+        return replace(found, price_per_hour=price)
 
     async def _settle(self, created: Sequence[Record]) -> list[Instance]:
         """Return the machines once it is known how to reach them, having seen that nobody else
