@@ -3,11 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Cluster", "ExecResult", "ShoalError"]
+__all__ = ["Cluster", "ExecResult", "InteractiveCluster", "ShoalError"]
 
 if TYPE_CHECKING:
     from shoal.api import Cluster, ExecResult
     from shoal.errors import ShoalError
+    from shoal.interactive import InteractiveCluster
 
 
 def __getattr__(name: str) -> Any:
@@ -16,6 +17,10 @@ def __getattr__(name: str) -> Any:
         from shoal import api
 
         return getattr(api, name)
+    if name == "InteractiveCluster":
+        from shoal.interactive import InteractiveCluster
+
+        return InteractiveCluster
     if name == "ShoalError":
         from shoal.errors import ShoalError
 

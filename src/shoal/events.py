@@ -172,6 +172,17 @@ class ClusterStopped(Event):
 
 
 @dataclass(frozen=True)
+class Installed(Event):
+    """All of the cluster's machines use this version of Ray from now on."""
+
+    kind = "installed"
+    cluster: str
+    version: str
+    nodes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Copied(Event):
     """A file or a tree is now at `target` as it is at `source`."""
 

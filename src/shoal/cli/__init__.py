@@ -24,6 +24,7 @@ _COMMANDS = {
     "get-head-ip": ("get_head_ip", "Print the head's address."),
     "get-worker-ips": ("get_worker_ips", "Print the workers' addresses."),
     "ssh-config": ("ssh_config", "Let plain ssh reach a cluster's machines by name."),
+    "shell": ("shell", "Open a Python prompt with a cluster of your own machines."),
     "why": ("why", "Tell why the cluster is as it is."),
     "ls": ("ls", "Show every cluster known here."),
     "config": ("config", "Show a cluster file as Shoal understands it."),

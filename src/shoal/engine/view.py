@@ -34,6 +34,13 @@ def probe_command(python: str, address: str) -> str:
     return f"{python} {quote(['-', address])}"
 
 
+def version_command(python: str) -> str:
+    """A command that prints the version of the Ray there, without the seconds that importing it
+    takes."""
+    program = "import importlib.metadata as m; print(m.version('ray'))"
+    return f"{python} {quote(['-c', program])} 2>/dev/null"
+
+
 async def ray_nodes(head: Runner, command: str, env: Mapping[str, str]) -> dict[str, RayNode]:
     """The cluster's live nodes by instance id, read by running the probe command on the head.
     Raises `SetupError` when Ray does not answer."""

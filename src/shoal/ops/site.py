@@ -11,15 +11,18 @@ from shoal.bootstrap.orders import Mode, Orders, files_for
 from shoal.bootstrap.pipeline import NodeWork
 from shoal.bootstrap.receipt import Receipt
 from shoal.bootstrap.vitals import Vitals
-from shoal.engine.view import RayNode, probe_command, ray_nodes
+from shoal.engine.view import RayNode, probe_command, ray_nodes, version_command
 from shoal.errors import NotFoundError, ShoalError
 from shoal.ops.context import Context
 from shoal.ops.plan import Seen
 from shoal.parallel import side_by_side
 from shoal.providers import provider_for
 from shoal.providers.base import Finding, Instance, Provider, State
+from shoal.remote.base import capture
 from shoal.spec.hashes import files_hash
 from shoal.spec.model import ClusterSpec, FilesSpec
+
+_VERSION_SECONDS = 10.0
 
 
 class Site:
@@ -92,6 +95,18 @@ class Site:
             return (await vitals.read(self.provider.runner(self.spec, instance), instance)).receipt
         except ShoalError:
             return Receipt()
+
+    async def ray_version(self, instance: Instance, head: Instance) -> str:
+        """The Ray that a machine has; nothing, if it does not say."""
+        start = self.provider.ray_start(self.spec, instance, head)
+        runner = self.provider.runner(self.spec, instance)
+        try:
+            _, printed = await capture(
+                runner, start.command(version_command(start.python)), timeout=_VERSION_SECONDS
+            )
+        except (ShoalError, TimeoutError):
+            return ""
+        return printed[-1] if printed else ""
 
     async def head(self) -> Instance:
         """The head, or the reason why there is none to talk to."""

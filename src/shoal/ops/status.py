@@ -72,6 +72,7 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
             )
     silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
     stopped = await _stopped_on_purpose(site, silent)
+    odd = await _with_another_ray(site, head, [i for i in silent if i not in stopped])
     doing = _doing(report)
     order = sorted(instances, key=lambda i: (i.role != "head", i.created_at or 0, i.name))
     nodes = [
@@ -79,6 +80,8 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
         if i in stopped
         else _status(ctx, i, *doing[i.id])
         if i.id in doing and i.id not in alive
+        else _status(ctx, i, Phase.FAILED, odd[i.id])
+        if i.id in odd
         else _node(ctx, i, alive.get(i.id), has_head=bool(head))
         for i in order
     ]
@@ -105,6 +108,22 @@ async def _stopped_on_purpose(site: Site, instances: Sequence[Instance]) -> list
     return [
         i for i, found in zip(instances, receipts, strict=True) if found.start == receipt.STOPPED
     ]
+
+
+async def _with_another_ray(
+    site: Site, head: Instance | None, silent: Sequence[Instance]
+) -> dict[str, str]:
+    """Those of the silent workers, by id, that could not have joined: Ray lets in its own version
+    only."""
+    workers = [i for i in silent if i is not head]
+    if head is None or not workers:
+        return {}
+    heads, *theirs = await side_by_side(site.ray_version(i, head) for i in (head, *workers))
+    return {
+        worker.id: f"it has Ray {version}, and the head has {heads}"
+        for worker, version in zip(workers, theirs, strict=True)
+        if heads and version and version != heads
+    }
 
 
 def _stopped(ctx: Context, instance: Instance) -> NodeStatus:

@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 
 from shoal.bootstrap.pipeline import Failures, assemble
+from shoal.engine.installation import sourced
 from shoal.errors import ConfigError, IncompleteError, ShoalError
 from shoal.events import (
     ClusterReady,
@@ -197,7 +198,9 @@ def _not_to_be_had(missing: int, total: int, refusals: list[str]) -> ShoalError:
 
 def _next_steps(spec: ClusterSpec) -> tuple[tuple[str, str], ...]:
     name = shlex.quote(spec.cluster_name)
+    driver = f"{sourced(spec.shoal.environment)}; python -i -c 'import ray; ray.init(\"auto\")'"
     return (
+        *([("a driver, on the head", driver)] if spec.shoal.environment else []),
         ("run a program on it", f"shoal exec {name} 'python script.py'"),
         ("look at it", f"shoal status {name}"),
         ("open a shell on it", f"shoal attach {name}"),

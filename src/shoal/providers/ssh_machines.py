@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from shoal.engine import commands, credentials, start
+from shoal.engine import commands, credentials, installation, start
 from shoal.errors import IncompleteError, SetupError, ShoalError
 from shoal.parallel import side_by_side
 from shoal.providers.base import Instance, RayStart
@@ -36,12 +36,19 @@ def ray_start(
     return RayStart(
         commands=tuple(commands.fitted(c, instance.address) for c in setup.start_commands),
         env=env,
-        prelude=start.authentication_prelude(spec.shoal.auth, credentials.TOKEN_PATH),
+        prelude=_prelude(spec),
         gcs_address=f"{head.address}:{commands.gcs_port(spec.head_setup.start_commands)}",
         python=commands.RAY_PYTHON,
         dashboard_port=_DASHBOARD_PORT,
         shares_credentials=True,
     )
+
+
+def _prelude(spec: ClusterSpec) -> str:
+    authentication = start.authentication_prelude(spec.shoal.auth, credentials.TOKEN_PATH)
+    if not spec.shoal.environment:
+        return authentication
+    return f"{authentication}\n{installation.sourced(spec.shoal.environment)}"
 
 
 async def on_each(

@@ -196,6 +196,7 @@ class ShoalYaml(_Section):
     consolidate: Flag = False
     autostop_s: Amount = 0
     controller: Flag = True
+    environment: Text = ""
     fallback: dict[str, Texts] = {}
     on_demand_fallback: Flag = False
     ssh_from: Texts = []

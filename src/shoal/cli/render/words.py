@@ -16,6 +16,7 @@ from shoal.events import (
     DashboardOpen,
     Detached,
     Event,
+    Installed,
     LaunchTried,
     PlanStep,
     Stage,
@@ -66,6 +67,10 @@ def _of_everyday(event: Event) -> list[str]:
             *(f"  {'still costs':<20} {cost}" for cost in event.still_costs),
             f"  {'bring it back':<20} {how}",
         ]
+    if isinstance(event, Installed):
+        name = click.style(event.cluster, bold=True)
+        took = f"{event.nodes} nodes in {event.seconds:.1f} s"
+        return [f"{name}: Ray {event.version} is installed on {took}"]
     if isinstance(event, Copied):
         return [f"{event.node}: {event.source} -> {event.target}"]
     if isinstance(event, Detached):

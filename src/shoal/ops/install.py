@@ -1,0 +1,331 @@
+"""Puts Ray on the machines of a list, the same on all of them, and moves them together.
+
+Each machine gets an environment of its own, side by side with the others. What it needs is
+fetched once, by the head. Only when all have it does any of them use it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shoal.bootstrap import steps, vitals
+from shoal.bootstrap.steps import Voice
+from shoal.engine import credentials
+from shoal.engine.credentials import Credentials
+from shoal.engine.installation import PYTHON_MARK, RAY_MARK, Installation
+from shoal.errors import ConfigError, IncompleteError, SetupError, ShoalError, UnreachableError
+from shoal.events import Installed, Phase, Stage, Unchanged, Warned
+from shoal.ops import target
+from shoal.ops.context import Context
+from shoal.ops.site import Site
+from shoal.parallel import side_by_side
+from shoal.providers.base import Instance, Launch, State
+from shoal.remote.base import Runner, Stream, capture
+from shoal.spec.model import ClusterSpec, FilesSpec
+
+_SHORT_SECONDS = 60.0
+_REACH_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Which Ray: a version, a wheel that lies here, or a revision of a git repository; the newest
+    release if nothing is said."""
+
+    version: str | None = None
+    wheel: Path | None = None
+    git: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [x for x in (self.version, self.wheel, self.git) if x is not None]
+        if len(given) > 1:
+            raise ConfigError("a version, a wheel or a git revision is expected, not several")
+        if self.wheel is not None and not self.wheel.is_file():
+            raise ConfigError(f"{self.wheel} does not exist", why="it is to be installed")
+
+    @property
+    def is_met_by_any(self) -> bool:
+        return self == Wish()
+
+    @property
+    def requirement(self) -> str:
+        """In pip's words. A file's path is that on the head."""
+        if self.wheel is not None:
+            return f"./ray-given/{self.wheel.name}[default]"
+        if self.git is not None:
+            where, _, revision = self.git.rpartition("@") if "@" in self.git else ("", "", self.git)
+            where = where or "https://github.com/ray-project/ray.git"
+            return f"ray[default] @ git+{where}@{revision}#subdirectory=python"
+        return f"ray[default]=={self.version}" if self.version else "ray[default]"
+
+
+async def versions(ctx: Context, spec: ClusterSpec, installation: Installation) -> dict[str, str]:
+    """The Ray that each of the machines uses, by node name; empty where there is none. Raises
+    `IncompleteError` when one cannot be asked."""
+    site = Site.of(ctx, spec)
+    return await _versions(site, await _machines(site), installation)
+
+
+def same_everywhere(found: dict[str, str]) -> str:
+    """The version that all machines have. Raises `ConfigError` when they differ."""
+    distinct = sorted(set(found.values()))
+    if len(distinct) == 1 and distinct[0]:
+        return distinct[0]
+    missing = [name for name, version in found.items() if not version]
+    if missing:
+        raise ConfigError(
+            f"Ray is not installed on {', '.join(missing)}",
+            why="every node needs the same one",
+            fix="cluster.install_ray()",
+        )
+    raise ConfigError(
+        "the nodes do not have the same Ray",
+        why=", ".join(f"{name} has {version}" for name, version in found.items()),
+        fix="cluster.update_ray() moves all of them to the newest",
+    )
+
+
+async def install(
+    ctx: Context, spec: ClusterSpec, installation: Installation, wish: Wish, *, newer: bool = False
+) -> str:
+    """Give every machine the Ray that is wished for, and return its version. With `newer`, the
+    Ray that is there does not do unless there is no newer one."""
+    began = ctx.clock.monotonic()
+    site = Site.of(ctx, spec)
+    ctx.emit(Stage("looking at the machines"))
+    machines = await _machines(site)
+    found = await _versions(site, machines, installation)
+    there = next(iter(found.values())) if len(set(found.values())) == 1 else ""
+    if there and not newer and (wish.is_met_by_any or wish.version == there):
+        ctx.emit(Unchanged(spec.cluster_name, f"Ray {there} is installed on all nodes"))
+        return there
+    work = _Installing(ctx, spec, site, installation, wish, there)
+    target.remember(ctx, spec)
+    version = await work.run(machines)
+    if version == there and work.dropped:
+        ctx.emit(Unchanged(spec.cluster_name, f"Ray {there} is the newest"))
+        return version
+    seconds = ctx.clock.monotonic() - began
+    ctx.emit(Installed(spec.cluster_name, version, len(machines), seconds))
+    if there and work.runs:
+        ctx.emit(
+            Warned(
+                f"Ray {there} still runs",
+                why="a running cluster keeps the Ray it was started with",
+                fix="cluster.stop_ray(), then cluster.start_ray(...)",
+            )
+        )
+    return version
+
+
+class _Installing:
+    """One installation, on all machines side by side."""
+
+    def __init__(
+        self,
+        ctx: Context,
+        spec: ClusterSpec,
+        site: Site,
+        installation: Installation,
+        wish: Wish,
+        there: str,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._ctx = ctx
+        self._spec = spec
+        self._site = site
+        self._installation = installation
+        self._wish = wish
+        self._there = there
+        self._name = time.strftime("%Y%m%d-%H%M%S", time.gmtime(ctx.clock.now()))
+        self._credentials: asyncio.Future[Credentials] = loop.create_future()
+        self._python: asyncio.Future[str] = loop.create_future()
+        self._fetched: asyncio.Future[str] = loop.create_future()
+        self.dropped = False
+        self.runs = False
+
+    async def run(self, machines: Sequence[Instance]) -> str:
+        head = next(m for m in machines if m.role == "head")
+        failures: dict[str, ShoalError] = {}
+
+        async def one(machine: Instance) -> None:
+            voice = Voice(machine, self._ctx.emit)
+            try:
+                await self._one(machine, head, voice)
+            except ShoalError as error:
+                failures[machine.name] = error
+                voice.phase(Phase.FAILED, str(error))
+                if machine is head:
+                    self._give_up()
+
+        await side_by_side(one(machine) for machine in machines)
+        if failures:
+            raise _incomplete(failures, len(machines))
+        version = self._fetched.result()
+        self.dropped = version == self._there and self._wish.is_met_by_any
+        last = self._installation.drop if self.dropped else self._installation.switch
+        await side_by_side(
+            self._script(m, last(self._name), "moving to the new Ray", _SHORT_SECONDS)
+            for m in machines
+        )
+        return version
+
+    async def _one(self, machine: Instance, head: Instance, voice: Voice) -> None:
+        runner = self._site.provider.runner(self._spec, machine)
+        await runner.connect(timeout=_REACH_SECONDS)
+        voice.phase(Phase.REACHABLE)
+        claim = self._site.provider.claim(self._spec, machine, force=False)
+        await steps.claim(runner, claim, voice)
+        await self._share_credentials(machine, runner)
+        self.runs = self.runs or (await vitals.read(runner, machine)).ray_runs
+        voice.phase(Phase.PREPARING, "makes an environment")
+        await self._prepare(machine, voice)
+        if machine is head:
+            await self._fetch(machine, runner, voice)
+        else:
+            voice.phase(Phase.PREPARING, "waits for the packages")
+            await asyncio.shield(self._fetched)
+            if not self._is_there:
+                shared = FilesSpec(mounts={}, cluster_synced=(self._installation.wheels,))
+                source = self._site.provider.runner(self._spec, head)
+                await steps.fetch_from_head(source, runner, machine, shared, self._seconds)
+        if not self._is_there:
+            voice.phase(Phase.PREPARING, f"installs Ray {self._fetched.result()}")
+            install = self._installation.install(self._name, self._fetched.result())
+            await self._script(machine, install, "installing Ray", self._seconds, voice)
+        voice.phase(Phase.READY, "")
+
+    @property
+    def _is_there(self) -> bool:
+        return self._wish.is_met_by_any and self._fetched.result() == self._there
+
+    @property
+    def _seconds(self) -> float:
+        return self._spec.shoal.command_timeout_s
+
+    async def _share_credentials(self, machine: Instance, runner: Runner) -> None:
+        if machine.role == "head":
+            made = await credentials.make(runner, self._spec.cluster_name)
+            self._credentials.set_result(made)
+        else:
+            await credentials.accept(runner, await asyncio.shield(self._credentials))
+
+    async def _prepare(self, machine: Instance, voice: Voice) -> None:
+        command = self._installation.prepare(self._name)
+        printed = await self._script(
+            machine, command, "making an environment for Ray", self._seconds, voice
+        )
+        python = _answer(printed, PYTHON_MARK)
+        if machine.role == "head":
+            self._python.set_result(python)
+        elif python != (heads := await asyncio.shield(self._python)):
+            raise SetupError(
+                f"it has Python {python}, and the head has {heads}",
+                why="the nodes of a Ray cluster need the same Python",
+                fix=f"install Python {heads} there as python3",
+                node=machine.name,
+            )
+
+    async def _fetch(self, head: Instance, runner: Runner, voice: Voice) -> None:
+        voice.phase(Phase.PREPARING, "fetches the packages, for all")
+        if self._wish.wheel is not None:
+            await runner.put(self._wish.wheel, f"{self._installation.given}/")
+        command = self._installation.fetch(self._name, self._wish.requirement)
+        printed = await self._script(head, command, "fetching Ray", self._seconds, voice)
+        self._fetched.set_result(_answer(printed, RAY_MARK))
+
+    async def _script(
+        self,
+        machine: Instance,
+        command: str,
+        what: str,
+        seconds: float,
+        voice: Voice | None = None,
+    ) -> list[str]:
+        """Run one of the scripts, its output told as it comes, and return what it printed."""
+        printed: list[str] = []
+
+        def heard(line: str, stream: Stream) -> None:
+            printed.append(line)
+            if voice is not None:
+                voice.output(line, stream)
+
+        runner = self._site.provider.runner(self._spec, machine)
+        try:
+            done = await runner.run(command, on_line=heard, timeout=seconds)
+        except TimeoutError:
+            why = f"it took more than {seconds:.0f} s"
+            raise SetupError(f"{what} failed", why=why, node=machine.name) from None
+        if not done.ok:
+            raise SetupError(
+                f"{what} failed with exit code {done.code}",
+                why=done.tail[-1] if done.tail else "",
+                fix="see what it printed; the same call again starts over",
+                node=machine.name,
+                output=done.tail,
+            )
+        return printed
+
+    def _give_up(self) -> None:
+        for future in (self._credentials, self._python, self._fetched):
+            if not future.done():
+                future.set_exception(SetupError("the head could not do its part"))
+                future.exception()  # looked at here, in case no worker is waiting
+
+
+async def _machines(site: Site) -> list[Instance]:
+    """All machines of the list, whether or not they are the cluster's yet."""
+    spec = site.spec
+    found = await site.provider.find(spec.cluster_name)
+    there = [i for i in found if i.state is not State.UNREACHABLE]
+    heads = sum(i.role == "head" for i in there)
+    wanted = spec.node_types[spec.head_node_type].max_workers
+    launches = [
+        Launch(spec.head_node_type, "head", 1 - heads, "install-head"),
+        Launch(spec.head_node_type, "worker", wanted - (len(there) - heads), "install-workers"),
+    ]
+    created = await site.provider.create(spec, [launch for launch in launches if launch.count])
+    return sorted([*there, *created], key=lambda i: (i.role != "head", i.name))
+
+
+async def _versions(
+    site: Site, machines: Sequence[Instance], installation: Installation
+) -> dict[str, str]:
+    silent: dict[str, ShoalError] = {}
+
+    async def one(machine: Instance) -> str:
+        runner = site.provider.runner(site.spec, machine)
+        try:
+            await runner.connect(timeout=_REACH_SECONDS)
+            _, printed = await capture(runner, installation.version(), timeout=_SHORT_SECONDS)
+        except ShoalError as error:
+            silent[machine.name] = error
+            return ""
+        return _answer(printed, RAY_MARK)
+
+    found = await side_by_side(one(machine) for machine in machines)
+    if silent:
+        raise _incomplete(silent, len(machines))
+    return {machine.name: version for machine, version in zip(machines, found, strict=True)}
+
+
+def _answer(printed: Sequence[str], mark: str) -> str:
+    found = [line.removeprefix(mark) for line in printed if line.startswith(mark)]
+    return found[-1] if found else ""
+
+
+def _incomplete(failures: dict[str, ShoalError], total: int) -> ShoalError:
+    name, first = next(iter(failures.items()))
+    for candidate, error in failures.items():
+        if not isinstance(error, UnreachableError) and error.output:
+            name, first = candidate, error
+    return IncompleteError(
+        f"Ray could not be installed on {len(failures)} of {total} nodes: {', '.join(failures)}",
+        why=f"{name}: {first.what}" + (f" ({first.why})" if first.why else ""),
+        fix=f"{first.fix}\n" * bool(first.fix) + "the same call again; no node was changed",
+        output=first.output,
+    )
