@@ -19,7 +19,7 @@ demo: install
 
 test: .venv/.dev lint
 	@sh scripts/debian-packages --optional $$(cat tests/system-packages.txt)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from shoal import spec
 from shoal.errors import ShoalError
 from shoal.events import Emit, Event, Output
-from shoal.ops import down, execute, status, up
+from shoal.ops import down, execute, services, status, sync, up
 from shoal.ops.context import Context
 
 if TYPE_CHECKING:
@@ -67,6 +67,23 @@ class Cluster:
     def status(self) -> ClusterStatus:
         """Its nodes as they are now."""
         return asyncio.run(status.status(self._context(), self.spec))
+
+    def stop(self) -> None:
+        """End Ray, and switch its machines off where that can be done."""
+        asyncio.run(services.stop(self._context(), self.spec))
+
+    def start(self) -> None:
+        """Bring it back after `stop`."""
+        asyncio.run(services.start(self._context(), self.spec))
+
+    def upload(self, source: str, target: str, *, all_nodes: bool = False) -> None:
+        """Copy a file or a directory of this machine to the head, or to all nodes."""
+        operation = sync.upload(self._context(), self.spec, source, target, all_nodes=all_nodes)
+        asyncio.run(operation)
+
+    def download(self, source: str, target: str) -> None:
+        """Copy a file or a directory of the head to this machine."""
+        asyncio.run(sync.download(self._context(), self.spec, source, target))
 
     def exec(self, command: str, *, check: bool = True, timeout: float | None = None) -> ExecResult:
         """Run a shell command on the head, where `ray.init()` finds the cluster. With `check`,

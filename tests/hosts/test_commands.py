@@ -249,6 +249,18 @@ class TestRsync:
         assert (await bed.laptop.run("cat 'code dir/sub/a'")).stdout == "3\n"
         await bed.laptop.run("echo 1 > 'code dir/sub/a'")
 
+    async def test_a_program_can_copy_files_too(self, bed: Bed) -> None:
+        program = """
+from shoal import Cluster
+cluster = Cluster("c.yaml")
+cluster.upload("parcel", "/tmp/parcel", all_nodes=True)
+cluster.download("/tmp/parcel", "returned")
+"""
+        await bed.laptop.run("echo 7 > parcel")
+        (await bed.laptop.run("python -", stdin=program)).require("the program")
+        assert await bed.read(bed.workers[1], "cat /tmp/parcel") == "7"
+        assert (await bed.laptop.run("cat returned")).stdout == "7\n"
+
     async def test_what_is_not_there_is_named(self, bed: Bed) -> None:
         done = await bed.shoal("rsync-up mine nothing /tmp/x")
         assert (done.code, "there is no nothing to send" in done.stderr) == (2, True)
