@@ -78,6 +78,30 @@ class PlanStep(Event):
 
 
 @dataclass(frozen=True)
+class PriceItem:
+    """Equal machines. `price` is US dollars an hour for one of them, where it is known."""
+
+    count: int
+    node_type: str
+    machine: str
+    market: str
+    price: float | None
+
+
+@dataclass(frozen=True)
+class Priced(Event):
+    """What the cluster costs an hour, in US dollars, by list prices of the day `dated`. Not
+    `complete` where a price is not known."""
+
+    kind = "price"
+    cluster: str
+    items: tuple[PriceItem, ...]
+    per_hour: float
+    complete: bool
+    dated: str
+
+
+@dataclass(frozen=True)
 class NodeChanged(Event):
     """A node entered a phase, or its phase has something new to say."""
 

@@ -43,6 +43,14 @@ async def killed_when_booting(bed: Bed) -> None:
     await laptop.wait()
 
 
+async def test_a_plan_tells_what_would_be_made_and_its_price_and_makes_nothing(bed: Bed) -> None:
+    done = await bed.laptop.run(f"{SHOAL} plan c.yaml")
+    assert done.code == 0, done.stderr
+    assert "+ create" in done.stderr
+    assert "an hour" in done.stderr
+    assert not set(bed.cloud.ledger.calls()) & {"RunInstances", "CreateKeyPair", "CreateRole"}
+
+
 async def test_a_cluster_comes_up_is_found_again_and_goes_without_a_trace(bed: Bed) -> None:
     events = await bed.up()
     assert events[-1]["event"] == "ready"

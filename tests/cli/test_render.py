@@ -19,6 +19,8 @@ from shoal.events import (
     Output,
     Phase,
     PlanStep,
+    Priced,
+    PriceItem,
     Stage,
     Warned,
 )
@@ -107,3 +109,17 @@ def test_the_live_table_shows_phases_and_lets_no_terminal_codes_of_a_node_throug
     assert "\x1b[31mred" not in middle
     assert "ready" in file.getvalue()
     assert "shoal down c" in file.getvalue()
+
+
+def test_the_price_is_told_with_its_parts_and_its_date(capsys: pytest.CaptureFixture[str]) -> None:
+    items = (
+        PriceItem(1, "head", "m5.large", "on-demand", 0.096),
+        PriceItem(2, "gpu", "g5.xlarge", "spot", 0.4),
+        PriceItem(1, "odd", "x99.huge", "on-demand", None),
+    )
+    with PlainRenderer(verbose=False) as screen:
+        screen.event(Priced("c", items, 0.896, False, "2026-08-01"))
+    told = capsys.readouterr().err
+    assert "$0.90 an hour, and what has no price here (list prices of 2026-08-01)" in told
+    assert "2 x gpu (g5.xlarge spot): $0.4 each" in told
+    assert "1 x odd (x99.huge on-demand): price unknown" in told

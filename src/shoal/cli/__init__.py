@@ -10,6 +10,7 @@ import click
 # Help must not have to import the commands, or it would be as slow as the slowest of them.
 _COMMANDS = {
     "up": ("up", "Bring a cluster up, or to what its file says now."),
+    "plan": ("plan", "Show what up would do, and what the cluster would cost."),
     "down": ("down", "Give a cluster's machines back."),
     "status": ("status", "Show a cluster's nodes and what they do."),
     "exec": ("exec", "Run a command on a cluster's head."),

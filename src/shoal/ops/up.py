@@ -19,8 +19,9 @@ from shoal.events import (
     Warned,
 )
 from shoal.ops import control, target
+from shoal.ops.bill import bill
 from shoal.ops.context import Context
-from shoal.ops.plan import NOT_THERE, RestartPolicy, UpPlan, plan_up
+from shoal.ops.plan import NOT_THERE, RestartPolicy, Seen, UpPlan, plan_up
 from shoal.ops.site import Site
 from shoal.parallel import side_by_side
 from shoal.providers import provider_for
@@ -71,8 +72,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         await control.hand_over(ctx, site, head)
         ctx.emit(Unchanged(spec.cluster_name, "it is up and as asked for"))
         return UpResult(plan, tuple(seen.instances))
-    for step in plan.steps:
-        ctx.emit(step)
+    _tell(ctx, spec, seen, plan)
     # A question is for what costs money or interrupts work; a cluster here does neither.
     costs = spec.provider.type not in ("embedded", "local")
     if (costs or plan.disturbs) and not ctx.confirm(f"Bring up cluster {spec.cluster_name}?"):
@@ -106,6 +106,25 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         raise _not_to_be_had(missing, total, refusals)
     announce_ready(ctx, spec, head_work.start, nodes=total, began=began)
     return UpResult(plan, (*kept, *created))
+
+
+async def foresee(ctx: Context, spec: ClusterSpec) -> UpPlan:
+    """What `up` would do now, told and not done: `ConfigError` when it could not work."""
+    site = Site.of(ctx, spec)
+    await _check(ctx, site)
+    seen = await site.look()
+    plan = plan_up(spec, seen)
+    _tell(ctx, spec, seen, plan)
+    if plan.empty:
+        ctx.emit(Unchanged(spec.cluster_name, "it is up and as asked for"))
+    return plan
+
+
+def _tell(ctx: Context, spec: ClusterSpec, seen: Seen, plan: UpPlan) -> None:
+    for step in plan.steps:
+        ctx.emit(step)
+    if price := bill(spec, seen, plan):
+        ctx.emit(price)
 
 
 def announce_ready(

@@ -19,6 +19,8 @@ from shoal.events import (
     Installed,
     LaunchTried,
     PlanStep,
+    Priced,
+    PriceItem,
     Stage,
     Unchanged,
     Warned,
@@ -42,6 +44,8 @@ def lines(event: Event) -> list[str]:
             f"{_SIGNS[event.action]} {event.action:<9}", fg=_COLOURS.get(event.action, "yellow")
         )
         return [f"  {sign} {event.subject:<24} {click.style(event.reason, dim=True)}"]
+    if isinstance(event, Priced):
+        return _price(event)
     if isinstance(event, LaunchTried):
         return [_launch(event)]
     if isinstance(event, Unchanged):
@@ -50,7 +54,7 @@ def lines(event: Event) -> list[str]:
         return _ready(event)
     if isinstance(event, ClusterGone):
         name = click.style(event.cluster, bold=True)
-        return [f"{name} is gone: {event.nodes} nodes ended in {event.seconds:.1f} s"]
+        return [f"{name} is gone: {_nodes(event.nodes)} ended in {event.seconds:.1f} s"]
     return _of_everyday(event)
 
 
@@ -58,18 +62,18 @@ def _of_everyday(event: Event) -> list[str]:
     """The events of commands that use a cluster rather than make it."""
     if isinstance(event, ClusterShrunk):
         name = click.style(event.cluster, bold=True)
-        return [f"{name}: {event.ended} nodes ended in {event.seconds:.1f} s, {event.left} kept"]
+        return [f"{name}: {_nodes(event.ended)} ended in {event.seconds:.1f} s, {event.left} kept"]
     if isinstance(event, ClusterStopped):
         name = click.style(event.cluster, bold=True)
         how = click.style(f"shoal start {shlex.quote(event.cluster)}", fg="cyan")
         return [
-            f"{name}: Ray has stopped on {event.nodes} nodes in {event.seconds:.1f} s",
+            f"{name}: Ray has stopped on {_nodes(event.nodes)} in {event.seconds:.1f} s",
             *(f"  {'still costs':<20} {cost}" for cost in event.still_costs),
             f"  {'bring it back':<20} {how}",
         ]
     if isinstance(event, Installed):
         name = click.style(event.cluster, bold=True)
-        took = f"{event.nodes} nodes in {event.seconds:.1f} s"
+        took = f"{_nodes(event.nodes)} in {event.seconds:.1f} s"
         return [f"{name}: Ray {event.version} is installed on {took}"]
     if isinstance(event, Copied):
         return [f"{event.node}: {event.source} -> {event.target}"]
@@ -79,6 +83,19 @@ def _of_everyday(event: Event) -> list[str]:
     if isinstance(event, DashboardOpen):
         return [f"dashboard of {event.cluster}: {click.style(event.url, fg='cyan')}"]
     return []
+
+
+def _price(event: Priced) -> list[str]:
+    total = click.style(f"${event.per_hour:.2f} an hour", bold=True)
+    more = "" if event.complete else ", and what has no price here"
+    title = f"{event.cluster} then costs {total}{more} (list prices of {event.dated})"
+    return [title, *(f"  {_item(item)}" for item in event.items)]
+
+
+def _item(item: PriceItem) -> str:
+    kind = " ".join(filter(None, (item.machine, item.market)))
+    price = "price unknown" if item.price is None else f"${item.price:.4g} each"
+    return f"{item.count} x {item.node_type} ({kind}): {price}"
 
 
 def _launch(event: LaunchTried) -> str:
@@ -107,12 +124,16 @@ def _ready(event: ClusterReady) -> list[str]:
     name = click.style(event.cluster, bold=True)
     found = [
         f"{name} is {click.style('ready', fg='green')}: "
-        f"{event.nodes} nodes in {event.seconds:.1f} s, Ray at {event.address}"
+        f"{_nodes(event.nodes)} in {event.seconds:.1f} s, Ray at {event.address}"
     ]
     if event.dashboard:
         found.append(f"  {'dashboard':<20} {event.dashboard}")
     found += [f"  {what:<20} {click.style(how, fg='cyan')}" for what, how in event.next_steps]
     return found
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def _block(label: str, colour: str, what: str, why: str, fix: str) -> list[str]:

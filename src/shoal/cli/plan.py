@@ -1,0 +1,44 @@
+"""`shoal plan`"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.session import output_options, run
+from shoal.cli.which import cluster_argument, which_cluster
+
+if TYPE_CHECKING:
+    from shoal.ops.target import Wanted
+
+
+@click.command("plan")
+@cluster_argument
+@click.option("--min-workers", type=int, help="Override the file's min_workers.")
+@click.option("--max-workers", type=int, help="Override the file's max_workers.")
+@which_cluster
+@output_options
+def command(
+    wanted: Wanted,
+    min_workers: int | None,
+    max_workers: int | None,
+    json: bool,
+    verbose: bool,
+) -> None:
+    """Show what `shoal up` would do now, and what the cluster would then cost.
+
+    Nothing is created, changed or ended. What would keep `up` from working is told here, too.
+    """
+    from shoal.ops import target
+    from shoal.ops.context import Context
+    from shoal.ops.up import foresee
+
+    overrides = replace(wanted.overrides, min_workers=min_workers, max_workers=max_workers)
+
+    async def operation(ctx: Context) -> None:
+        cluster = await target.resolve_or_default(ctx, replace(wanted, overrides=overrides))
+        await foresee(ctx, cluster)
+
+    run(operation, json=json, verbose=verbose)

@@ -1,0 +1,57 @@
+"""What a cluster costs an hour once a plan is carried out, decided from data alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from shoal.catalog import offers_for, shelf
+from shoal.events import Priced, PriceItem
+from shoal.ops.plan import NOT_THERE, Seen, UpPlan
+from shoal.providers.base import State
+from shoal.spec.model import ClusterSpec
+
+_SWITCHED_OFF = (State.STOPPED, State.STOPPING)
+
+
+def bill(spec: ClusterSpec, seen: Seen, plan: UpPlan) -> Priced | None:
+    """The price of all machines there will be; None where nobody asks for money."""
+    if spec.provider.type not in ("aws", "gcp"):
+        return None
+    offers = {offer.node_type: offer for offer in offers_for(spec)}
+    ended = {i.id for i in plan.terminate}
+    touched = {touch.instance.id for touch in plan.touches}
+    counts: Counter[tuple[str, str, float | None]] = Counter()
+    for instance in seen.instances:
+        off = instance.state in _SWITCHED_OFF and instance.id not in touched
+        if instance.id in ended or instance.state in NOT_THERE or off:
+            continue
+        offer = offers.get(instance.node_type)
+        market = instance.market or (offer.market if offer else "")
+        price = instance.price_per_hour
+        if price is None and offer is not None:
+            price = offer.price_per_hour
+        counts[instance.node_type, market, price] += 1
+    for launch in plan.launches:
+        offer = offers[launch.node_type]
+        counts[launch.node_type, launch.market or offer.market, offer.price_per_hour] += (
+            launch.count
+        )
+    items = tuple(
+        PriceItem(count, node_type, _machine(spec, node_type), market, price)
+        for (node_type, market, price), count in counts.items()
+    )
+    known = [item.count * item.price for item in items if item.price is not None]
+    return Priced(
+        cluster=spec.cluster_name,
+        items=items,
+        per_hour=sum(known),
+        complete=len(known) == len(items),
+        dated=shelf("aws" if spec.provider.type == "aws" else "gcp").dated,
+    )
+
+
+def _machine(spec: ClusterSpec, node_type: str) -> str:
+    kind = spec.node_types.get(node_type)
+    config = kind.node_config if kind is not None else {}
+    name = config.get("InstanceType") or str(config.get("machineType", "")).rpartition("/")[2]
+    return str(name)
