@@ -45,12 +45,12 @@ class Aws:
         /,
         *,
         ignoring: Collection[str] = (),
-        not_yet: str = "",
+        not_yet: Collection[str] = (),
         **params: Any,
     ) -> dict[str, Any]:
         """Make a call and return its answer; nothing, when AWS refused it with a code that is
-        among `ignoring`. A refusal that says `not_yet` is of something made a moment ago, which
-        AWS does not know everywhere yet: it passes, too."""
+        among `ignoring`. A refusal that has a word of `not_yet` is of something made a moment
+        ago, which AWS does not know everywhere yet: it passes, too."""
         deadline = self.clock.monotonic() + _PATIENCE_SECONDS
         pause = _FIRST_PAUSE
         while True:
@@ -60,7 +60,7 @@ class Aws:
             code, error = answer
             if code in ignoring:
                 return {}
-            passes = isinstance(error, TransientError) or (not_yet and not_yet in error.why)
+            passes = isinstance(error, TransientError) or any(sign in error.why for sign in not_yet)
             wait = pause * random.uniform(0.5, 1.0)
             if not passes or self.clock.monotonic() + wait > deadline:
                 raise error
@@ -123,7 +123,10 @@ class Aws:
             return "", ConfigError("AWS cannot be asked", why=str(error))
 
     def _client(self, service: str) -> Any:
-        """Making a client is not safe in two threads at once; using one is."""
+        """Making a client is not safe in two threads at once; using one is, also while another
+        is being made, which takes its time."""
+        if known := self._clients.get(service):
+            return known
         import boto3
         from botocore.config import Config
 

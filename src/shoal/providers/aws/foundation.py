@@ -50,6 +50,7 @@ async def survey(aws: Aws, spec: ClusterSpec, node_types: Sequence[str]) -> dict
     }
     kinds: dict[str, types.MachineType] = {}
     known: list[dict[str, Any]] = []
+    defaults: images.Defaults | None = None
 
     async def learn_types() -> None:
         wanted = {kind for choice in choices.values() for kind in choice}
@@ -58,26 +59,33 @@ async def survey(aws: Aws, spec: ClusterSpec, node_types: Sequence[str]) -> dict
     async def learn_subnets() -> None:
         known.extend(await network.subnets(aws))
 
-    await side_by_side([learn_types(), learn_subnets()])
-    parameters = {
-        (name, kind): images.parameter_for(configs[name].get("ImageId"), kinds[kind])
-        for name, choice in choices.items()
-        for kind in choice
-    }
-    found = await images.look_up(aws, [p for p in parameters.values() if p is not None])
+    async def learn_images() -> None:
+        nonlocal defaults
+        if not all(images.is_named(config.get("ImageId")) for config in configs.values()):
+            defaults = await images.Defaults.look_up(aws)
+
+    await side_by_side([learn_types(), learn_subnets(), learn_images()])
     return {
         name: Site(
             config=config,
             instance_types=choices[name],
             subnets=_subnets(spec, config, known),
             images={
-                kind: found[parameter] if parameter else str(config["ImageId"])
+                kind: _image(config, types.pick(aws, kinds, kind), defaults)
                 for kind in choices[name]
-                for parameter in [parameters[name, kind]]
             },
         )
         for name, config in configs.items()
     }
+
+
+def _image(
+    config: Mapping[str, Any], machine: types.MachineType, defaults: images.Defaults | None
+) -> str:
+    parameter = images.parameter_for(config.get("ImageId"), machine)
+    if parameter is None or defaults is None:
+        return str(config["ImageId"])
+    return defaults.image(parameter)
 
 
 async def prepare(aws: Aws, spec: ClusterSpec, sites: Mapping[str, Site]) -> Ground:
@@ -101,18 +109,36 @@ async def prepare(aws: Aws, spec: ClusterSpec, sites: Mapping[str, Site]) -> Gro
         open_sites = [site for site in sites.values() if not launch.own_groups(site.config)]
         vpcs = sorted({subnet.vpc for site in open_sites for subnet in site.subnets})
         settings = spec.provider.settings.get("security_group") or {}
-        ssh_from = list(spec.shoal.ssh_from)
-        if vpcs and not ssh_from and not _is_inside(spec):
-            ssh_from = await network.caller_ranges()
-        for vpc in vpcs:
-            allowed = ssh_from or await network.vpc_ranges(aws, vpc)
-            group = await network.ensure_group(
-                aws, spec.cluster_name, vpc, settings=settings, ssh_from=allowed
+        ssh_from: dict[str, Sequence[str]] = {}
+        made: dict[str, Mapping[str, Any]] = {}
+
+        async def have(vpc: str) -> None:
+            made[vpc] = await network.have_group(aws, spec.cluster_name, vpc, settings)
+
+        async def learn_ranges() -> None:
+            ssh_from.update(await _ssh_ranges(aws, spec, vpcs))
+
+        await side_by_side([learn_ranges(), *(have(vpc) for vpc in vpcs)])
+        await side_by_side(
+            network.open_group(
+                aws, spec.cluster_name, group, settings=settings, ssh_from=ssh_from[vpc]
             )
-            groups[vpc] = (group,)
+            for vpc, group in made.items()
+        )
+        groups.update({vpc: (str(group["GroupId"]),) for vpc, group in made.items()})
 
     await side_by_side([key(), head_identity(), guards()])
     return Ground(key_name, groups, profile)
+
+
+async def _ssh_ranges(aws: Aws, spec: ClusterSpec, vpcs: Sequence[str]) -> dict[str, Sequence[str]]:
+    """From where SSH is let in, for each network: as the file says, else from where we are."""
+    if not vpcs:
+        return {}
+    if _is_inside(spec) and not spec.shoal.ssh_from:
+        inside = await side_by_side(network.vpc_ranges(aws, vpc) for vpc in vpcs)
+        return dict(zip(vpcs, inside, strict=True))
+    return dict.fromkeys(vpcs, spec.shoal.ssh_from or await network.caller_ranges())
 
 
 async def release(

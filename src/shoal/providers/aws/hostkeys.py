@@ -9,6 +9,7 @@ knows it.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,8 +27,10 @@ from shoal.remote.target import SshTarget
 
 _SECONDS = 30.0
 _ONE_TIME = "shoal-one-time"
-_PROBE_SECONDS = 1.0
-_PROBE_PAUSE = 0.2
+# How long a probe waits for an answer: most are impatient, since what they wait for may come up
+# just after they have asked; the last is for machines on the other side of the world.
+_PROBES = (0.25, 0.25, 0.25, 2.0)
+_PROBE_PAUSE = 0.1
 
 # Both run as root. The first may be repeated; the second ends in a server with the new key, and
 # leaves connections that are open alone.
@@ -129,10 +132,10 @@ class FirstContactRunner(SshRunner):
         """Wait for the machine to listen. A booting machine drops what is sent to it, and TCP
         itself would ask again only after ever longer pauses."""
         port = self.target.port or 22
-        while True:
+        for patience in itertools.cycle(_PROBES):
             opening = asyncio.open_connection(self.target.host, port)
             try:
-                _, writer = await asyncio.wait_for(opening, _PROBE_SECONDS)
+                _, writer = await asyncio.wait_for(opening, patience)
                 writer.close()
                 return
             except (OSError, asyncio.TimeoutError) as error:

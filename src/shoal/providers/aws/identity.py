@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 
+from shoal.parallel import side_by_side
 from shoal.providers.aws import policy, tags
 from shoal.providers.aws.calls import Aws
 
@@ -30,32 +31,7 @@ async def ensure(aws: Aws, cluster: str) -> str:
     found = await aws.call("iam", "get_instance_profile", ignoring=_GONE, InstanceProfileName=name)
     if found and found["InstanceProfile"]["Roles"]:
         return name
-    labels = tags.as_list(tags.ownership(cluster))
-    await aws.call(
-        "iam",
-        "create_role",
-        ignoring=_THERE,
-        RoleName=name,
-        Path=_PATH,
-        AssumeRolePolicyDocument=json.dumps(policy.TRUST),
-        Description=f"Shoal: the head of cluster {cluster}"[:1000],
-        Tags=labels,
-    )
-    await aws.call(
-        "iam",
-        "put_role_policy",
-        RoleName=name,
-        PolicyName=_POLICY,
-        PolicyDocument=json.dumps(policy.for_head(cluster, aws.region)),
-    )
-    await aws.call(
-        "iam",
-        "create_instance_profile",
-        ignoring=_THERE,
-        InstanceProfileName=name,
-        Path=_PATH,
-        Tags=labels,
-    )
+    await side_by_side([_have_role(aws, cluster, name), _have_profile(aws, cluster, name)])
     await aws.call(
         "iam",
         "add_role_to_instance_profile",
@@ -64,6 +40,37 @@ async def ensure(aws: Aws, cluster: str) -> str:
         RoleName=name,
     )
     return name
+
+
+async def _have_role(aws: Aws, cluster: str, name: str) -> None:
+    await aws.call(
+        "iam",
+        "create_role",
+        ignoring=_THERE,
+        RoleName=name,
+        Path=_PATH,
+        AssumeRolePolicyDocument=json.dumps(policy.TRUST),
+        Description=f"Shoal: the head of cluster {cluster}"[:1000],
+        Tags=tags.as_list(tags.ownership(cluster)),
+    )
+    await aws.call(
+        "iam",
+        "put_role_policy",
+        RoleName=name,
+        PolicyName=_POLICY,
+        PolicyDocument=json.dumps(policy.for_head(cluster, aws.region)),
+    )
+
+
+async def _have_profile(aws: Aws, cluster: str, name: str) -> None:
+    await aws.call(
+        "iam",
+        "create_instance_profile",
+        ignoring=_THERE,
+        InstanceProfileName=name,
+        Path=_PATH,
+        Tags=tags.as_list(tags.ownership(cluster)),
+    )
 
 
 async def remove(aws: Aws, cluster: str) -> list[str]:

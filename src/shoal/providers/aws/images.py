@@ -3,7 +3,7 @@ parameters, which follow the publishers' releases, so that no table here goes st
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from shoal.errors import ConfigError
 from shoal.providers.aws.calls import Aws
@@ -17,7 +17,11 @@ _DEEP_LEARNING = (
     "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 )
 _CANONICAL_WORD = {"x86_64": "amd64", "arm64": "arm64"}
-_AT_ONCE = 10
+
+
+def is_named(image: str | None) -> bool:
+    """Whether the file says itself which image it wants."""
+    return bool(image) and image != LATEST_DLAMI
 
 
 def parameter_for(image: str | None, machine: MachineType) -> str | None:
@@ -30,18 +34,27 @@ def parameter_for(image: str | None, machine: MachineType) -> str | None:
     return None
 
 
-async def look_up(aws: Aws, parameters: Collection[str]) -> dict[str, str]:
-    """The image ids behind parameters."""
-    wanted = sorted(set(parameters))
-    found: dict[str, str] = {}
-    for at in range(0, len(wanted), _AT_ONCE):
-        answer = await aws.call("ssm", "get_parameters", Names=wanted[at : at + _AT_ONCE])
-        found.update({one["Name"]: one["Value"] for one in answer["Parameters"]})
-    missing = [name for name in wanted if name not in found]
-    if missing:
-        raise ConfigError(
-            f"there is no default image in {aws.region}",
-            why=f"AWS knows no parameter {missing[0]} there",
-            fix="name an image that the region has: node_config: {ImageId: ami-...}",
-        )
-    return found
+class Defaults:
+    """The images of a region that its machines start from by default, all asked for at once and
+    before it is known which are needed: one call is as long as ten names."""
+
+    def __init__(self, region: str, found: Mapping[str, str]) -> None:
+        self._region = region
+        self._found = found
+
+    @classmethod
+    async def look_up(cls, aws: Aws) -> Defaults:
+        names = [_UBUNTU.format(word) for word in _CANONICAL_WORD.values()]
+        names += [_DEEP_LEARNING.format(word) for word in _CANONICAL_WORD]
+        answer = await aws.call("ssm", "get_parameters", Names=names)
+        return cls(aws.region, {one["Name"]: one["Value"] for one in answer["Parameters"]})
+
+    def image(self, parameter: str) -> str:
+        """The image id behind a parameter."""
+        if parameter not in self._found:
+            raise ConfigError(
+                f"there is no default image in {self._region}",
+                why=f"AWS knows no parameter {parameter} there",
+                fix="name an image that the region has: node_config: {ImageId: ami-...}",
+            )
+        return self._found[parameter]

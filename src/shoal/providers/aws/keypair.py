@@ -21,6 +21,9 @@ from shoal.spec.model import AuthSpec
 _OWN_KEY = Path("~/.ssh/shoal_ed25519")
 _SECONDS = 30.0
 
+# What RunInstances says of a pair that was made a moment ago.
+NOT_KNOWN_YET = "InvalidKeyPair.NotFound"
+
 
 def private_key(auth: AuthSpec) -> Path:
     """The key to log in with where no key pair is named: the file's, or one of our own."""

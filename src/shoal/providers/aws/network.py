@@ -21,6 +21,9 @@ _CHECKIP_VARIABLE = "SHOAL_CHECKIP_URL"
 _CHECKIP_SECONDS = 5.0
 _SSH = 22
 
+# What AWS says of a group that was made a moment ago.
+NOT_KNOWN_YET = "InvalidGroup.NotFound"
+
 
 async def subnets(aws: Aws) -> list[dict[str, Any]]:
     """Every subnet that machines can be put in."""
@@ -91,41 +94,69 @@ def _none_usable(known: Sequence[Mapping[str, Any]], zones: Sequence[str]) -> Co
     )
 
 
-async def ensure_group(
-    aws: Aws, cluster: str, vpc: str, *, settings: Mapping[str, Any], ssh_from: Sequence[str]
-) -> str:
-    """The cluster's security group in a VPC, made if it is missing and with all of its rules.
-    A group of that name that is not ours is used as it is."""
+async def have_group(
+    aws: Aws, cluster: str, vpc: str, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The cluster's security group in a VPC, made if it is missing."""
     name = str(settings.get("GroupName") or tags.name_for(cluster))
-    group = await _find_group(aws, vpc, name)
-    if group is None:
+    return await _find_group(aws, vpc, name) or await _make_group(aws, cluster, vpc, name)
+
+
+async def open_group(
+    aws: Aws,
+    cluster: str,
+    group: Mapping[str, Any],
+    *,
+    settings: Mapping[str, Any],
+    ssh_from: Sequence[str],
+) -> None:
+    """Give a group all of its rules. One that is not ours is used as it is."""
+    if tags.as_dict(group.get("Tags")).get(tags.CLUSTER) != cluster:
+        return
+    wanted = rules(str(group["GroupId"]), settings.get("IpPermissions") or (), ssh_from)
+    if not await _allow(aws, group, wanted):
+        # Someone else was adding rules: of ours, those that are missing now are new.
+        now = await _find_group(aws, str(group["VpcId"]), str(group["GroupName"]))
+        await _allow(aws, now or group, wanted)
+
+
+async def _allow(aws: Aws, group: Mapping[str, Any], wanted: Sequence[dict[str, Any]]) -> bool:
+    """Add what a group's rules lack. False when AWS would not, because it has one of them: then
+    it has added none of the others either."""
+    missing = [rule for rule in wanted if not _has(group["IpPermissions"], rule)]
+    return not missing or bool(
         await aws.call(
             "ec2",
-            "create_security_group",
-            ignoring=("InvalidGroup.Duplicate",),
-            GroupName=name,
-            Description=f"Shoal: the machines of cluster {cluster}"[:255],
-            VpcId=vpc,
-            TagSpecifications=tags.at_creation("security-group", tags.ownership(cluster)),
+            "authorize_security_group_ingress",
+            ignoring=("InvalidPermission.Duplicate",),
+            not_yet=(NOT_KNOWN_YET,),
+            GroupId=group["GroupId"],
+            IpPermissions=missing,
         )
-        group = await _find_group(aws, vpc, name)
+    )
+
+
+async def _make_group(aws: Aws, cluster: str, vpc: str, name: str) -> dict[str, Any]:
+    """The group as it is when it is new, or as the one has it who made it just before."""
+    labels = tags.ownership(cluster)
+    made = await aws.call(
+        "ec2",
+        "create_security_group",
+        ignoring=("InvalidGroup.Duplicate",),
+        GroupName=name,
+        Description=f"Shoal: the machines of cluster {cluster}"[:255],
+        VpcId=vpc,
+        TagSpecifications=tags.at_creation("security-group", labels),
+    )
+    if made:
+        new = {"GroupId": made["GroupId"], "GroupName": name, "VpcId": vpc}
+        return {**new, "Tags": tags.as_list(labels), "IpPermissions": []}
+    group = await _find_group(aws, vpc, name)
     if group is None:
         raise ConfigError(
             f"the security group {name} was made, but cannot be found", fix="shoal up again"
         )
-    id = str(group["GroupId"])
-    if tags.as_dict(group.get("Tags")).get(tags.CLUSTER) == cluster:
-        wanted = rules(id, settings.get("IpPermissions") or (), ssh_from)
-        missing = [rule for rule in wanted if not _has(group["IpPermissions"], rule)]
-        if missing:
-            await aws.call(
-                "ec2",
-                "authorize_security_group_ingress",
-                ignoring=("InvalidPermission.Duplicate",),
-                GroupId=id,
-                IpPermissions=missing,
-            )
-    return id
+    return group
 
 
 async def _find_group(aws: Aws, vpc: str, name: str) -> dict[str, Any] | None:

@@ -3,11 +3,12 @@ offer asked with a token of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from shoal.events import Emit
-from shoal.providers.aws import hostkeys, identity, launch, prices, tags
+from shoal.providers.aws import hostkeys, identity, keypair, launch, network, prices, tags
 from shoal.providers.aws.calls import Aws
 from shoal.providers.aws.filling import Fill, Record, fill
 from shoal.providers.aws.foundation import Site
@@ -61,7 +62,7 @@ class Desk:
                 token=launch.client_token(wish.token, offer),
             )
             answer = await self.aws.call(
-                "ec2", "run_instances", not_yet=identity.NOT_KNOWN_YET, **request
+                "ec2", "run_instances", not_yet=_not_yet(site.config), **request
             )
             records: list[Record] = answer["Instances"]
             self.journal.answered(wish.token, [record["InstanceId"] for record in records])
@@ -87,3 +88,13 @@ class Desk:
 
     def _price(self, offer: Offer) -> float | None:
         return prices.per_hour(self.aws.region, offer.instance_type, offer.market)
+
+
+def _not_yet(config: Mapping[str, Any]) -> list[str]:
+    """What AWS says of things that were made for this launch and that it does not know everywhere
+    yet. Of what the file names, the same words mean that it is not there."""
+    return [
+        *([] if config.get("IamInstanceProfile") else [identity.NOT_KNOWN_YET]),
+        *([] if config.get("KeyName") else [keypair.NOT_KNOWN_YET]),
+        *([] if launch.own_groups(config) else [network.NOT_KNOWN_YET]),
+    ]

@@ -39,6 +39,8 @@ _ADDRESS_SECONDS = 120.0
 # EC2 tells launch times in whole seconds.
 _SAME_SECOND = 1.1
 _END_SECONDS = 900.0
+# For how long subnets and images are taken to be as they were seen.
+_SURVEY_SECONDS = 300.0
 _OVER = (State.TERMINATING, State.TERMINATED)
 
 
@@ -65,10 +67,15 @@ class AwsProvider:
         self._desk = Desk(self._aws, self._journal, refusals, emit)
         self._runners: dict[str, hostkeys.FirstContactRunner] = {}
         self._head: Record | None = None
+        self._sites: dict[str, Site] = {}
+        self._surveyed_at = 0.0
 
     async def check(self, spec: ClusterSpec) -> Sequence[Finding]:
+        """What AWS can tell is found here, before anything is made or asked for."""
         key = spec.auth.ssh_private_key
         if key is None or keypair.private_key(spec.auth).is_file():
+            at_once = {name for name, t in spec.node_types.items() if t.min_workers}
+            await self._survey(spec, {spec.head_node_type, *at_once})
             return []
         return [
             Finding(
@@ -102,9 +109,7 @@ class AwsProvider:
         Without a head there is no cluster, so then everything is given back."""
         if not launches:
             return []
-        sites = await foundation.survey(
-            self._aws, spec, sorted({one.node_type for one in launches})
-        )
+        sites = await self._survey(spec, {one.node_type for one in launches})
         ground = await self._ground(spec, sites)
         # A head has no key pair of its own in AWS: its workers are told to let it in.
         lets_in = [await keypair.public_half(spec.auth)] if self._on_head else []
@@ -161,7 +166,7 @@ class AwsProvider:
             return
         await self._aws.call(
             # A listing may know an instance that the rest of AWS does not know yet.
-            "ec2", "terminate_instances", not_yet="InvalidInstanceID.NotFound", InstanceIds=ids,
+            "ec2", "terminate_instances", not_yet=("InvalidInstanceID.NotFound",), InstanceIds=ids,
         )  # fmt: skip
         await self._reach(ids, {State.TERMINATED}, "end")
         await side_by_side(self._runner(instance).disconnect() for instance in instances)
@@ -202,6 +207,15 @@ class AwsProvider:
             Filters=tags.of_cluster(cluster) if cluster is not None else filters,
         )
         return [record for page in pages for record in page["Instances"]]
+
+    async def _survey(self, spec: ClusterSpec, node_types: set[str]) -> dict[str, Site]:
+        """Where and from what these kinds can be launched, as seen some minutes ago at most."""
+        now = self._clock.monotonic()
+        if now - self._surveyed_at > _SURVEY_SECONDS:
+            self._sites, self._surveyed_at = {}, now
+        if new := sorted(node_types - set(self._sites)):
+            self._sites.update(await foundation.survey(self._aws, spec, new))
+        return {name: self._sites[name] for name in node_types}
 
     async def _ground(self, spec: ClusterSpec, sites: Mapping[str, Site]) -> Ground:
         """What new machines stand on. A head may not make any of it: its workers stand on what

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from shoal.errors import ConfigError
 from shoal.providers.aws.calls import Aws
 
 Architecture = Literal["x86_64", "arm64"]
@@ -28,12 +29,23 @@ class MachineType:
 
 
 async def describe(aws: Aws, names: Collection[str]) -> dict[str, MachineType]:
-    """The types by name, in one call. Raises `ConfigError` when one does not exist."""
+    """Those of the types that the region has, by name, in one call."""
     if not names:
         return {}
-    wanted = sorted(set(names))
-    found = await aws.pages("ec2", "describe_instance_types", "InstanceTypes", InstanceTypes=wanted)
+    wanted = [{"Name": "instance-type", "Values": sorted(set(names))}]
+    found = await aws.pages("ec2", "describe_instance_types", "InstanceTypes", Filters=wanted)
     return {record["InstanceType"]: read_type(record) for record in found}
+
+
+def pick(aws: Aws, known: Mapping[str, MachineType], name: str) -> MachineType:
+    """One of the types that `describe` found."""
+    if name not in known:
+        raise ConfigError(
+            f"there is no instance type {name} in {aws.region}",
+            why="AWS does not list it there",
+            fix="correct InstanceType in node_config, or choose another region",
+        )
+    return known[name]
 
 
 def read_type(record: Mapping[str, Any]) -> MachineType:
