@@ -66,6 +66,11 @@ def serve() -> None:
     import shoal.cli.up
     import shoal.ops.up
     import shoal.providers.aws.provider  # noqa: F401
+    from shoal.providers.aws.calls import models
+
+    for service in ("ec2", "iam", "ssm"):
+        for kind in ("service-2", "endpoint-rule-set-1"):
+            models().load_service_model(service, kind)
 
     answers = os.fdopen(os.dup(1), "w")
     child = 0

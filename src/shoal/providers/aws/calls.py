@@ -11,6 +11,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any
 
 from shoal.clock import Clock
@@ -22,6 +23,15 @@ _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 8.0
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
+
+
+@cache
+def models() -> Any:
+    """botocore's descriptions of AWS's services. Reading them is most of the work of making a
+    client, so it is done once for all accounts and regions."""
+    from botocore.loaders import create_loader
+
+    return create_loader()
 
 
 class Aws:
@@ -128,11 +138,16 @@ class Aws:
         if known := self._clients.get(service):
             return known
         import boto3
+        import botocore.session
         from botocore.config import Config
 
         with self._making:
             if self._session is None:
-                self._session = boto3.Session(region_name=self.region, **self._credentials)
+                core = botocore.session.get_session()
+                core.register_component("data_loader", models())
+                self._session = boto3.Session(
+                    botocore_session=core, region_name=self.region, **self._credentials
+                )
             if service not in self._clients:
                 config = Config(
                     # boto3's own retries know nothing of deadlines, and repeat a refusal for
