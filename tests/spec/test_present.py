@@ -17,7 +17,7 @@ def test_every_value_stands_beside_where_it_came_from() -> None:
     rows = dict(present.outline(loaded(TEXT)))
     assert rows["cluster_name: shown"] == "cluster.yaml:1"
     assert rows["    - pip install x"] == "cluster.yaml:3"
-    assert rows["    - pip install 'boto3>=1.34'"] == "default for aws"
+    assert rows["    - python3 -c 'import boto3' || pip install 'boto3>=1.34'"] == "default for aws"
     assert rows["  idle_timeout_s: 300"] == "default"
     assert rows["node_types:"] == ""
 

@@ -8,6 +8,7 @@ import copy
 from typing import Any
 
 from shoal.spec.draft import DEFAULT, Draft, Origin
+from shoal.spec.ray_install import install_ray, ray_here
 
 CONTAINER_NAME = "ray_container"
 
@@ -33,8 +34,6 @@ _COMMON: dict[str, Any] = {
     "metadata": {},
     "shoal": {},
 }
-
-_INSTALL_RAY = 'which ray || pip install -U "ray[default]"'
 
 
 def _conda_on_path(directory: str) -> str:
@@ -97,11 +96,8 @@ _BY_PROVIDER: dict[str, dict[str, Any]] = {
             },
         },
         "head_node_type": "ray.head.default",
-        "setup_commands": [
-            _conda_on_path("$HOME/anaconda3/envs/tensorflow2_p310/bin"),
-            _INSTALL_RAY,
-        ],
-        "head_setup_commands": ["pip install 'boto3>=1.34'"],
+        "setup_commands": [_conda_on_path("$HOME/anaconda3/envs/tensorflow2_p310/bin")],
+        "head_setup_commands": ["python3 -c 'import boto3' || pip install 'boto3>=1.34'"],
         **_CLOUD_START,
     },
     "gcp": {
@@ -111,7 +107,7 @@ _BY_PROVIDER: dict[str, dict[str, Any]] = {
             "ray_worker_small": _gcp_type(scheduling=[{"preemptible": True}]),
         },
         "head_node_type": "ray_head_default",
-        "setup_commands": [_conda_on_path("/opt/conda/bin"), _INSTALL_RAY],
+        "setup_commands": [_conda_on_path("/opt/conda/bin")],
         "head_setup_commands": ["pip install 'google-auth>=2.25' 'requests>=2.31'"],
         **_CLOUD_START,
     },
@@ -136,6 +132,13 @@ _BY_PROVIDER: dict[str, dict[str, Any]] = {
 }
 
 
+def _defaults(provider: str) -> dict[str, Any]:
+    own = copy.deepcopy(_BY_PROVIDER[provider])
+    if "setup_commands" in own:  # a cloud's machines, which come with nothing of ours
+        own["setup_commands"].append(install_ray(ray_here()))
+    return own
+
+
 def default_for(provider: str) -> Origin:
     """The origin of what is filled in for one provider."""
     return Origin("default", f"for {provider}")
@@ -143,7 +146,7 @@ def default_for(provider: str) -> Origin:
 
 def default_node_types(provider: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The head's and the workers' type of a file that names none."""
-    defaults = copy.deepcopy(_BY_PROVIDER[provider])
+    defaults = _defaults(provider)
     types = defaults["available_node_types"]
     head = types.pop(defaults["head_node_type"])
     (worker,) = types.values()
@@ -163,7 +166,7 @@ def name_head(draft: Draft, provider: str) -> None:
 def lay_under(draft: Draft, provider: str) -> None:
     """Fill in all that the file leaves out. As in Ray, a list or mapping that is given replaces
     the default as a whole."""
-    own = copy.deepcopy(_BY_PROVIDER[provider])
+    own = _defaults(provider)
     if draft.has("available_node_types"):
         own.pop("head_node_type", None)
     for key, value in own.items():
