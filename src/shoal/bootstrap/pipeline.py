@@ -197,6 +197,9 @@ class _Pipeline:
 
     async def _start(self, now: Vitals) -> None:
         work = self._work
+        if now.receipt.start == receipts.STOPPED:
+            # From here on it is meant to run; if it does not, nobody stopped it.
+            await self._write(replace(now.receipt, start=""))
         if not self._is_head:
             self._voice.phase(Phase.PREPARING, "waits for the head")
             await self._gcs_answers()
