@@ -20,7 +20,7 @@ from shoal.errors import (
     ShoalError,
     TransientError,
 )
-from shoal.providers.aws import errors, hostkeys, images, network, policy
+from shoal.providers.aws import errors, hostkeys, images, network, policy, volumes
 from shoal.providers.aws.filling import fill
 from shoal.providers.aws.journal import Journal
 from shoal.providers.aws.offers import Offer, Refusals, Subnet, offers
@@ -203,6 +203,20 @@ def test_a_types_resources_are_what_aws_says_it_has() -> None:
     assert machine.resources["GPU"] == 4
     assert machine.resources["accelerator_type:V100"] == 1
     assert 0 < machine.resources["memory"] < 1000 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("volume", "dollars"),
+    [
+        ({"VolumeType": "gp3", "Size": 100, "Iops": 3000, "Throughput": 125}, 8.0),
+        ({"VolumeType": "gp3", "Size": 100, "Iops": 4000, "Throughput": 225}, 17.0),
+        ({"VolumeType": "gp2", "Size": 100, "Iops": 300}, 10.0),
+        ({"VolumeType": "io2", "Size": 100, "Iops": 1000}, 77.5),
+        ({"VolumeType": "sc1", "Size": 1000}, 15.0),
+    ],
+)
+def test_a_volume_costs_what_its_kind_does(volume: dict[str, Any], dollars: float) -> None:
+    assert volumes.per_month(volume) == pytest.approx(dollars)
 
 
 def test_the_default_image_follows_processor_and_graphics() -> None:

@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from shoal.providers.aws.calls import Aws
 
-# US dollars a month for a GiB of general purpose volume, in most regions.
-_GIB_MONTH = 0.08
+
+@dataclass(frozen=True)
+class Rate:
+    """US dollars a month: for a GiB, and for each operation a second and each MiB a second beyond
+    what is included."""
+
+    gib: float
+    iops: float = 0.0
+    free_iops: int = 0
+    throughput: float = 0.0
+    free_throughput: int = 0
+
+
+# List prices in us-east-1 in November 2026; other regions are up to a half dearer.
+_RATES = {
+    "gp3": Rate(0.08, iops=0.005, free_iops=3000, throughput=0.04, free_throughput=125),
+    "gp2": Rate(0.10),
+    "io1": Rate(0.125, iops=0.065),
+    "io2": Rate(0.125, iops=0.065),
+    "st1": Rate(0.045),
+    "sc1": Rate(0.015),
+    "standard": Rate(0.05),
+}
+# A kind that came later is taken for the usual one.
+_OTHER = _RATES["gp3"]
+
+
+def per_month(volume: Mapping[str, Any]) -> float:
+    """US dollars a month for one volume of a `DescribeVolumes` answer."""
+    rate = _RATES.get(volume.get("VolumeType", ""), _OTHER)
+    iops = max(0, (volume.get("Iops") or 0) - rate.free_iops)
+    throughput = max(0, (volume.get("Throughput") or 0) - rate.free_throughput)
+    return float(volume["Size"] * rate.gib + iops * rate.iops + throughput * rate.throughput)
 
 
 async def still_cost(aws: Aws, instances: Sequence[str]) -> list[str]:
@@ -16,10 +49,11 @@ async def still_cost(aws: Aws, instances: Sequence[str]) -> list[str]:
         return []
     attached = [{"Name": "attachment.instance-id", "Values": list(instances)}]
     found = await aws.pages("ec2", "describe_volumes", "Volumes", Filters=attached)
-    size = sum(volume["Size"] for volume in found)
-    if not size:
+    if not found:
         return []
+    size = sum(volume["Size"] for volume in found)
+    cost = sum(map(per_month, found))
     return [
-        f"{len(found)} volumes with {size} GiB in all: about ${size * _GIB_MONTH:.2f} a month "
-        f"at ${_GIB_MONTH} a GiB"
+        f"{len(found)} volumes with {size} GiB in all: about ${cost:.2f} a month at the list "
+        "prices of us-east-1"
     ]
