@@ -15,6 +15,7 @@ from shoal.controller.places import HANDOVER
 from shoal.engine import gcs
 from shoal.engine.gcs import Failed, Pending, Reading
 from shoal.providers.base import Instance, State
+from shoal.scaling.state import Offer
 from shoal.spec.model import ClusterSpec
 
 
@@ -66,6 +67,9 @@ class StillLife:
         self, version: int, pending: Sequence[Pending], failed: Sequence[Failed] = ()
     ) -> None:
         pass
+
+    async def offers(self) -> Sequence[Offer]:
+        return []
 
     async def find(self) -> Sequence[Instance]:
         return self._instances

@@ -20,6 +20,7 @@ from shoal.errors import SetupError, ShoalError, TransientError
 from shoal.events import Emit, NodeChanged, Phase
 from shoal.providers.base import Instance, Launch, State
 from shoal.scaling import Demand, Request, Shape
+from shoal.scaling.state import Offer
 from shoal.spec.model import ClusterSpec
 from tests.specs import cluster
 
@@ -117,6 +118,9 @@ class World:
         if self.list_fails:
             raise TransientError("throttled")
         return list(self.machines.values())
+
+    async def offers(self) -> Sequence[Offer]:
+        raise TransientError("nobody sells machines here")
 
     async def create(self, launch: Launch) -> Got:
         self.creates.append(launch)

@@ -30,6 +30,7 @@ from shoal.engine.gcs import Failed, Pending, Reading
 from shoal.errors import ShoalError
 from shoal.providers.base import Instance
 from shoal.scaling import Plan
+from shoal.scaling.state import Offer
 
 # How long a turn lasts while something moves, and while nothing does.
 _QUICK_SECONDS = 0.4
@@ -89,6 +90,7 @@ class Controller:
         )
         self._head = HeadKeeper(self._actor, self._journal, self._clock)
         self._sizing = Sizing(self._journal, offers_for(handover.spec))
+        self._offers: asyncio.Task[Sequence[Offer]] | None = None
         self._autostop = Autostop()
         self._queue = report.Queue()
         self._asked_at = self._listed_at = _NEVER
@@ -117,8 +119,9 @@ class Controller:
 
     async def close(self) -> None:
         """Let go of everything that is under way; the journal knows it."""
-        if self._listing is not None:
-            self._listing.cancel()
+        for asked in (self._listing, self._offers):
+            if asked is not None:
+                asked.cancel()
         await self._head.close()
         await self._actor.close()
         self._journal.close()
@@ -135,12 +138,21 @@ class Controller:
             self._resume_intents()
             if await self._nobody_needs_it(reading):
                 return await self._stop()
+            self._learn_offers()
             spec = within_reach(self._handover.spec, self._actor.known.values())
             self._plan = self._sizing.plan(spec, reading, self._clock.now())
             self._carry_out(self._plan, reading)
         await self._tell(reading)
         self._turn_seconds = self._clock.monotonic() - began
         return False
+
+    def _learn_offers(self) -> None:
+        """Decide by what the provider itself says of its machines, as soon as it has; until then,
+        and if it does not, by the catalog."""
+        if self._offers is None:
+            self._offers = asyncio.ensure_future(self._actor.workshop.offers())
+        elif self._offers.done() and self._offers.exception() is None:
+            self._sizing.offers = self._offers.result()
 
     async def _nobody_needs_it(self, reading: Reading) -> bool:
         """Whether the cluster may be given back whole."""
@@ -185,6 +197,9 @@ class Controller:
         self._handover = handover
         self._actor.workshop = self._tools.workshop(handover)
         self._sizing.offers = offers_for(handover.spec)
+        if self._offers is not None:
+            self._offers.cancel()
+            self._offers = None
         scaling = handover.spec.scaling
         text = f"max_workers {scaling.max_workers}, idle timeout {scaling.idle_timeout_s:.0f} s"
         cluster = handover.spec.cluster_name

@@ -11,11 +11,13 @@ from typing import Protocol
 from shoal.bootstrap import vitals
 from shoal.bootstrap.orders import Orders
 from shoal.bootstrap.pipeline import assemble
+from shoal.catalog import offers_for
 from shoal.clock import Clock
 from shoal.controller.autostop import has_session
 from shoal.errors import ShoalError, UnreachableError
 from shoal.events import Emit, Event, LaunchTried
-from shoal.providers.base import Instance, Launch
+from shoal.providers.base import Instance, Launch, Sells
+from shoal.scaling.state import Offer
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,10 @@ class Workshop(Protocol):
 
     async def find(self) -> Sequence[Instance]:
         """All machines of the cluster."""
+        ...
+
+    async def offers(self) -> Sequence[Offer]:
+        """What can be bought, and what it will have."""
         ...
 
     async def create(self, launch: Launch) -> Got:
@@ -87,6 +93,10 @@ class RealWorkshop:
 
     async def find(self) -> Sequence[Instance]:
         return await self._orders.provider.find(self._orders.spec.cluster_name)
+
+    async def offers(self) -> Sequence[Offer]:
+        spec, provider = self._orders.spec, self._orders.provider
+        return await provider.offers(spec) if isinstance(provider, Sells) else offers_for(spec)
 
     async def create(self, launch: Launch) -> Got:
         instances = await self._orders.provider.create(self._orders.spec, [launch])

@@ -14,6 +14,7 @@ from typing import Literal, Protocol, runtime_checkable
 from shoal.engine.credentials import Credentials
 from shoal.events import NodeChanged, Phase, Role
 from shoal.remote.base import Runner
+from shoal.scaling.state import Offer
 from shoal.spec.model import ClusterSpec
 
 # By this variable of a process a head knows that a person uses the cluster with that address.
@@ -193,6 +194,15 @@ class Entrusts(Protocol):
     def entrusted(self, spec: ClusterSpec) -> ClusterSpec:
         """The spec as the head may have it: without secrets, and with what only this machine's
         surroundings say."""
+        ...
+
+
+@runtime_checkable
+class Sells(Protocol):
+    """A provider that knows its machines better than the catalog that is shipped."""
+
+    async def offers(self, spec: ClusterSpec) -> Sequence[Offer]:
+        """What the file's node types can be bought for, and what they will have."""
         ...
 
 

@@ -35,14 +35,22 @@ class Site:
     images: Mapping[str, str]
 
 
-async def survey(aws: Aws, spec: ClusterSpec, node_types: Sequence[str]) -> dict[str, Site]:
-    """Find out, without changing anything, where and from what these kinds can be launched."""
+async def whole_configs(
+    aws: Aws, spec: ClusterSpec, node_types: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """The `node_config` of each kind, with the launch template that it may name."""
     configs = {name: dict(spec.node_types[name].node_config) for name in node_types}
     templates = [name for name, config in configs.items() if "LaunchTemplate" in config]
     for name, data in zip(
         templates, await side_by_side(_template(aws, configs[n]) for n in templates), strict=True
     ):
         configs[name] = launch.with_template(configs[name], data)
+    return configs
+
+
+async def survey(aws: Aws, spec: ClusterSpec, node_types: Sequence[str]) -> dict[str, Site]:
+    """Find out, without changing anything, where and from what these kinds can be launched."""
+    configs = await whole_configs(aws, spec, node_types)
     choices = {
         name: list(dict.fromkeys([launch.instance_type(config), *alternatives]))
         for name, config in configs.items()
