@@ -37,9 +37,10 @@ class Account:
         file.write_text(json.dumps(cluster_file(**self.settings)))
         return spec.load(str(file)).launchable()
 
-    def provider(self, home: str = "home") -> Provider:
-        """A new program, on a laptop that remembers what is in `home`."""
-        return provider_for(self.spec, self.directory / home, SystemClock(), self.events.append)
+    def provider(self, home: str = "home", *, on_head: bool = False) -> Provider:
+        """A new program, on a laptop or head that remembers what is in `home`."""
+        place = self.directory / home
+        return provider_for(self.spec, place, SystemClock(), self.events.append, on_head=on_head)
 
     async def launch(self, token: str = "t", workers: int = 2) -> list[Instance]:
         """Ask for a head and workers, as `up` does."""

@@ -13,7 +13,7 @@ import pytest
 from shoal.errors import CapacityError, ConfigError
 from shoal.events import Warned
 from shoal.providers.aws import foundation, tags
-from shoal.providers.base import Launch, State
+from shoal.providers.base import Launch, Sells, State
 from tests.aws.account import Account
 from tests.aws.bed import CLUSTER, cluster_file
 from tests.simcloud.calls import ApiError
@@ -247,7 +247,7 @@ async def test_the_role_of_the_head_is_what_is_printed(account: Account) -> None
 async def test_machines_stop_and_start_as_they_are_and_say_what_they_still_cost(
     account: Account,
 ) -> None:
-    disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 100}}
+    disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 100, "VolumeType": "gp3"}}
     spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
     account.file(available_node_types=types(head={"BlockDeviceMappings": [disk]}, worker=spot))
     await account.launch()
@@ -263,15 +263,43 @@ async def test_machines_stop_and_start_as_they_are_and_say_what_they_still_cost(
     await account.end()
 
 
-async def test_who_may_make_nothing_launches_workers_on_what_the_head_stands_on(
+async def test_machines_are_planned_with_what_aws_says_they_have(account: Account) -> None:
+    template = {"InstanceType": "g4dn.12xlarge"}
+    ec2(account).create_launch_template(LaunchTemplateName="big", LaunchTemplateData=template)
+    node_types = types(worker={"LaunchTemplate": {"LaunchTemplateName": "big"}})
+    del node_types["worker"]["node_config"]["InstanceType"]
+    node_types["other"] = {"node_config": {"InstanceType": "inf1.6xlarge"}}
+    node_types["unknown"] = {"node_config": {"InstanceType": "z9.mega"}}
+    account.file(available_node_types=node_types)
+    provider = account.provider()
+    assert isinstance(provider, Sells)
+    offers = {offer.node_type: offer for offer in await provider.offers(account.spec)}
+    assert set(offers) == {"head", "worker", "other"}
+    assert offers["worker"].resources["GPU"] == 4
+    assert offers["worker"].resources["accelerator_type:T4"] == 1
+    assert offers["other"].resources["neuron_cores"] == 16
+    assert offers["head"].price_per_hour == 0.096
+
+
+async def test_a_type_that_the_region_does_not_have_is_named_before_anything_is_made(
     account: Account,
 ) -> None:
+    account.file(available_node_types=types(worker={"InstanceType": "z9.mega"}))
+    with pytest.raises(ConfigError) as caught:
+        await account.provider().check(account.spec)
+    assert "z9.mega" in caught.value.what
+    await account.cloud.assert_nothing_left()
+
+
+async def test_a_head_launches_workers_on_what_it_stands_on_itself(account: Account) -> None:
+    """It may make nothing, and does not try."""
     head, *_ = sorted(await account.launch(workers=1), key=lambda i: i.role)
-    refused = ApiError("UnauthorizedOperation", "You are not authorized.", 403)
-    account.cloud.faults.fail_call("ImportKeyPair", error=refused)
-    provider = account.provider("home-of-the-head")
-    await provider.find(CLUSTER)
+    made = {"ImportKeyPair", "CreateSecurityGroup", "CreateRole"}
+    before = account.cloud.ledger.calls()
+    provider = account.provider("home-of-the-head", on_head=True)
     (worker,) = await provider.create(account.spec, [Launch("worker", "worker", 1, "more")])
+    after = account.cloud.ledger.calls()
+    assert {name: after[name] for name in made} == {name: before[name] for name in made}
     answer = ec2(account).describe_instances(InstanceIds=[head.id, worker.id])
     first, second = (i for r in answer["Reservations"] for i in r["Instances"])
     assert first["KeyName"] == second["KeyName"]

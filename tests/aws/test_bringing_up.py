@@ -170,6 +170,43 @@ async def test_what_is_ended_behind_our_back_is_replaced(bed: Bed) -> None:
     await bed.down()
 
 
+async def test_a_machine_that_is_taken_while_it_boots_is_replaced_in_the_same_up(bed: Bed) -> None:
+    bed.cloud.ec2.boot_delay(4)
+    laptop = await bed.laptop.popen(UP)
+    await until(lambda: len(bed.running()) == 3, "all machines are asked for")
+    bed.cloud.ec2.boot_delay(0)
+    ec2(bed).terminate_instances(InstanceIds=[of_kind(bed, "worker")["InstanceId"]])
+    events = [json.loads(line) async for line in laptop.stdout]
+    assert await laptop.wait() == 0, events[-1]
+    (warning,) = [e for e in events if e["event"] == "warning"]
+    assert "another is asked for" in warning["what"]
+    assert events[-1]["nodes"] == 3
+    assert len(bed.running()) == 3
+    await bed.down()
+
+
+async def test_a_head_that_somebody_ended_is_missed_and_the_rest_can_still_go(bed: Bed) -> None:
+    await bed.up()
+    ec2(bed).terminate_instances(InstanceIds=[of_kind(bed, "head")["InstanceId"]])
+    await until(lambda: len(bed.running()) == 2, "the head is gone")
+    nodes = json.loads((await bed.shoal("status c.yaml --json")).stdout)["nodes"]
+    assert {(node["role"], node["detail"]) for node in nodes} == {
+        ("worker", "the cluster has no head")
+    }
+    done = await bed.shoal("exec c.yaml true")
+    assert done.code != 0
+    assert "shoal up" in done.stderr
+    await bed.down(home="~/another-laptop")
+
+
+async def test_a_head_that_hangs_is_told_and_ended_all_the_same(bed: Bed) -> None:
+    await bed.up()
+    await bed.cloud.ec2.host(of_kind(bed, "head")["InstanceId"]).freeze()
+    nodes = json.loads((await bed.shoal("status c.yaml --json")).stdout)["nodes"]
+    assert {node["role"]: node["phase"] for node in nodes} == {"head": "failed", "worker": "failed"}
+    await bed.down()
+
+
 async def test_a_stopped_cluster_starts_again_as_it_was(bed: Bed) -> None:
     await bed.write(setup_commands=["echo once >> ~/setups"])
     await bed.up()

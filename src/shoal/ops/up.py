@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shoal.bootstrap.pipeline import Failures, assemble
 from shoal.engine.installation import sourced
-from shoal.errors import ConfigError, IncompleteError, ShoalError
+from shoal.errors import ConfigError, IncompleteError, ShoalError, UnreachableError
 from shoal.events import (
     ClusterReady,
     Event,
@@ -27,6 +27,9 @@ from shoal.parallel import side_by_side
 from shoal.providers import provider_for
 from shoal.providers.base import Instance, RayStart, State
 from shoal.spec.model import ClusterSpec
+
+# How often machines that are taken away while they boot are asked for again.
+_REFILLS = 2
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,36 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     for instance in seen.instances:
         if instance.role == "head" and instance.state is State.RUNNING:
             await control.dismiss(site, instance)  # one hand at a time
+    result = await _bring_up(ctx, site, seen, plan)
+    for _ in range(_REFILLS):
+        if not await _were_lost(ctx, site, result):
+            break
+        seen = await site.look()
+        result = await _bring_up(ctx, site, seen, plan_up(spec, seen))
+    if result.head.name not in result.failures:
+        await control.hand_over(ctx, site, result.head)
+    total = len(result.nodes)
+    if result.failures:
+        raise incomplete(result.failures, total)
+    if result.missing > 0:
+        raise _not_to_be_had(result.missing, total, refusals)
+    start = site.work(result.head, result.head).start
+    announce_ready(ctx, spec, start, nodes=total, began=began)
+    return UpResult(plan, result.nodes)
+
+
+@dataclass(frozen=True)
+class _Result:
+    """What came of carrying out a plan: the nodes, what failed on some of them, and how many
+    machines were not to be had."""
+
+    head: Instance
+    nodes: tuple[Instance, ...]
+    failures: Failures
+    missing: int
+
+
+async def _bring_up(ctx: Context, site: Site, seen: Seen, plan: UpPlan) -> _Result:
     created, started = await _carry_out(ctx, site, plan)
     gone = {i.id for i in (*plan.terminate, *created)}
     there = [i for i in seen.instances if i.id not in gone and i.state not in NOT_THERE]
@@ -95,17 +128,33 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         *(site.work(instance, head) for instance in created),
     ]
     head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
-    failures = await assemble(works, head_work, ctx.emit, ctx.clock)
-    if head.name not in failures:
-        await control.hand_over(ctx, site, head)
-    total = len(kept) + len(created)
-    if failures:
-        raise incomplete(failures, total)
-    missing = sum(launch.count for launch in plan.launches) - len(created)
-    if missing > 0:
-        raise _not_to_be_had(missing, total, refusals)
-    announce_ready(ctx, spec, head_work.start, nodes=total, began=began)
-    return UpResult(plan, (*kept, *created))
+    return _Result(
+        head=head,
+        nodes=(*kept, *created),
+        failures=await assemble(works, head_work, ctx.emit, ctx.clock),
+        missing=sum(launch.count for launch in plan.launches) - len(created),
+    )
+
+
+async def _were_lost(ctx: Context, site: Site, result: _Result) -> bool:
+    """Whether machines were taken away while they were being brought up, so that others are to be
+    asked for."""
+    silent = [
+        (node, error)
+        for node in result.nodes
+        if isinstance(error := result.failures.get(node.name), UnreachableError)
+    ]
+    if not silent:
+        return False
+    found = {i.id: i.state for i in await site.provider.find(site.spec.cluster_name)}
+    lost = [
+        (node, error)
+        for node, error in silent
+        if found.get(node.id, State.TERMINATED) in (State.TERMINATING, State.TERMINATED)
+    ]
+    for node, error in lost:
+        ctx.emit(Warned("its machine is gone; another is asked for", error.why, node=node.name))
+    return bool(lost)
 
 
 async def foresee(ctx: Context, spec: ClusterSpec) -> UpPlan:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from email.mime.multipart import MIMEMultipart
 from email.mime.text import MIMEText
@@ -113,13 +113,35 @@ def pin(known_hosts: Path, alias: str, public: str, *more: str) -> None:
 
 
 class FirstContactRunner(SshRunner):
-    """Reaches a machine that may just be booting, and has it change a one-time key."""
+    """Reaches a machine that may just be booting, and has it change a one-time key. `ended`
+    returns, with the reason, when there is nothing to wait for any more."""
 
-    def __init__(self, name: str, target: SshTarget, clock: Clock) -> None:
+    def __init__(
+        self, name: str, target: SshTarget, clock: Clock, ended: Callable[[], Awaitable[str]]
+    ) -> None:
         super().__init__(name, target, clock=clock)
+        self._ended = ended
         self._changing = asyncio.Lock()
 
     async def connect(self, *, timeout: float) -> None:
+        reaching = asyncio.ensure_future(self._reach(timeout))
+        ending = asyncio.ensure_future(self._ended())
+        try:
+            await asyncio.wait((reaching, ending), return_when=asyncio.FIRST_COMPLETED)
+            if not reaching.done():
+                raise UnreachableError(
+                    "its machine is gone",
+                    why=await ending,
+                    fix="shoal up again asks for another",
+                    node=self.name,
+                )
+            await reaching
+        finally:
+            reaching.cancel()
+            ending.cancel()
+            await asyncio.wait((reaching, ending))
+
+    async def _reach(self, timeout: float) -> None:
         deadline = self._clock.monotonic() + timeout
         if self.target.jump is None and self.target.proxy_command is None:
             await self._port_opens(deadline)

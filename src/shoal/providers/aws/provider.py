@@ -5,6 +5,7 @@ Whatever is known here can be lost: the tags on the machines are the cluster's o
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -17,8 +18,9 @@ from shoal.errors import ConfigError, ShoalError, TransientError
 from shoal.events import Emit, Role
 from shoal.parallel import side_by_side
 from shoal.providers import ssh_machines
-from shoal.providers.aws import foundation, hostkeys, keypair, prices, tags, volumes
+from shoal.providers.aws import foundation, hostkeys, keypair, prices, sizes, tags, volumes
 from shoal.providers.aws.calls import Aws
+from shoal.providers.aws.fates import OVER, Fates
 from shoal.providers.aws.filling import Fill, Record
 from shoal.providers.aws.foundation import Site
 from shoal.providers.aws.journal import Journal
@@ -29,6 +31,7 @@ from shoal.providers.aws.orders import Desk
 from shoal.providers.base import Finding, Instance, Launch, RayStart, State
 from shoal.remote.base import Runner
 from shoal.remote.target import SshTarget, control_directory
+from shoal.scaling.state import Offer
 from shoal.spec.model import ClusterSpec
 
 # How often a listing is asked for: soon at first, and then at a pace that AWS likes.
@@ -41,7 +44,6 @@ _SAME_SECOND = 1.1
 _END_SECONDS = 900.0
 # For how long subnets and images are taken to be as they were seen.
 _SURVEY_SECONDS = 300.0
-_OVER = (State.TERMINATING, State.TERMINATED)
 
 
 class AwsProvider:
@@ -66,6 +68,7 @@ class AwsProvider:
         refusals = Refusals(here / "refusals.json", clock)
         self._desk = Desk(self._aws, self._journal, refusals, emit)
         self._runners: dict[str, hostkeys.FirstContactRunner] = {}
+        self._fates = Fates(functools.partial(self._list, spec.cluster_name), clock)
         self._head: Record | None = None
         self._sites: dict[str, Site] = {}
         self._surveyed_at = 0.0
@@ -85,6 +88,9 @@ class AwsProvider:
                 fix="correct the path, or leave it out to have a key made",
             )
         ]
+
+    async def offers(self, spec: ClusterSpec) -> Sequence[Offer]:
+        return await sizes.offers(self._aws, spec)
 
     async def find(
         self, cluster: str | None = None, role: Role | None = None
@@ -257,7 +263,7 @@ class AwsProvider:
 
     def _note_head(self, records: Sequence[Record]) -> None:
         """Remember the head: workers without an address out here are reached through it."""
-        heads = [r for r in records if self._read(r).role == "head" and state_of(r) not in _OVER]
+        heads = [r for r in records if self._read(r).role == "head" and state_of(r) not in OVER]
         if heads:
             self._head = min(heads, key=lambda record: record["LaunchTime"])
 
@@ -310,7 +316,8 @@ class AwsProvider:
         target = self._target(instance)
         known = self._runners.get(instance.id)
         if known is None or known.target != target:
-            known = hostkeys.FirstContactRunner(instance.name, target, self._clock)
+            ended = functools.partial(self._fates.end_of, instance.id)
+            known = hostkeys.FirstContactRunner(instance.name, target, self._clock, ended)
             self._runners[instance.id] = known
         return known
 
