@@ -331,12 +331,11 @@ class TestStopAndStart:
         assert [node["phase"] for node in nodes] == ["stopped"] * 3
 
     async def test_a_start_that_fails_is_not_taken_for_a_stop(self, bed: Bed) -> None:
-        worker = bed.workers[0]
-        await bed.read(worker, "echo 'ray() { return 3; }' >> ~/.bashrc")
+        await bed.read(bed.head, "echo 'ray() { return 3; }' >> ~/.bashrc")
         assert (await bed.shoal("start mine")).code == 4
         nodes = json.loads((await bed.shoal("status mine --json")).stdout)["nodes"]
-        assert sorted(node["phase"] for node in nodes) == ["failed", "ready", "ready"]
-        await bed.read(worker, "sed -i '/^ray()/d' ~/.bashrc")
+        assert [node["phase"] for node in nodes] == ["failed"] * 3
+        await bed.read(bed.head, "sed -i '/^ray()/d' ~/.bashrc")
 
     async def test_start_brings_ray_back_and_sets_nothing_up(self, bed: Bed) -> None:
         before = await bed.read(bed.head, "wc -l < setups")
