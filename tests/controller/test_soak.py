@@ -1,37 +1,39 @@
-"""A cluster under random kills for a while: every task is done, nothing is left over, and the
-journal tells the same story as the controller. Runs for SHOAL_SOAK_SECONDS, when that is set:
-it is not yet steady enough to stand in everybody's way."""
+"""A cluster under random faults for a while: every task is done, nothing is left over, and the
+journal tells the same story as the controller.
+
+Real Ray on simulated machines. Runs for SHOAL_SOAK_SECONDS (a minute unless it is set), with faults
+drawn from SHOAL_SOAK_SEED.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import json
 import os
 import random
-import signal
-import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
-import psutil
 import pytest
 
 from shoal.controller import report
 from shoal.controller.journal import replay
-from tests.cli.conftest import home_for_a_while
-from tests.cli.shell import ray_daemons_of
-from tests.controller.elastic import Elastic, until
+from tests.hosts.bed import USE_OUR_RAY, Bed
+from tests.simcloud.cloud import SimCloud
+from tests.simcloud.hosts import Host
+from tests.waiting import until
 
-SECONDS = float(os.environ.get("SHOAL_SOAK_SECONDS", "0"))
+pytestmark = [pytest.mark.simcloud, pytest.mark.ray]
 
-pytestmark = [
-    pytest.mark.ray,
-    pytest.mark.skipif(not SECONDS, reason="SHOAL_SOAK_SECONDS is not set"),
-]
-
+SECONDS = float(os.environ.get("SHOAL_SOAK_SECONDS", "60"))
 SEED = int(os.environ.get("SHOAL_SOAK_SEED", "7"))
 
+# One wave after the other until it is told that it is enough. A wave counts only when all of it
+# is done, and what a dead head took with it is done again by the next program.
 WAVES = """
-import ray, sys, time
+import pathlib, ray, time
+done = pathlib.Path("waves-done")
 ray.init(log_to_driver=False, logging_level="ERROR")
 
 @ray.remote(num_cpus=1, max_retries=-1)
@@ -39,45 +41,128 @@ def work(n):
     time.sleep(0.5)
     return n
 
-end, total = time.time() + float(sys.argv[1]), 0
-while time.time() < end:
-    total += len(ray.get([work.remote(n) for n in range(20)]))
-print("finished", total, "of", total)
+while not pathlib.Path("enough").exists():
+    number = int(done.read_text()) if done.exists() else 0
+    assert ray.get([work.remote(n) for n in range(10)], timeout=120) == list(range(10))
+    done.write_text(str(number + 1))
+pathlib.Path("all-done").touch()
 """
+# A program that has lost its GCS would wait for a minute before it gives up.
+LOOP = (
+    "export RAY_gcs_rpc_server_reconnect_timeout_s=5; "
+    "(until python code/waves.py; do sleep 1; done) > waves.log 2>&1 < /dev/null &"
+)
 
 
-def test_random_kills_lose_no_work_and_leave_nothing(tmp_path: Path) -> None:
-    dice = random.Random(SEED)
-    with home_for_a_while() as home:
-        elastic = Elastic(home, tmp_path, {"waves": WAVES})
-        elastic.up()
-        program = elastic.start("waves", SECONDS)
-        end = time.monotonic() + SECONDS
-        while time.monotonic() < end:
-            until(lambda: program.poll() is not None or bool(elastic.workers()), 90)
-            _kill_something(elastic, dice)
-            time.sleep(dice.uniform(2, 8))  # kills come at any moment, not at one we choose
-        printed = program.communicate(timeout=180)[0]
-        assert "finished" in printed, printed
-        until(elastic.at_rest, 120)
-        _assert_journal_agrees(elastic)
+class Soak:
+    """The cluster, and the ways to hurt it."""
 
+    def __init__(self, bed: Bed, dice: random.Random) -> None:
+        self.bed = bed
+        self.dice = dice
+        self.home = bed.head.root() / "home/ubuntu"
+        self.control = self.home / ".shoal/controller"
 
-def _kill_something(elastic: Elastic, dice: random.Random) -> None:
-    victim = dice.choice(["controller", "supervisor", "node"])
-    with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-        if victim != "node":
-            os.kill(elastic.pid(victim), signal.SIGKILL)
-        elif workers := elastic.workers():
-            for daemon in ray_daemons_of(dice.choice(workers)["id"]):
-                daemon.kill()
+    @property
+    def faults(self) -> list[Callable[[], Awaitable[None]]]:
+        return [
+            self.kill_controller,
+            self.kill_supervisor,
+            self.kill_a_nodes_ray,
+            self.kill_the_heads_ray,
+            self.cut_a_link,
+            self.reboot_a_machine,
+        ]
 
+    async def kill_controller(self) -> None:
+        await self._kill_holder("controller")
 
-def _assert_journal_agrees(elastic: Elastic) -> None:
-    def agrees() -> bool:
-        memory, unreadable = replay(elastic.control / "journal.jsonl")
+    async def kill_supervisor(self) -> None:
+        await self._kill_holder("supervisor")
+
+    async def kill_a_nodes_ray(self) -> None:
+        await self.some_worker().run("pkill -9 -x raylet; true")
+
+    async def kill_the_heads_ray(self) -> None:
+        await self.bed.head.run("pkill -9 -x gcs_server; true")
+
+    async def cut_a_link(self) -> None:
+        worker = self.some_worker()
+        await worker.cut()
+        await asyncio.sleep(self.dice.uniform(2, 10))
+        await worker.heal()
+
+    async def reboot_a_machine(self) -> None:
+        await self.some_worker().reboot()
+
+    def some_worker(self) -> Host:
+        return self.dice.choice(self.bed.workers)
+
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = json.loads((self.control / "state.json").read_text())
+        return state
+
+    def is_at_rest(self) -> bool:
+        claims = [w for w in self.bed.workers if (w.root() / "var/tmp/shoal-owner").exists()]
+        return not claims and len(self.state()["nodes"]) == 1
+
+    def journal_agrees(self) -> bool:
+        memory, unreadable = replay(self.control / "journal.jsonl")
         told = json.loads(json.dumps(report.remembered(memory), default=vars))
-        state = elastic.state()
+        state = self.state()
         return unreadable == 0 and all(told[key] == state[key] for key in ("nodes", "gone"))
 
-    until(agrees, 20)
+    async def _kill_holder(self, who: str) -> None:
+        await self.bed.head.run(f"kill -9 $(cat {self._there(who)}); true")
+
+    def _there(self, who: str) -> str:
+        return f"/home/ubuntu/.shoal/controller/{who}.lock"
+
+
+async def test_random_faults_lose_no_work_and_leave_nothing() -> None:
+    dice = random.Random(SEED)
+    async with SimCloud() as cloud:
+        laptop, *hosts = await asyncio.gather(cloud.laptop(), *(cloud.boot() for _ in range(3)))
+        soak = Soak(await _cluster(Bed(cloud, laptop, hosts)), dice)
+        (await soak.bed.shoal(f"exec c.yaml '{LOOP}'")).require("starting the program")
+        await until(lambda: _waves(soak.home) > 0, "the first wave is done", timeout=120)
+        loop = asyncio.get_running_loop()
+        end, faults = loop.time() + SECONDS, []
+        while loop.time() < end:
+            # Each comes once before any comes again.
+            faults = faults or dice.sample(soak.faults, len(soak.faults))
+            await faults.pop()()
+            await asyncio.sleep(dice.uniform(1, 8))  # at any moment, not at one that we choose
+        before = _waves(soak.home)
+        (soak.home / "enough").touch()
+        await until((soak.home / "all-done").exists, _story(soak), timeout=240)
+        assert _waves(soak.home) >= before
+        await until(soak.is_at_rest, f"all machines are released: {_story(soak)}", timeout=120)
+        await until(soak.journal_agrees, "the journal replays to the controller's state")
+        done = await soak.bed.shoal("down c.yaml --yes")
+        assert done.code == 0, done.stderr
+
+
+async def _cluster(bed: Bed) -> Bed:
+    await bed.laptop.run("mkdir code; cat > code/waves.py", stdin=WAVES)
+    await bed.write(
+        file_mounts={"~/code": "code"},
+        setup_commands=[USE_OUR_RAY],
+        min_workers=0,
+        max_workers=2,
+        idle_timeout_minutes=0.1,
+        available_node_types={"local.cluster.node": {"resources": {"CPU": 1}}},
+        shoal={"hosts": {bed.head.address: {"resources": {"CPU": 0}}}},
+    )
+    await bed.up()
+    return bed
+
+
+def _waves(home: Path) -> int:
+    done = home / "waves-done"
+    return int(done.read_text() or 0) if done.exists() else 0
+
+
+def _story(soak: Soak) -> str:
+    log = (soak.home / "waves.log").read_text()[-2000:]
+    return f"{json.dumps(soak.state(), indent=1)}\n{log}"

@@ -169,10 +169,10 @@ class World:
     async def head_runs(self, head: Instance) -> bool:
         return not self.head_dead
 
-    async def revive(self, nodes: Sequence[Instance], head: Instance, emit: Emit) -> None:
+    async def revive(self, head: Instance, emit: Emit) -> None:
         self.head_dead = False
-        for node in nodes:
-            self.join(node.id)
+        self.ray.clear()
+        self.join(head.id)
 
     def _add(self, id: str, name: str, node_type: str) -> None:
         self.machines[id] = Instance(

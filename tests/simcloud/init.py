@@ -75,6 +75,8 @@ def run(machine: dict[str, Any], first: bool, told: int) -> NoReturn:
         environment = {"PATH": machine["path"]}
         subprocess.Popen(["/usr/sbin/sshd", "-D", "-e"], env=environment, close_fds=True)
         _wait_for_sshd()
+        if Path("/usr/sbin/cron").exists():
+            subprocess.Popen(["/usr/sbin/cron", "-f"], env=environment, close_fds=True)
         os.close(told)
         if first and machine["user_data"]:
             _run_user_data(machine["user_data"], environment)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from shoal.bootstrap import lease
 from shoal.bootstrap.pipeline import NodeWork
 from shoal.providers.base import Instance, Provider
 from shoal.spec.model import ClusterSpec, FilesSpec
@@ -43,8 +44,18 @@ class Orders:
             files=files_for(spec),
             files_digest=self.files_digest,
             claim=self.provider.claim(spec, instance, force=self.force),
+            lease=self._lease(instance, head),
             mode=mode,
             reach_seconds=spec.shoal.reach_timeout_s
             or _REACH_SECONDS.get(spec.provider.type, _BOOT_SECONDS),
             command_seconds=spec.shoal.command_timeout_s,
         )
+
+    def _lease(self, instance: Instance, head: Instance) -> str:
+        """How a worker ends itself when its head is gone. In a container it could not."""
+        seconds, on_lapse = self.spec.shoal.lease, self.provider.on_lapse(self.spec, instance)
+        contained = self.spec.setup_for(instance.node_type, instance.role).container is not None
+        if instance.role == "head" or contained or not seconds or not on_lapse:
+            return ""
+        start = self.provider.ray_start(self.spec, instance, head)
+        return lease.watch_command(start.gcs_address, seconds, on_lapse)

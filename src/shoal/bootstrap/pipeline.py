@@ -39,6 +39,7 @@ class NodeWork:
     """A machine, and all that is to be done on it.
 
     `mode` says how much: all of it, all but touching a Ray that runs, or only Ray's restart.
+    `lease` is a command that has the machine end itself when it has lost its cluster.
     `reach_seconds` is how long the machine may take to answer, `command_seconds` how long one
     of the user's commands may take.
     """
@@ -50,6 +51,7 @@ class NodeWork:
     files: FilesSpec
     files_digest: str
     claim: str = ""
+    lease: str = ""
     mode: Literal["full", "update", "restart"] = "full"
     reach_seconds: float = 300.0
     command_seconds: float = 1800.0
@@ -207,6 +209,8 @@ class _Pipeline:
         commands = steps.start_commands(work.start, ray_runs=now.ray_runs)
         # `ray start` returns when the node has registered with the head's GCS, not before.
         await self._run(commands, "start", tries=1)
+        if work.lease:
+            await self._step(lambda: steps.keep_lease(work.runner, work.lease, work.start.env))
         await self._write(replace(now.receipt, start=work.goal.start))
 
     async def _gcs_answers(self) -> None:

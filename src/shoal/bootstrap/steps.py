@@ -79,6 +79,13 @@ async def wait_for_gcs(runner: Runner, address: str) -> None:
         ) from None
 
 
+async def keep_lease(runner: Runner, command: str, env: Mapping[str, str]) -> None:
+    """Have the machine look after itself from now on."""
+    done = await runner.run(command, env=env, timeout=_SHORT_SECONDS)
+    if not done.ok:
+        raise SetupError("the machine cannot watch for its head", output=done.tail)
+
+
 # Copies one path from the head to the same path on a worker, over the cluster's own key. What is
 # not there on the head is left out, as Ray does. $0 is the path, $1 the login, $2 the port.
 _SHARE = r"""

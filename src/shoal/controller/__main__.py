@@ -1,5 +1,5 @@
-"""`python -m shoal.controller VERB DIRECTORY`, on the head: `start` and `stop` are what `shoal`
-runs there, `supervise` what those start in turn."""
+"""`python -m shoal.controller VERB DIRECTORY`, on the head: `start` (with `at-boot-too` behind it,
+if wished) and `stop` are what `shoal` runs there, `supervise` what those start in turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.controller import supervise
+from shoal.controller import boot, supervise
 
 if TYPE_CHECKING:
     from shoal.controller.handover import Handover
@@ -23,12 +23,15 @@ _SUPERVISOR_CHECK_SECONDS = 1.0
 _SUPERVISOR_START_SECONDS = 10.0
 
 
-def main(verb: str, path: str) -> None:
+def main(verb: str, path: str, when: str = "now") -> None:
     directory = Path(path).absolute()
     directory.mkdir(parents=True, exist_ok=True)
     if verb == "start":
         supervise.start(directory)
+        if when == "at-boot-too":
+            boot.enable(directory)
     elif verb == "stop":
+        boot.disable(directory)
         supervise.stop(directory)
     elif verb == "supervise":
         supervise.supervise(directory, _load, functools.partial(_run, directory))

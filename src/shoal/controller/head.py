@@ -11,8 +11,8 @@ from shoal.controller.journal import Journal
 from shoal.controller.memory import Decision
 from shoal.engine.gcs import Reading
 from shoal.errors import ShoalError
-from shoal.events import Emit, Event, NodeChanged, Phase
-from shoal.providers.base import Instance, State
+from shoal.events import Event, NodeChanged, Phase
+from shoal.providers.base import Instance
 
 # A GCS may be silent for a moment under load; then its machine is asked.
 _SILENCE_SECONDS = 5.0
@@ -35,10 +35,9 @@ class HeadKeeper:
         self.trouble = ""
 
     @property
-    def busy(self) -> set[str]:
-        """The nodes that are being revived: all of them, while that goes on."""
-        reviving = self._task is not None and not self._task.done()
-        return set(self._journal.memory.nodes) if reviving else set()
+    def busy(self) -> bool:
+        """Whether the head is being revived just now."""
+        return self._task is not None and not self._task.done()
 
     def instance(self, instances: Mapping[str, Instance]) -> Instance | None:
         """The head's machine, if it is known."""
@@ -53,8 +52,7 @@ class HeadKeeper:
         if self._silent_since is None:
             self._silent_since = now
         head = self.instance(instances)
-        reviving = self._task is not None and not self._task.done()
-        if head is None or reviving or now < self._rest_until:
+        if head is None or self.busy or now < self._rest_until:
             return
         if now - self._silent_since >= _SILENCE_SECONDS:
             self._task = asyncio.ensure_future(self._revive(head, list(instances.values())))
@@ -73,23 +71,22 @@ class HeadKeeper:
                 return
             self._say("restart", "the head's Ray has died; all nodes start theirs again")
             self.trouble = "the head's Ray has died and is being started again"
-            there = [i for i in instances if i.state is State.RUNNING]
-            for instance in there:
+            # No node can be part of another head's cluster, so each is brought up anew when the
+            # head is back, like any that was lost.
+            for instance in instances:
                 self._actor.note(instance.id, Phase.BOOTING, "the head's Ray has died")
-            await self._actor.workshop.revive(there, head, self._hear(there))
+            await self._actor.workshop.revive(head, self._hear)
         except ShoalError as error:
             self.trouble = f"the head's Ray has died and cannot be started: {error}"
             self._say("failed", self.trouble)
             self._rest()
+        finally:
+            self._silent_since = None  # the new one may take its time, too
 
-    def _hear(self, instances: list[Instance]) -> Emit:
-        ids = {i.name: i.id for i in instances}
-
-        def hear(event: Event) -> None:
-            if isinstance(event, NodeChanged) and event.phase is not Phase.FAILED:
-                self._actor.note(ids[event.node], event.phase, event.detail)
-
-        return hear
+    def _hear(self, event: Event) -> None:
+        head = self.instance(self._actor.known)
+        if isinstance(event, NodeChanged) and event.phase is not Phase.FAILED and head is not None:
+            self._actor.note(head.id, event.phase, event.detail)
 
     def _rest(self) -> None:
         self._failures += 1

@@ -35,7 +35,7 @@ DEADLINES: Mapping[Phase, tuple[float, Phase]] = {
     Phase.STARTING: (900.0, Phase.FAILED),
     Phase.DRAINING: (3600.0, Phase.TERMINATING),
     # Ordered again: a provider that said yes once may have lost the order.
-    Phase.TERMINATING: (120.0, Phase.TERMINATING),
+    Phase.TERMINATING: (20.0, Phase.TERMINATING),
     Phase.FAILED: (60.0, Phase.TERMINATING),
 }
 

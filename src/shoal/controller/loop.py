@@ -139,7 +139,7 @@ class Controller:
             if await self._nobody_needs_it(reading):
                 return await self._stop()
             self._learn_offers()
-            spec = within_reach(self._handover.spec, self._actor.known.values())
+            spec = within_reach(self._handover.spec, self._actor.known, self.memory.nodes)
             self._plan = self._sizing.plan(spec, reading, self._clock.now())
             self._carry_out(self._plan, reading)
         await self._tell(reading)
@@ -243,7 +243,7 @@ class Controller:
             instances=fresh,
             listed_at=self._listed_at,
             ray=None if reading is None else reading.nodes,
-            busy=self._actor.busy | self._head.busy,
+            busy=self._actor.busy,
         )
         outcome = reconcile(self.memory, sight)
         if outcome.changed:

@@ -4,7 +4,7 @@ remember from one question to the next."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -81,13 +81,16 @@ def _view(node: Node, ray: RayNode | None, now: float) -> NodeView:
     )
 
 
-def within_reach(spec: ClusterSpec, instances: Iterable[Instance]) -> ClusterSpec:
+def within_reach(
+    spec: ClusterSpec, instances: Mapping[str, Instance], nodes: Mapping[str, Node]
+) -> ClusterSpec:
     """The spec with no more workers than there are machines to be had: of one's own machines,
-    those that do not answer are no machines."""
+    those that do not answer are no machines, nor are those that are still being let go."""
     if spec.provider.type != "local":
         return spec
-    silent = {i.id for i in instances if i.role == "worker" and i.state is State.UNREACHABLE}
-    most = sum(str(a) not in silent for a in spec.provider.settings.get("worker_ips") or ())
+    taken = {i.id for i in instances.values() if i.state is State.UNREACHABLE}
+    taken |= {n.id for n in nodes.values() if n.phase in (Phase.TERMINATING, Phase.FAILED)}
+    most = sum(str(a) not in taken for a in spec.provider.settings.get("worker_ips") or ())
     types = {
         name: replace(t, max_workers=min(t.max_workers, most), min_workers=min(t.min_workers, most))
         for name, t in spec.node_types.items()

@@ -11,6 +11,7 @@ from typing import Protocol
 from shoal.bootstrap import vitals
 from shoal.bootstrap.orders import Orders
 from shoal.bootstrap.pipeline import assemble
+from shoal.bootstrap.status_board import StatusBoard
 from shoal.catalog import offers_for
 from shoal.clock import Clock
 from shoal.controller.autostop import has_session
@@ -72,9 +73,8 @@ class Workshop(Protocol):
         """Whether the head's Ray runs, by the machine's own account."""
         ...
 
-    async def revive(self, nodes: Sequence[Instance], head: Instance, emit: Emit) -> None:
-        """Start the Ray of a whole cluster again. Raises the head's error if it does not come
-        up; workers that do not are left for later."""
+    async def revive(self, head: Instance, emit: Emit) -> None:
+        """Start the head's Ray again. Raises what stands in the way."""
         ...
 
 
@@ -84,6 +84,7 @@ class RealWorkshop:
     def __init__(self, orders: Orders, clock: Clock) -> None:
         self._orders = orders
         self._clock = clock
+        self._board = StatusBoard(orders.provider, clock)
         self._refusals: dict[str, str] = {}
 
     def hear(self, event: Event) -> None:
@@ -110,7 +111,8 @@ class RealWorkshop:
             with contextlib.suppress(ShoalError):
                 await self._orders.provider.halt(self._orders.spec, [instance])
         work = self._orders.work(instance, head)
-        failures = await assemble([work], self._orders.work(head, head), emit, self._clock)
+        heard = self._board.heard([instance], emit)
+        failures = await assemble([work], self._orders.work(head, head), heard, self._clock)
         return failures.get(instance.name)
 
     def is_of_the_type(self, error: ShoalError) -> bool:
@@ -136,9 +138,9 @@ class RealWorkshop:
         runner = self._orders.provider.runner(self._orders.spec, head)
         return (await vitals.read(runner, head)).ray_runs
 
-    async def revive(self, nodes: Sequence[Instance], head: Instance, emit: Emit) -> None:
-        await self._orders.provider.halt(self._orders.spec, nodes)
-        works = {i.id: self._orders.work(i, head, "restart") for i in nodes}
-        failures = await assemble(list(works.values()), works[head.id], emit, self._clock)
+    async def revive(self, head: Instance, emit: Emit) -> None:
+        await self._orders.provider.halt(self._orders.spec, [head])
+        work = self._orders.work(head, head, "restart")
+        failures = await assemble([work], work, self._board.heard([head], emit), self._clock)
         if head.name in failures:
             raise failures[head.name]

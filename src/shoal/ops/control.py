@@ -24,6 +24,7 @@ from shoal.spec.model import ClusterSpec
 
 _SECONDS = 60.0
 _READ_SECONDS = 20.0
+_CONNECT_SECONDS = 15.0
 _FILE = f"{DIRECTORY}/{HANDOVER}"
 _VERSION = f"{DIRECTORY}/version"
 # The newest parcel is as good as any to end a controller with.
@@ -40,7 +41,7 @@ mkdir -p {DIRECTORY} || exit
 cat > {_FILE}.new || exit
 [ "$(cat {_VERSION} 2>/dev/null)" = {{version}} ] || {{module}} stop {DIRECTORY} || exit
 echo {{version}} > {_VERSION}
-mv {_FILE}.new {_FILE} && {{module}} start {DIRECTORY}
+mv {_FILE}.new {_FILE} && {{module}} start {DIRECTORY} {{when}}
 """
 # Has Python packages where only the controller looks; what the head has is used as it is.
 _BRING_PACKAGES = """
@@ -85,7 +86,9 @@ async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
             sent = await _move_in(site, runner, start)
             prelude = f'{sent.python_path}:"$PWD/{_PACKAGES_THERE}"'
         version = quote([parcel().directory])
-        script = _HAND_OVER.format(version=version, module=_module(start))
+        # The machine that this program runs on is the user's own to start things on.
+        when = "now" if here else "at-boot-too"
+        script = _HAND_OVER.format(version=version, module=_module(start), when=when)
         command = f"{prelude}\n{script}"
         done = await _run(runner, start, command, json.dumps(handover.to_json()).encode())
         output = done.tail if not done.ok else None
@@ -129,6 +132,7 @@ async def dismiss(site: Site, head: Instance) -> None:
     start = site.provider.ray_start(site.spec, head, head)
     runner = site.provider.runner(site.spec, head)
     with contextlib.suppress(ShoalError, TimeoutError):
+        await runner.connect(timeout=_CONNECT_SECONDS)
         await _run(runner, start, _DISMISS.format(module=_module(start)))
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from shoal.bootstrap import receipt as receipts
 from shoal.bootstrap import vitals
 from shoal.bootstrap.pipeline import assemble
+from shoal.bootstrap.status_board import StatusBoard
 from shoal.errors import NotFoundError
 from shoal.events import ClusterStopped, Phase, PlanStep, Unchanged
 from shoal.ops import control, target
@@ -81,7 +82,9 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
         for i in (*asleep, *orphans)
     ]
     head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
-    failures = await assemble(works, head_work, ctx.emit, ctx.clock)
+    board = StatusBoard(site.provider, ctx.clock)
+    failures = await assemble(works, head_work, board.heard(nodes, ctx.emit), ctx.clock)
+    await board.settle()
     if head.name not in failures:
         await control.hand_over(ctx, site, head)
     if failures:

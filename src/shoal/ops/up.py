@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 
 from shoal.bootstrap.pipeline import Failures, assemble
+from shoal.bootstrap.status_board import StatusBoard
 from shoal.engine.installation import sourced
 from shoal.errors import ConfigError, IncompleteError, ShoalError, UnreachableError
 from shoal.events import (
@@ -128,10 +129,14 @@ async def _bring_up(ctx: Context, site: Site, seen: Seen, plan: UpPlan) -> _Resu
         *(site.work(instance, head) for instance in created),
     ]
     head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
+    board = StatusBoard(site.provider, ctx.clock)
+    heard = board.heard([work.instance for work in works], ctx.emit)
+    failures = await assemble(works, head_work, heard, ctx.clock)
+    await board.settle()
     return _Result(
         head=head,
         nodes=(*kept, *created),
-        failures=await assemble(works, head_work, ctx.emit, ctx.clock),
+        failures=failures,
         missing=sum(launch.count for launch in plan.launches) - len(created),
     )
 

@@ -174,6 +174,11 @@ class Provider(Protocol):
         whose it is. Empty where the provider's own record is enough."""
         ...
 
+    def on_lapse(self, spec: ClusterSpec, instance: Instance) -> str:
+        """A command by which a machine that has lost its cluster ends its part in it. Empty where
+        that cannot happen."""
+        ...
+
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
         """The way to run things on this machine."""
         ...
@@ -203,6 +208,15 @@ class Sells(Protocol):
 
     async def offers(self, spec: ClusterSpec) -> Sequence[Offer]:
         """What the file's node types can be bought for, and what they will have."""
+        ...
+
+
+@runtime_checkable
+class Labels(Protocol):
+    """A provider on whose machines something can be written that its console shows."""
+
+    async def label(self, statuses: Mapping[str, str]) -> None:
+        """Have machines, by id, carry these statuses. One call for each different status."""
         ...
 
 

@@ -117,11 +117,11 @@ class ShoalSettings:
     machine may take until it answers (None: as fits the provider); `consolidate` allows moving
     restartable work to fewer or cheaper nodes; `autostop_s` is how long the whole cluster may be
     idle before it is given back (None: for ever); `controller` says whether a controller is left
-    on the head at all; `environment` is a file of shell settings on every node that is read
-    before anything that has to do with Ray. For clouds: `fallback` has the machine types to take,
-    by node type, when its own is not to be had; `on_demand_fallback` allows full price where no
-    spot machine is; `ssh_from` has the address ranges from which SSH is let in (empty: the
-    caller's)."""
+    on the head at all; `lease` is after how many seconds without its head a worker ends its part
+    (0: never); `environment` is a file of shell settings on every node that is read before
+    anything that has to do with Ray. For clouds: `fallback` has the machine types to take, by
+    node type, when its own is not to be had; `on_demand_fallback` allows full price where no spot
+    machine is; `ssh_from` has the address ranges from which SSH is let in (empty: the caller's)."""
 
     auth: AuthMode = "token"
     hosts: Mapping[str, HostSpec] = field(default_factory=dict)
@@ -132,6 +132,7 @@ class ShoalSettings:
     autostop_s: float | None = None
     controller: bool = True
     environment: str = ""
+    lease: float = 900.0
     fallback: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     on_demand_fallback: bool = False
     ssh_from: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ A new setting of our own is one field in `ShoalYaml` and one in `model.ShoalSett
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args, get_origin
@@ -16,6 +17,9 @@ from pydantic_core import PydanticCustomError
 
 from shoal.spec.document import Document
 from shoal.spec.problems import KeyPath, Problem, did_you_mean, likely, shown
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
+_SECONDS_IN = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def _wrong(words: str) -> PydanticCustomError:
@@ -58,6 +62,16 @@ def _fraction(value: Any) -> float:
     return number
 
 
+def _duration(value: Any) -> float:
+    """Seconds, from a number of them, from text like 90s, 15m or 2h, or from a plain no."""
+    if value is False or value == "off":
+        return 0.0
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if isinstance(value, str) and found is None:
+        raise _wrong(f"must be a time like 90s, 15m or 2h, or off, not {shown(value)}")
+    return float(found[1]) * _SECONDS_IN[found[2]] if found else _amount(value)
+
+
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise _wrong(f"must be true or false, not {shown(value)}")
@@ -89,6 +103,7 @@ def _one_of(*words: str) -> Callable[[Any], str]:
 Whole = Annotated[int, BeforeValidator(_whole)]
 Count = Annotated[int, BeforeValidator(_count)]
 Amount = Annotated[float, BeforeValidator(_amount)]
+Duration = Annotated[float, BeforeValidator(_duration)]
 Fraction = Annotated[float, BeforeValidator(_fraction)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Text = Annotated[str, BeforeValidator(_text)]
@@ -197,6 +212,7 @@ class ShoalYaml(_Section):
     autostop_s: Amount = 0
     controller: Flag = True
     environment: Text = ""
+    lease: Duration = 0
     fallback: dict[str, Texts] = {}
     on_demand_fallback: Flag = False
     ssh_from: Texts = []

@@ -115,6 +115,13 @@ def _machines(cluster: str, region: str) -> list[dict[str, Any]]:
             {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
         ),
         _allow(
+            "SayHowFarItIs", ["ec2:CreateTags"], [_ec2(region, "instance/*")],
+            {
+                "StringLike": {f"aws:ResourceTag/{tags.CLUSTER}": cluster},
+                "ForAllValues:StringEquals": {"aws:TagKeys": [tags.RAY_STATUS]},
+            },
+        ),
+        _allow(
             "End", _CHANGE, [_ec2(region, "instance/*")],
             {"StringLike": {f"aws:ResourceTag/{tags.CLUSTER}": cluster}},
         ),

@@ -196,6 +196,18 @@ class AwsProvider:
     def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
         return ""
 
+    def on_lapse(self, spec: ClusterSpec, instance: Instance) -> str:
+        # It was launched so that this ends it.
+        return "sudo -n shutdown -h now || shutdown -h now"
+
+    async def label(self, statuses: Mapping[str, str]) -> None:
+        async def one(status: str) -> None:
+            ids = sorted(id for id, own in statuses.items() if own == status)
+            labels = tags.as_list({tags.RAY_STATUS: status})
+            await self._aws.call("ec2", "create_tags", Resources=ids, Tags=labels)
+
+        await side_by_side(one(status) for status in sorted(set(statuses.values())))
+
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
         return self._runner(instance)
 

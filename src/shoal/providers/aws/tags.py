@@ -44,8 +44,7 @@ def instance_tags(
         RAY_CLUSTER: cluster,
         RAY_KIND: role,
         RAY_NODE_TYPE: node_type,
-        # Ray's word for a node that its own updater need not touch.
-        RAY_STATUS: "up-to-date",
+        RAY_STATUS: "waiting-for-ssh",
         RAY_LAUNCH: launch_hash,
     }
 

@@ -74,6 +74,9 @@ class EmbeddedProvider:
     def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
         return ""
 
+    def on_lapse(self, spec: ClusterSpec, instance: Instance) -> str:
+        return ""  # it shares this computer with its head
+
     def runner(self, spec: ClusterSpec, instance: Instance) -> LocalRunner:
         directory = self._store.directory(instance.id)
         # The interpreter that runs Shoal has Ray; commands must find that one first.

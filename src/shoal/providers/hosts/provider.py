@@ -158,6 +158,10 @@ class HostsProvider:
     def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
         return claims.claim_command(claims.Claim(self._owner, instance.name), force=force)
 
+    def on_lapse(self, spec: ClusterSpec, instance: Instance) -> str:
+        # Another cluster may want it, and the head takes it again when it is back.
+        return f"{stop_command(instance.id)}\n{claims.release_command(self._owner)}"
+
     def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
         node_type = spec.node_types[instance.node_type]
         host = spec.shoal.hosts.get(instance.id, HostSpec())
