@@ -1,48 +1,72 @@
-"""The controller: from a task becoming pending to the launch call, and what an idle loop costs.
+"""The controller: how soon it launches, how soon work runs, how soon it is back after a kill, and
+what an idle loop costs.
 
-The first is measured on real Ray (an embedded cluster whose workers never finish their setup, so
-that only the decision is timed). The second runs the real loop, reading Ray's own messages for
-100 and for 10,000 nodes, each in a process of its own.
+Launching is measured on real Ray (an embedded cluster whose workers never finish their setup, so
+that only the decision is timed), and beside it Ray's own autoscaler, as shipped, on a head of its
+own on the same machine, one after the other. The idle loop reads Ray's own messages for 100 and
+for 10,000 nodes, each in a process of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
 import resource
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.report import report
 
 ROUNDS = 20
+NODES = 5
+KILLS = 5
 MOST_SECONDS = 1.5
+MOST_ABOVE_START_SECONDS = 1.0
+MOST_AWAY_SECONDS = 5.0
 IDLE_SECONDS = 20.0
 BARS = {100: (0.01, 150), 10_000: (0.10, 1000)}
 SHOAL = str(Path(sys.executable).parent / "shoal")
 
+# Asks for one unit of each resource that it is told, and tells when it asked and when it got it.
 DRIVER = """
 import ray, sys, time
 ray.init(log_to_driver=False, logging_level="ERROR")
+
+@ray.remote(num_cpus=0)
+def now():
+    return time.time()
+
+waits = "wait" in sys.argv
 for line in sys.stdin:
-    task = ray.remote(lambda: None).options(num_cpus=0, resources={line.strip(): 1})
     began = time.time()
-    keep = task.remote()
-    print(began, flush=True)
+    task = now.options(resources={line.strip(): 1}).remote()
+    print(began, ray.get(task) if waits else 0.0, flush=True)
 """
 
 
 def main() -> None:
-    waits = sorted(_pending_to_launch())
-    p50, p95 = statistics.median(waits), waits[int(0.95 * (len(waits) - 1) + 0.5)]
-    print(f"pending to launch call, {ROUNDS} rounds: median {p50:.2f} s, p95 {p95:.2f} s")
-    passed = p95 <= MOST_SECONDS
+    with _home() as home:
+        ours = _pending_to_launch(home)
+    with _home() as home:
+        theirs = _pending_to_launch_by_ray(home)
+    p95, peer = _p95(ours), _p95(theirs)
+    print(f"pending to launch call, {ROUNDS} rounds: median {statistics.median(ours):.2f} s, "
+          f"p95 {p95:.2f} s; Ray's own: median {statistics.median(theirs):.2f} s, "
+          f"p95 {peer:.2f} s")  # fmt: skip
+    with _home() as home:
+        above, away = _pending_to_running(home)
+    print(f"pending to running above the node's own ray start: median {above:.2f} s")
+    print(f"back after SIGKILL: {away:.2f} s at worst, of {KILLS}")
+    passed = p95 <= MOST_SECONDS and above <= MOST_ABOVE_START_SECONDS and away <= MOST_AWAY_SECONDS
     for nodes, (most_share, most_mb) in BARS.items():
         share, megabytes = _idle(nodes)
         print(f"idle at {nodes:,} nodes: {share:.2%} of a core, {megabytes:.0f} MB")
@@ -51,60 +75,150 @@ def main() -> None:
         "controller",
         value=p95,
         unit="s",
-        peer=None,
+        peer=peer,
         limit=MOST_SECONDS,
-        ratio=MOST_SECONDS / p95,
-        bar="pending to launch within 1.5 s at the 95th percentile; idle under 1% of a core and "
-        "150 MB at 100 nodes, under 10% of a core at 10,000",
+        ratio=peer / p95,
+        bar="pending to launch within 1.5 s at the 95th percentile; pending to running at most 1 s "
+        "above the node's own ray start; back within 5 s after SIGKILL; idle under 1% of a core "
+        "and 150 MB at 100 nodes, under 10% of a core at 10,000",
         passed=passed,
     )
 
 
-def _pending_to_launch() -> list[float]:
-    types = "\n".join(f"  t{n}: {{resources: {{r{n}: 1}}, max_workers: 1}}" for n in range(ROUNDS))
-    yaml = (
-        f"cluster_name: bench\nprovider: {{type: embedded}}\nmax_workers: {ROUNDS}\n"
-        "upscaling_speed: 1000\nworker_setup_commands: [sleep 3600]\nhead_node_type: head\n"
-        f"available_node_types:\n  head: {{resources: {{CPU: 1}}}}\n{types}\n"
-    )
+def _pending_to_launch(home: Path) -> list[float]:
+    with _cluster(home, "r", ROUNDS, "worker_setup_commands: [sleep 3600]\n") as env:
+        command = [SHOAL, "exec", "bench", f"python {home}/driver.py"]
+        return _rounds(command, env, lambda number: _launched_at(home, f"t{number}"))
+
+
+def _pending_to_launch_by_ray(home: Path) -> list[float]:
+    from benchmarks.sizing.ray_peer import launched_at, ray_with_its_autoscaler
+
+    with ray_with_its_autoscaler(home, ROUNDS) as env:
+        command = [sys.executable, f"{home}/driver.py"]
+        return _rounds(command, env, lambda number: launched_at(home, f"t{number}"))
+
+
+def _rounds(
+    command: list[str], env: dict[str, str], launched: Callable[[int], float]
+) -> list[float]:
+    waits = []
+    with _driver(command, env) as ask:
+        for number in range(ROUNDS):
+            time.sleep(random.uniform(0.5, 5.5))  # at no particular moment of either loop
+            began, _ = ask(f"r{number}")
+            waits.append(launched(number) - began)
+    return waits
+
+
+def _pending_to_running(home: Path) -> tuple[float, float]:
+    """By how much a task waits longer than its node's Ray takes to start, and how long the cluster
+    is without a controller after a kill."""
+    with _cluster(home, "r", NODES, "") as env:
+        above = []
+        with _driver([SHOAL, "exec", "bench", f"python {home}/driver.py wait"], env) as ask:
+            for number in range(NODES):
+                began, running = ask(f"r{number}")
+                above.append(running - began - _start_seconds(home, f"t{number}"))
+        away = max(_seconds_away(home) for _ in range(KILLS))
+    return statistics.median(above), away
+
+
+def _start_seconds(home: Path, node_type: str) -> float:
+    """How long the node's own `ray start` took, from its controller's journal."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        nodes = [e["node"] for e in _journal(home) if e["kind"] == "node"]
+        at = {n["phase"]: n["since"] for n in nodes if n["node_type"] == node_type}
+        if "ready" in at:
+            return float(at["ready"] - at["starting"])
+        time.sleep(0.05)
+    raise SystemExit(f"no node of {node_type} was ready")
+
+
+def _seconds_away(home: Path) -> float:
+    """Kill the controller, and wait for the next one's first word."""
+    (control,) = home.glob("e/*/.shoal/controller")
+
+    def teller() -> int:
+        with contextlib.suppress(ValueError):
+            return int(json.loads((control / "state.json").read_text())["pid"])
+        return 0
+
+    victim = teller()
+    began = time.monotonic()
+    os.kill(victim, signal.SIGKILL)
+    while teller() in (victim, 0):
+        if time.monotonic() - began > 60:
+            raise SystemExit("the controller did not come back")
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+@contextlib.contextmanager
+def _home() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="shoal") as home:
-        env = {**os.environ, "SHOAL_HOME": home}
-        (Path(home) / "c.yaml").write_text(yaml)
         (Path(home) / "driver.py").write_text(DRIVER)
-        quiet = {"env": env, "stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-        try:
-            subprocess.run([SHOAL, "up", f"{home}/c.yaml", "--yes"], check=True, **quiet)  # type: ignore[call-overload]
-            return _rounds(Path(home), env)
-        finally:
-            subprocess.run([SHOAL, "down", "--all", "--yes"], **quiet)  # type: ignore[call-overload]
+        yield Path(home)
 
 
-def _rounds(home: Path, env: dict[str, str]) -> list[float]:
-    command = [SHOAL, "exec", "bench", f"python {home}/driver.py"]
+@contextlib.contextmanager
+def _cluster(home: Path, resource: str, types: int, more: str) -> Iterator[dict[str, str]]:
+    """A head, and node types that have one unit each of a resource that no other has."""
+    kinds = [f"  t{n}: {{resources: {{{resource}{n}: 1}}, max_workers: 1}}" for n in range(types)]
+    (home / "c.yaml").write_text(
+        f"cluster_name: bench\nprovider: {{type: embedded}}\nmax_workers: {types}\n"
+        f"upscaling_speed: 1000\n{more}head_node_type: head\n"
+        "available_node_types:\n  head: {resources: {CPU: 1}}\n" + "\n".join(kinds) + "\n"
+    )
+    env = {**os.environ, "SHOAL_HOME": str(home)}
+    quiet = {"env": env, "stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    try:
+        subprocess.run([SHOAL, "up", f"{home}/c.yaml", "--yes"], check=True, **quiet)  # type: ignore[call-overload]
+        yield env
+    finally:
+        subprocess.run([SHOAL, "down", "--all", "--yes"], **quiet)  # type: ignore[call-overload]
+
+
+@contextlib.contextmanager
+def _driver(
+    command: list[str], env: dict[str, str]
+) -> Iterator[Callable[[str], tuple[float, float]]]:
+    """The driver, as something that can be asked."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True) as driver:
         assert driver.stdin is not None and driver.stdout is not None
-        waits = []
-        for number in range(ROUNDS):
-            time.sleep(random.uniform(0.5, 2.0))  # at no particular moment of the loop
-            driver.stdin.write(f"r{number}\n")
-            driver.stdin.flush()
-            began = float(driver.stdout.readline())
-            waits.append(_launched_at(home, f"t{number}") - began)
-        driver.stdin.close()  # the driver ends with its input
-    return waits
+        stdin, stdout = driver.stdin, driver.stdout
+
+        def ask(resource: str) -> tuple[float, float]:
+            stdin.write(f"{resource}\n")
+            stdin.flush()
+            began, running = map(float, stdout.readline().split())
+            return began, running
+
+        yield ask
+        stdin.close()  # the driver ends with its input
 
 
 def _launched_at(home: Path, node_type: str) -> float:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        for journal in home.glob("e/*/.shoal/controller/journal.jsonl"):
-            for line in journal.read_text().splitlines():
-                entry = json.loads(line) if line.endswith("}") else {}
-                if entry.get("kind") == "intent" and entry["node_type"] == node_type:
-                    return float(entry["at"])
+        for entry in _journal(home):
+            if entry["kind"] == "intent" and entry["node_type"] == node_type:
+                return float(entry["at"])
         time.sleep(0.05)
     raise SystemExit(f"nothing was launched for {node_type}")
+
+
+def _journal(home: Path) -> Iterator[dict[str, object]]:
+    for journal in home.glob("e/*/.shoal/controller/journal.jsonl"):
+        for line in journal.read_text().splitlines():
+            with contextlib.suppress(ValueError):  # the last may just be being written
+                yield json.loads(line)
+
+
+def _p95(waits: list[float]) -> float:
+    return sorted(waits)[int(0.95 * (len(waits) - 1) + 0.5)]
 
 
 def _idle(nodes: int) -> tuple[float, float]:
@@ -116,7 +230,7 @@ def _idle(nodes: int) -> tuple[float, float]:
 
 async def _idle_loop(nodes: int) -> None:
     """Run the loop over a cluster that does not change, and print what that takes."""
-    from benchmarks.still_life import StillLife
+    from benchmarks.sizing.still_life import StillLife
 
     with tempfile.TemporaryDirectory() as directory:
         controller = StillLife(nodes).controller(Path(directory))

@@ -8,12 +8,15 @@ from __future__ import annotations
 import os
 import re
 import signal
+import urllib.request
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import home_for_a_while
-from tests.controller.elastic import Elastic, until
+from tests.controller.elastic import YAML, Elastic, until
 
 pytestmark = pytest.mark.ray
 
@@ -42,6 +45,29 @@ for strategy in ("STRICT_SPREAD", "SPREAD", "PACK", "STRICT_PACK"):
     remove_placement_group(group)
 """
 
+ACTORS = """
+import ray, sys
+ray.init(log_to_driver=False, logging_level="ERROR")
+
+@ray.remote(num_cpus=1)
+class Actor:
+    def where(self):
+        return ray.util.get_node_ip_address()
+
+# All at once: none gives up its place before the others have one.
+actors = [Actor.remote() for _ in range(int(sys.argv[1]))]
+print("on", len(set(ray.get([actor.where.remote() for actor in actors]))), "nodes")
+"""
+
+# A program that is connected and asks for nothing.
+SLEEPER = """
+import pathlib, ray, sys, time
+ray.init(log_to_driver=False, logging_level="ERROR")
+pathlib.Path(sys.argv[1]).touch()
+while not pathlib.Path(sys.argv[2]).exists():
+    time.sleep(0.1)
+"""
+
 FLOOR = """
 import ray, sys
 from ray.autoscaler.sdk import request_resources
@@ -53,7 +79,9 @@ request_resources(bundles=[{"CPU": 1}] * int(sys.argv[1]))
 @pytest.fixture(scope="module")
 def elastic(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with home_for_a_while() as home:
-        programs = {"tasks": TASKS, "gangs": GANGS, "floor": FLOOR}
+        programs = {
+            "tasks": TASKS, "gangs": GANGS, "floor": FLOOR, "actors": ACTORS, "sleeper": SLEEPER,
+        }  # fmt: skip
         elastic = Elastic(home, tmp_path_factory.mktemp("elastic"), programs)
         elastic.up()
         yield elastic
@@ -68,6 +96,31 @@ def test_a_cluster_of_a_head_alone_grows_for_work_and_the_work_is_done(elastic: 
     assert len(re.findall(r": small, starting", status)) == 3, status
     assert "done 3" in program.communicate(timeout=90)[0]
     assert {n["node_type"] for n in elastic.workers()} == {"small"}
+
+
+def test_what_ray_says_agrees_with_what_we_say(elastic: Elastic) -> None:
+    elastic.run("floor", 2)  # so that nothing changes between two looks
+    until(lambda: len(elastic.workers()) == 2 and len(elastic.state()["nodes"]) == 3)
+    theirs = elastic.home.shoal("exec", "elastic", "ray status").stdout
+    ours = elastic.home.json("status")
+    active = theirs.partition("Active:")[2].partition("Idle:")[0]
+    idle = theirs.partition("Idle:")[2].partition("Pending:")[0]
+    counted = Counter[str]()
+    for count, node_type in re.findall(r"^ (\d+) (\w+)$", active + idle, re.MULTILINE):
+        counted[node_type] += int(count)
+    assert counted == Counter(n["node_type"] for n in ours["nodes"] if n["phase"] == "ready")
+    assert counted == {"boss": 1, "small": 2}
+    assert "(no pending nodes)" in theirs
+    elastic.run("floor", 0)
+
+
+def test_its_figures_can_be_scraped(elastic: Elastic) -> None:
+    with urllib.request.urlopen(f"http://{elastic.state()['metrics']}/metrics") as page:
+        text = page.read().decode()
+    assert 'shoal_nodes{node_type="boss",phase="ready"} 1.0' in text
+    assert re.search(r'shoal_decisions_total\{action="launch"\} [1-9]', text)
+    for name in ("shoal_waiting", "shoal_price_per_hour", "shoal_turn_seconds_bucket"):
+        assert name in text
 
 
 def test_nodes_that_nobody_uses_go_and_why_tells(elastic: Elastic) -> None:
@@ -89,12 +142,12 @@ def test_killed_in_the_middle_of_a_launch_it_is_back_and_launches_nothing_twice(
     elastic: Elastic,
 ) -> None:
     before = elastic.ever()
-    program = elastic.start("tasks", 2, 1)
+    program = elastic.start("actors", 2)
     until(lambda: bool(elastic.workers("starting")))
     victim = elastic.pid("controller")
     os.kill(victim, signal.SIGKILL)
-    until(lambda: elastic.pid("controller") != victim, 5.0)
-    assert "done 2" in program.communicate(timeout=90)[0]
+    until(lambda: elastic.state()["pid"] != victim, 5.0)
+    assert "on 2 nodes" in program.communicate(timeout=90)[0]
     until(elastic.at_rest)
     assert len(elastic.ever() - before) == 2
 
@@ -129,8 +182,18 @@ def test_new_limits_reach_the_running_controller(elastic: Elastic) -> None:
     assert len(elastic.workers()) == 1
 
 
-def test_down_leaves_nothing(elastic: Elastic) -> None:
+def test_a_cluster_that_nobody_uses_is_given_back_whole(elastic: Elastic, tmp_path: Path) -> None:
+    connected, enough = tmp_path / "connected", tmp_path / "enough"
+    program = elastic.start("sleeper", connected, enough)
+    until(connected.exists)
+    until(lambda: len(elastic.workers()) == 0, 30)
+    elastic.yaml.write_text(YAML + "shoal: {autostop_s: 3}\n")
+    assert elastic.home.shoal("up", str(elastic.yaml), "--no-restart").returncode == 0
+    seen = elastic.state()["at"]
+    until(lambda: elastic.state()["at"] > seen + 9)  # three times as long as it may be idle
     machines = elastic.home.machines()
-    done = elastic.home.shoal("down", "elastic", "--yes")
-    assert done.returncode == 0, done.stderr
-    assert elastic.home.left_over(machines) == []
+    assert len(machines) == 1, "a program is connected, and a person's command runs"
+    enough.touch()
+    assert program.wait(timeout=30) == 0
+    until(lambda: elastic.home.left_over(machines) == [], 30)
+    assert elastic.home.shoal("status", "elastic").returncode == 3

@@ -32,13 +32,12 @@ from shoal.providers.base import Instance
 from shoal.scaling import Plan
 from shoal.scaling.state import Offer
 
-# How long a turn lasts while something moves, and while nothing does.
+# How long a turn lasts while something moves. While nothing does, resting for so many times the
+# length of a turn bounds what an idle cluster's controller takes of a core: well under a hundredth
+# for hundreds of nodes, a fifteenth for ten thousand.
 _QUICK_SECONDS = 0.4
-_IDLE_SECONDS = 1.0
-# A turn over ten thousand nodes is long; resting for so many times its length bounds what an idle
-# cluster's controller takes of a core.
-_REST_PER_WORK = 15.0
-_LONGEST_REST_SECONDS = 5.0
+_SMALL_REST_PER_WORK, _SMALL_REST_SECONDS = 120.0, 1.0
+_REST_PER_WORK, _LONGEST_REST_SECONDS = 15.0, 5.0
 # What has not changed is told again only so often: a silent controller is taken for dead.
 _TELL_SECONDS = 4.0
 # Asking a provider for its list costs money or connections; the journal knows most of it.
@@ -331,8 +330,9 @@ class Controller:
     async def _pause(self) -> None:
         """Until the next turn; a task that ends brings it forward."""
         moving = self.busy or bool(self._plan.unmet)
-        rest = min(_REST_PER_WORK * self._turn_seconds, _LONGEST_REST_SECONDS)
-        pause = _QUICK_SECONDS if moving else max(_IDLE_SECONDS, rest)
+        small = min(_SMALL_REST_PER_WORK * self._turn_seconds, _SMALL_REST_SECONDS)
+        large = min(_REST_PER_WORK * self._turn_seconds, _LONGEST_REST_SECONDS)
+        pause = _QUICK_SECONDS if moving else max(_QUICK_SECONDS, small, large)
         waiting = asyncio.ensure_future(self._actor.stirred())
         sleeping = asyncio.ensure_future(self._clock.sleep(pause))
         try:
