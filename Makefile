@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test lint bench clean
+.PHONY: help install demo test test-oldest-ray lint bench clean
 .DEFAULT_GOAL := help
 
 help:
@@ -21,6 +21,11 @@ test: .venv/.dev lint
 	@sh scripts/debian-packages --optional $$(cat tests/system-packages.txt)
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
+# The oldest Ray that clusters may run, in an environment of its own.
+OLDEST_RAY := 2.52.0
+test-oldest-ray: .venv-oldest-ray/.installed
+	.venv-oldest-ray/bin/python -m pytest tests/engine tests/controller/test_real_cluster.py $(ARGS)
+
 lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -32,7 +37,7 @@ bench: .venv/.dev
 	$(BIN)/python -m benchmarks $(NAME)
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-oldest-ray
 
 # The stamps come last in their recipes: an interrupted install is made anew, not trusted.
 .venv/.installed: pyproject.toml
@@ -45,4 +50,11 @@ clean:
 .venv/.dev: .venv/.installed pyproject.toml
 	@echo "installing what the tests need into .venv"
 	@$(BIN)/python -m pip install --quiet --editable '.[embedded,dev]'
+	@touch $@
+
+.venv-oldest-ray/.installed: pyproject.toml
+	@echo "installing Ray $(OLDEST_RAY) and what its tests need into .venv-oldest-ray"
+	@$(PYTHON) -m venv .venv-oldest-ray
+	@.venv-oldest-ray/bin/python -m pip install --quiet --editable '.[embedded,dev]' \
+	  'ray[default]==$(OLDEST_RAY)'
 	@touch $@

@@ -15,10 +15,14 @@ from shoal.bootstrap.status_board import StatusBoard
 from shoal.catalog import offers_for
 from shoal.clock import Clock
 from shoal.controller.autostop import has_session
+from shoal.controller.together import Together
 from shoal.errors import ShoalError, UnreachableError
 from shoal.events import Emit, Event, LaunchTried
 from shoal.providers.base import Instance, Launch, Sells
 from shoal.scaling.state import Offer
+
+# Where machines are ended one by one, and one that cannot be reached must not hold up the others.
+_ONE_BY_ONE = ("embedded", "local")
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class RealWorkshop:
         self._orders = orders
         self._clock = clock
         self._board = StatusBoard(orders.provider, clock)
+        self._endings = Together(self._terminate, clock)
         self._refusals: dict[str, str] = {}
 
     def hear(self, event: Event) -> None:
@@ -121,7 +126,13 @@ class RealWorkshop:
         return not (own and isinstance(error, UnreachableError))
 
     async def end(self, instance: Instance) -> None:
-        await self._orders.provider.terminate(self._orders.spec, [instance])
+        if self._orders.spec.provider.type in _ONE_BY_ONE:
+            await self._terminate([instance])
+        else:
+            await self._endings.ask(instance)
+
+    async def _terminate(self, instances: Sequence[Instance]) -> None:
+        await self._orders.provider.terminate(self._orders.spec, instances)
 
     async def give_back(self, instances: Sequence[Instance]) -> None:
         spec, provider = self._orders.spec, self._orders.provider
