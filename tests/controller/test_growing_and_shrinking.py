@@ -180,3 +180,24 @@ async def test_a_type_that_left_the_file_is_given_back(life: Life) -> None:
     life.hand(replace(spec, node_types={"head": spec.node_types["head"]}))
     await life.turns(3)
     assert life.world.workers == []
+
+
+async def test_work_that_may_move_makes_room_for_a_smaller_cluster(life: Life) -> None:
+    spec = cluster(max_workers=5)
+    life.hand(replace(spec, shoal=replace(spec.shoal, consolidate=True)))
+    life.world.wants(2)
+    await life.turns(2)
+    life.world.wants(0)
+    first, second = life.world.workers
+    for worker in (first, second):  # each is half full
+        life.world.ray[worker] = replace(
+            life.world.ray[worker], status="running", total={"CPU": 2.0}, available={"CPU": 1.0}
+        )
+    life.world.pins = {first, second}
+    await life.turns(5, seconds=120)
+    assert life.said("drain") == [], "what cannot start again stays"
+    life.world.pins = {first}
+    await life.turns(2, seconds=20)
+    (why,) = life.said("drain")
+    assert life.memory.nodes[second].phase is Phase.DRAINING, why
+    assert life.memory.nodes[first].phase is Phase.READY

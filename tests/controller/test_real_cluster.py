@@ -46,7 +46,8 @@ for strategy in ("STRICT_SPREAD", "SPREAD", "PACK", "STRICT_PACK"):
 """
 
 ACTORS = """
-import ray, sys
+import os, ray, sys
+from shoal.engine.gcs import Gcs
 ray.init(log_to_driver=False, logging_level="ERROR")
 
 @ray.remote(num_cpus=1)
@@ -55,8 +56,9 @@ class Actor:
         return ray.util.get_node_ip_address()
 
 # All at once: none gives up its place before the others have one.
-actors = [Actor.remote() for _ in range(int(sys.argv[1]))]
+actors = [Actor.options(max_restarts=n).remote() for n in range(int(sys.argv[1]))]
 print("on", len(set(ray.get([actor.where.remote() for actor in actors]))), "nodes")
+print("pinned:", len(Gcs(os.environ["RAY_ADDRESS"]).pinned()))
 """
 
 # A program that is connected and asks for nothing.
@@ -147,7 +149,9 @@ def test_killed_in_the_middle_of_a_launch_it_is_back_and_launches_nothing_twice(
     victim = elastic.pid("controller")
     os.kill(victim, signal.SIGKILL)
     until(lambda: elastic.state()["pid"] != victim, 5.0)
-    assert "on 2 nodes" in program.communicate(timeout=90)[0]
+    printed = program.communicate(timeout=90)[0]
+    assert "on 2 nodes" in printed
+    assert "pinned: 1\n" in printed, "the one that Ray would not start again"
     until(elastic.at_rest)
     assert len(elastic.ever() - before) == 2
 

@@ -49,6 +49,7 @@ class World:
     head_dead: bool = False
     list_fails: bool = False
     driver: bool = False
+    pins: set[str] = field(default_factory=set)
     attended: bool = False
     brought_up: list[str] = field(default_factory=list)
     kill_at_create: bool = False
@@ -162,6 +163,9 @@ class World:
 
     def has_drivers(self) -> bool:
         return self.driver
+
+    def pinned(self) -> set[str]:
+        return self.pins
 
     async def is_attended(self, gcs_address: str) -> bool:
         return self.attended

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -45,6 +45,8 @@ _LIST_SECONDS = {"embedded": 2.0}
 _LIST_SECONDS_ELSEWHERE = 20.0
 # A turn may take this long to read the GCS; a slower answer belongs to the next.
 _READ_SECONDS = 8.0
+# How old the knowledge of what may move can be: an actor that came since is not asked about.
+_PIN_SECONDS = 10.0
 _NEVER = float("-inf")
 
 
@@ -54,6 +56,8 @@ class Engine(ActingEngine, Protocol):
     def read(self) -> Reading: ...
 
     def has_drivers(self) -> bool: ...
+
+    def pinned(self) -> Collection[str]: ...
 
     def report(
         self, version: int, pending: Sequence[Pending], failed: Sequence[Failed] = ()
@@ -92,7 +96,7 @@ class Controller:
         self._offers: asyncio.Task[Sequence[Offer]] | None = None
         self._autostop = Autostop()
         self._queue = report.Queue()
-        self._asked_at = self._listed_at = _NEVER
+        self._asked_at = self._listed_at = self._pins_asked_at = _NEVER
         self._listing: asyncio.Task[Sequence[Instance]] | None = None
         self._plan = Plan()
         self._turn_seconds = 0.0
@@ -138,6 +142,7 @@ class Controller:
             if await self._nobody_needs_it(reading):
                 return await self._stop()
             self._learn_offers()
+            await self._learn_what_may_move()
             spec = within_reach(self._handover.spec, self._actor.known, self.memory.nodes)
             self._plan = self._sizing.plan(spec, reading, self._clock.now())
             self._carry_out(self._plan, reading)
@@ -166,6 +171,18 @@ class Controller:
             self._autostop.saw_use(now)
             return False
         return True
+
+    async def _learn_what_may_move(self) -> None:
+        """Ask Ray, now and then, which nodes have work that cannot be started again elsewhere. Only
+        those who consolidate need to know."""
+        now = self._clock.now()
+        if not self._handover.spec.shoal.consolidate or now - self._pins_asked_at < _PIN_SECONDS:
+            return
+        self._pins_asked_at = now
+        try:
+            self._sizing.pinned = await asyncio.to_thread(self._tools.engine.pinned)
+        except ShoalError:
+            self._sizing.pinned = None
 
     async def _stop(self) -> bool:
         """Give the whole cluster back. A machine that does not go is tried again next turn."""

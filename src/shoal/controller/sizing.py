@@ -4,7 +4,7 @@ remember from one question to the next."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -20,12 +20,14 @@ from shoal.spec.model import ClusterSpec
 
 
 class Sizing:
-    """The planner with its history. `offers` is what the provider sells, as far as is known."""
+    """The planner with its history. `offers` is what the provider sells, as far as is known;
+    `pinned` are the nodes, by Ray's ids, whose work must stay where it is, and None is all."""
 
     def __init__(self, journal: Journal, offers: Sequence[Offer]) -> None:
         self._journal = journal
         self._history = History(brought_up=True)
         self.offers = offers
+        self.pinned: Collection[str] | None = None
 
     def plan(self, spec: ClusterSpec, reading: Reading, now: float) -> Plan:
         """What should be done now."""
@@ -41,7 +43,9 @@ class Sizing:
 
     def _views(self, reading: Reading, now: float) -> Iterator[NodeView]:
         for node in self._journal.memory.nodes.values():
-            yield _view(node, reading.nodes.get(node.id), now)
+            ray = reading.nodes.get(node.id)
+            movable = ray is not None and self.pinned is not None and ray.ray_id not in self.pinned
+            yield _view(node, ray, now, movable=movable)
         for intent in self._journal.memory.intents.values():
             for number in range(intent.count):
                 yield NodeView(
@@ -60,7 +64,7 @@ def price_per_hour(nodes: Iterable[Node]) -> float:
     return math.fsum(n.price_per_hour or 0.0 for n in nodes if n.phase is not Phase.STOPPED)
 
 
-def _view(node: Node, ray: RayNode | None, now: float) -> NodeView:
+def _view(node: Node, ray: RayNode | None, now: float, *, movable: bool) -> NodeView:
     phase = node.phase
     if phase is Phase.READY and ray is None:
         phase = Phase.STARTING  # it has started, and the GCS will show it in a moment
@@ -78,6 +82,7 @@ def _view(node: Node, ray: RayNode | None, now: float) -> NodeView:
         zone=node.zone,
         price_per_hour=node.price_per_hour,
         throttled=node.throttled,
+        restartable=movable,
     )
 
 

@@ -112,6 +112,28 @@ class Gcs:
                 for job in jobs.values()
             )
 
+    def pinned(self) -> frozenset[str]:
+        """The Ray ids of nodes with actors that Ray would not start again elsewhere."""
+        from ray._raylet import (  # type: ignore[attr-defined,unused-ignore]
+            GcsClientOptions,
+            GlobalStateAccessor,
+        )
+        from ray.core.generated import gcs_pb2
+
+        with _Translated(self):
+            self._connected()  # the accessor would wait long for a GCS that is not there
+            options = GcsClientOptions.create(
+                self.address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False
+            )
+            accessor = GlobalStateAccessor(options)
+            accessor.connect()
+            try:
+                rows = accessor.get_actor_table(None, "ALIVE")
+            finally:
+                accessor.disconnect()
+            actors = (gcs_pb2.ActorTableData.FromString(row) for row in rows)
+            return frozenset(a.address.node_id.hex() for a in actors if a.max_restarts == 0)
+
     def forget(self) -> None:
         """Let go of the connection; the next call makes a new one."""
         self._client = None
