@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from shoal.controller import report
 from shoal.controller.handover import Handover
@@ -18,6 +19,7 @@ from shoal.events import Warned
 from shoal.ops.context import Context
 from shoal.ops.parcel import Parcel, deliver, parcel
 from shoal.ops.site import Site
+from shoal.parallel import side_by_side
 from shoal.providers.base import Entrusts, Instance, Introduces, RayStart
 from shoal.remote.base import Completed, Runner, capture, quote
 from shoal.spec.model import ClusterSpec
@@ -39,7 +41,7 @@ newest=$(ls -td "$PWD"/.shoal/lib/*/ 2>/dev/null | head -n 1)
 _HAND_OVER = f"""
 mkdir -p {DIRECTORY} || exit
 cat > {_FILE}.new || exit
-[ "$(cat {_VERSION} 2>/dev/null)" = {{version}} ] || {{module}} stop {DIRECTORY} || exit
+[ ! -e {_VERSION} ] || [ "$(cat {_VERSION})" = {{version}} ] || {{module}} stop {DIRECTORY} || exit
 echo {{version}} > {_VERSION}
 mv {_FILE}.new {_FILE} && {{module}} start {DIRECTORY} {{when}}
 """
@@ -103,12 +105,16 @@ async def _move_in(site: Site, runner: Runner, start: RayStart) -> Parcel:
     """Bring Shoal to the head, and let the head into itself and into its future workers: its
     controller reaches every machine of the cluster in the same way."""
     made = await credentials.make(runner, site.spec.cluster_name)
-    await credentials.accept(runner, made)
+    errands: list[Coroutine[Any, Any, object]] = [
+        credentials.accept(runner, made),
+        deliver(runner, start.python),
+    ]
     if isinstance(site.provider, Introduces):
-        await site.provider.introduce(made)
+        errands.append(site.provider.introduce(made))
     if isinstance(site.provider, Entrusts):
-        await _bring_packages(runner, start, site.provider.packages)
-    return await deliver(runner, start.python)
+        errands.append(_bring_packages(runner, start, site.provider.packages))
+    await side_by_side(errands)
+    return parcel()
 
 
 async def _bring_packages(runner: Runner, start: RayStart, packages: Sequence[str]) -> None:
