@@ -26,7 +26,7 @@ from shoal.spec.model import ClusterSpec
 
 _SECONDS = 60.0
 _READ_SECONDS = 20.0
-_CONNECT_SECONDS = 15.0
+_CONNECT_SECONDS = 10.0
 _FILE = f"{DIRECTORY}/{HANDOVER}"
 _VERSION = f"{DIRECTORY}/version"
 # The newest parcel is as good as any to end a controller with.

@@ -120,7 +120,8 @@ class HostsProvider:
         await self._on_each(instances, "stop Ray", lambda i: [stop_command(i.id)])
 
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
-        self._picked -= {i.id for i in instances}
+        ended = {i.id for i in instances}
+        self._picked -= ended
         forget = quote(
             ["sh", "-c", credentials.FORGET_KEY, credentials.key_comment(spec.cluster_name)]
         )
@@ -130,11 +131,12 @@ class HostsProvider:
         script = [*([forget] if ends else []), *cleanup]
         await self._on_each(instances, "let go", lambda i: [stop_command(i.id), *script])
         if ends:
-            mine = {i.id for i in instances}
             await self._where_possible(
-                [a for a in self._addresses if a not in mine],
+                [a for a in self._addresses if a not in ended],
                 lambda runner: runner.run(forget, timeout=_LOOK_SECONDS),
             )
+        if self._seen is not None:
+            self._seen = [i for i in self._seen if i.id not in ended]
         await side_by_side(self._runner(i.id).disconnect() for i in instances)
 
     async def introduce(self, given: Credentials) -> None:
