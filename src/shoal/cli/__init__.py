@@ -11,6 +11,7 @@ import click
 _COMMANDS = {
     "up": ("up", "Bring a cluster up, or to what its file says now."),
     "plan": ("plan", "Show what up would do, and what the cluster would cost."),
+    "doctor": ("doctor", "Find what would keep a cluster from coming up."),
     "down": ("down", "Give a cluster's machines back."),
     "status": ("status", "Show a cluster's nodes and what they do."),
     "exec": ("exec", "Run a command on a cluster's head."),

@@ -82,12 +82,14 @@ class Launch:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that a check found before any money was spent."""
+    """Something that a check found before any money was spent. `at` is the place in the spec that
+    it is about, if there is one."""
 
     severity: Literal["error", "warning"]
     what: str
     why: str = ""
     fix: str = ""
+    at: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,15 @@ class Labels(Protocol):
 
     async def label(self, statuses: Mapping[str, str]) -> None:
         """Have machines, by id, carry these statuses. One call for each different status."""
+        ...
+
+
+@runtime_checkable
+class Examines(Protocol):
+    """A provider that can tell more beforehand than its check, which `up` waits for."""
+
+    async def examine(self, spec: ClusterSpec) -> Sequence[Finding]:
+        """All that would keep `spec` from coming up, found without creating anything."""
         ...
 
 

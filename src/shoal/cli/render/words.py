@@ -38,7 +38,7 @@ def lines(event: Event) -> list[str]:
     if isinstance(event, Stage):
         return [click.style(event.text, dim=True)]
     if isinstance(event, Warned):
-        return _block("warning", "yellow", event.what, event.why, event.fix)
+        return block("warning", "yellow", event.what, event.why, event.fix)
     if isinstance(event, PlanStep):
         sign = click.style(
             f"{_SIGNS[event.action]} {event.action:<9}", fg=_COLOURS.get(event.action, "yellow")
@@ -113,11 +113,11 @@ def error_lines(error: ShoalError) -> list[str]:
     mistakes = what.splitlines()
     if len(mistakes) > 1:
         title = f"{len(mistakes)} mistakes, and nothing was done"
-        block = [*_block("error", "red", title, error.why, ""), *mistakes]
+        told = [*block("error", "red", title, error.why, ""), *mistakes]
     else:
-        block = _block("error", "red", what, error.why, "")
-    block += [click.style(f"  | {line}", dim=True) for line in error.output]
-    return block + _fix(error.fix)
+        told = block("error", "red", what, error.why, "")
+    told += [click.style(f"  | {line}", dim=True) for line in error.output]
+    return told + _fix(error.fix)
 
 
 def _ready(event: ClusterReady) -> list[str]:
@@ -136,11 +136,12 @@ def _nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
 
 
-def _block(label: str, colour: str, what: str, why: str, fix: str) -> list[str]:
-    block = [f"{click.style(label, fg=colour, bold=True)}: {what}"]
+def block(label: str, colour: str, what: str, why: str, fix: str) -> list[str]:
+    """Something to be told with its reason and what to do about it."""
+    told = [f"{click.style(label, fg=colour, bold=True)}: {what}"]
     if why:
-        block.append(f"  why: {why}")
-    return block + _fix(fix)
+        told.append(f"  why: {why}")
+    return told + _fix(fix)
 
 
 def _fix(fix: str) -> list[str]:

@@ -77,7 +77,7 @@ async def survey(aws: Aws, spec: ClusterSpec, node_types: Sequence[str]) -> dict
         name: Site(
             config=config,
             instance_types=choices[name],
-            subnets=_subnets(spec, config, known),
+            subnets=subnets_for(spec, config, known),
             images={
                 kind: _image(config, types.pick(aws, kinds, kind), defaults)
                 for kind in choices[name]
@@ -200,7 +200,7 @@ async def _template(aws: Aws, config: Mapping[str, Any]) -> dict[str, Any]:
     return data
 
 
-def _subnets(
+def subnets_for(
     spec: ClusterSpec, config: Mapping[str, Any], known: Sequence[Mapping[str, Any]]
 ) -> list[Subnet]:
     zones = spec.provider.settings.get("availability_zone") or ()

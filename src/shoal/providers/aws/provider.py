@@ -18,7 +18,16 @@ from shoal.errors import ConfigError, ShoalError, TransientError
 from shoal.events import Emit, Role
 from shoal.parallel import side_by_side
 from shoal.providers import ssh_machines
-from shoal.providers.aws import foundation, hostkeys, keypair, prices, sizes, tags, volumes
+from shoal.providers.aws import (
+    examination,
+    foundation,
+    hostkeys,
+    keypair,
+    prices,
+    sizes,
+    tags,
+    volumes,
+)
 from shoal.providers.aws.calls import Aws
 from shoal.providers.aws.fates import OVER, Fates
 from shoal.providers.aws.filling import Fill, Record
@@ -75,19 +84,14 @@ class AwsProvider:
 
     async def check(self, spec: ClusterSpec) -> Sequence[Finding]:
         """What AWS can tell is found here, before anything is made or asked for."""
-        key = spec.auth.ssh_private_key
-        if key is None or keypair.private_key(spec.auth).is_file():
+        findings = _of_key(spec)
+        if not findings:
             at_once = {name for name, t in spec.node_types.items() if t.min_workers}
             await self._survey(spec, {spec.head_node_type, *at_once})
-            return []
-        return [
-            Finding(
-                "error",
-                f"the key {key} does not exist",
-                why="auth.ssh_private_key names it",
-                fix="correct the path, or leave it out to have a key made",
-            )
-        ]
+        return findings
+
+    async def examine(self, spec: ClusterSpec) -> Sequence[Finding]:
+        return [*_of_key(spec), *await examination.examine(self._aws, spec)]
 
     async def offers(self, spec: ClusterSpec) -> Sequence[Offer]:
         return await sizes.offers(self._aws, spec)
@@ -374,3 +378,18 @@ def _region(spec: ClusterSpec) -> str:
             fix="say it in the file: provider: {type: aws, region: us-west-2}",
         )
     return str(given)
+
+
+def _of_key(spec: ClusterSpec) -> list[Finding]:
+    key = spec.auth.ssh_private_key
+    if key is None or keypair.private_key(spec.auth).is_file():
+        return []
+    return [
+        Finding(
+            "error",
+            f"the key {key} does not exist",
+            why="auth.ssh_private_key names it",
+            fix="correct the path, or leave it out to have a key made",
+            at=("auth", "ssh_private_key"),
+        )
+    ]

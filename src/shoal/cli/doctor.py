@@ -1,0 +1,62 @@
+"""`shoal doctor`"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from shoal.cli.render.words import block
+from shoal.cli.session import run
+from shoal.errors import ConfigError
+
+if TYPE_CHECKING:
+    from shoal.ops.doctor import Diagnosis
+
+
+@click.command("doctor")
+@click.argument("cluster")
+@click.option("-n", "--cluster-name", metavar="NAME", help="Use this name, not the file's.")
+@click.option("--json", "json", is_flag=True, help="Print for a program: JSON only.")
+def command(cluster: str, cluster_name: str | None, json: bool) -> None:
+    """Find what would keep a cluster from coming up, before a cent is spent.
+
+    CLUSTER is a YAML file or an http(s) address of one. Everything that is found is told at once:
+    what, why, the line of the file, and the fix. Nothing is created or changed.
+    """
+    from shoal import spec
+    from shoal.ops.context import Context
+    from shoal.ops.doctor import diagnose
+
+    async def operation(ctx: Context) -> list[Diagnosis]:
+        return await diagnose(ctx, spec.load(cluster, spec.Overrides(cluster_name=cluster_name)))
+
+    found = run(operation, json=json, answers=True)
+    errors = sum(one.finding.severity == "error" for one in found)
+    if json:
+        click.echo(jsonlib.dumps([{**asdict(one.finding), "place": one.place} for one in found]))
+    else:
+        for one in found:
+            click.echo("\n".join(_lines(one)))
+        click.echo(_summary(len(found), errors))
+    if errors:
+        sys.exit(ConfigError.exit_code)
+
+
+def _lines(one: Diagnosis) -> list[str]:
+    finding = one.finding
+    colour = "red" if finding.severity == "error" else "yellow"
+    what = f"{one.place}: {finding.what}" if one.place else finding.what
+    return block(finding.severity, colour, what, finding.why, finding.fix)
+
+
+def _summary(findings: int, errors: int) -> str:
+    if not findings:
+        return click.style("nothing was found that would keep it from coming up", fg="green")
+    rest = findings - errors
+    parts = [f"{errors} error{'s' * (errors != 1)}"] if errors else []
+    parts += [f"{rest} warning{'s' * (rest != 1)}"] if rest else []
+    return " and ".join(parts)

@@ -1,0 +1,135 @@
+"""What is found wrong with a cluster file, from AWS's own records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.providers.aws import judgement
+from shoal.providers.aws.judgement import Facts, Kind
+from shoal.providers.aws.types import MachineType
+
+ZONES = {"us-west-2a", "us-west-2b"}
+M5 = MachineType("m5.large", "x86_64", {"CPU": 2})
+G5 = MachineType("g5.xlarge", "x86_64", {"CPU": 4, "GPU": 1})
+ARM = MachineType("m6g.large", "arm64", {"CPU": 2})
+FACTS = Facts(
+    types={m.name: m for m in (M5, G5, ARM)},
+    offered={"m5.large": ZONES, "g5.xlarge": {"us-west-2c"}, "m6g.large": ZONES},
+    images={
+        "ami-x86": {
+            "Architecture": "x86_64",
+            "Name": "ubuntu-22.04",
+            "RootDeviceName": "/dev/sda1",
+            "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 30}}],
+        }
+    },
+    key_pairs={"mine"},
+    groups={
+        "sg-open": {"IpPermissions": [_ := {
+            "IpProtocol": "tcp", "FromPort": 20, "ToPort": 30,
+            "IpRanges": [{"CidrIp": "203.0.113.0/24"}],
+        }]},
+        "sg-web": {"IpPermissions": [{**_, "FromPort": 80, "ToPort": 443}]},
+        "sg-other": {"IpPermissions": [{**_, "IpRanges": [{"CidrIp": "198.51.100.0/24"}]}]},
+        "sg-all": {"IpPermissions": [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]},
+    },
+)  # fmt: skip
+HERE = ["203.0.113.7/32"]
+
+
+def kind(instance_type: str = "m5.large", *, workers: int = 0, **config: Any) -> Kind:
+    return Kind("worker", {"InstanceType": instance_type, **config}, workers, is_head=False)
+
+
+def words(findings: list[Any]) -> str:
+    return "\n".join(f"{f.severity}: {f.what} | {f.fix}" for f in findings)
+
+
+def test_what_is_as_it_should_be_gives_no_finding() -> None:
+    well = kind(ImageId="ami-x86", KeyName="mine", SecurityGroupIds=["sg-open"])
+    assert judgement.of_region("us-west-2", {"us-west-2"}) == []
+    assert judgement.of_type(well, FACTS, ZONES, "us-west-2") == []
+    assert judgement.of_image(well, FACTS) == []
+    assert judgement.of_key_pair(well, FACTS, has_private_half=True) == []
+    assert judgement.of_groups(well, FACTS, HERE) == []
+
+
+def test_a_region_that_is_misspelt_is_corrected() -> None:
+    found = judgement.of_region("us-wst-2", {"us-west-2", "eu-central-1"})
+    assert "provider: {region: us-west-2}" in words(found)
+
+
+def test_a_type_that_is_not_there_or_not_in_these_zones_is_named() -> None:
+    assert "no instance type m99.huge" in words(
+        judgement.of_type(kind("m99.huge"), FACTS, ZONES, "us-west-2")
+    )
+    found = judgement.of_type(kind("g5.xlarge"), FACTS, ZONES, "us-west-2")
+    assert "g5.xlarge is not offered in us-west-2a, us-west-2b" in words(found)
+    assert "availability_zone: us-west-2c" in words(found)
+    assert found[0].at == ("node_types", "worker", "node_config", "InstanceType")
+
+
+@pytest.mark.parametrize(
+    ("of", "message"),
+    [
+        (kind(ImageId="ami-none"), "error: there is no image ami-none"),
+        (kind("m6g.large", ImageId="ami-x86"), "is for x86_64, and m6g.large is arm64"),
+        (kind("g5.xlarge", ImageId="ami-x86"), "warning: the image ami-x86 may have no drivers"),
+        (
+            kind(
+                ImageId="ami-x86",
+                BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 8}}],
+            ),
+            "the root volume of 8 GiB is smaller than the image's 30 GiB | VolumeSize: 30",
+        ),
+    ],
+)
+def test_an_image_that_does_not_fit_is_told(of: Kind, message: str) -> None:
+    assert message in words(judgement.of_image(of, FACTS))
+
+
+def test_a_key_pair_without_its_private_half_is_told() -> None:
+    absent = judgement.of_key_pair(kind(KeyName="other"), FACTS, has_private_half=True)
+    assert "there is no key pair other" in words(absent)
+    halved = judgement.of_key_pair(kind(KeyName="mine"), FACTS, has_private_half=False)
+    assert "the private half of the key pair mine is not here" in words(halved)
+
+
+@pytest.mark.parametrize(
+    ("group", "locked_out"),
+    [("sg-open", False), ("sg-all", False), ("sg-web", True), ("sg-other", True)],
+)
+def test_groups_that_would_lock_us_out_are_told(group: str, locked_out: bool) -> None:
+    found = judgement.of_groups(kind(SecurityGroupIds=[group]), FACTS, HERE)
+    assert ("lets SSH in from 203.0.113.7/32" in words(found)) == locked_out
+
+
+def test_a_minimum_above_the_quota_is_told_with_what_is_left() -> None:
+    kinds = [kind(workers=10), kind("g5.xlarge", workers=1)]
+    limits = {("standard", "on-demand"): 16.0, ("g", "on-demand"): 4.0}
+    found = judgement.of_quotas(kinds, FACTS, limits, {("standard", "on-demand"): 6.0})
+    (only,) = found
+    assert only.what == (
+        "20 vCPUs of on-demand standard machines are wanted, and the quota leaves 10"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("m5.large", "standard"),
+        ("c6gn.xlarge", "standard"),
+        ("g5.xlarge", "g"),
+        ("p4d.24xlarge", "p"),
+        ("trn1.2xlarge", "trn"),
+        ("inf2.xlarge", "inf"),
+        ("x2idn.16xlarge", "x"),
+        ("t3.micro", "standard"),
+        ("i4i.large", "standard"),
+        ("vt1.3xlarge", "g"),
+    ],
+)
+def test_types_share_the_quota_of_their_family(name: str, family: str) -> None:
+    assert judgement.quota_family(name) == family
