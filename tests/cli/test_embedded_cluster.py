@@ -202,7 +202,7 @@ def test_stop_keeps_the_nodes_and_start_brings_their_ray_back(up: Home) -> None:
 
 def test_down_may_keep_the_head_and_the_minimum_of_workers(up: Home, yaml: Path) -> None:
     done = up.shoal("down", str(yaml), "--workers-only", "--keep-min-workers", "--yes")
-    assert "1 nodes ended" in done.stderr
+    assert "1 node ended" in done.stderr
     assert [node["name"] for node in up.json("status")["nodes"]] == ["head", "worker-1"]
 
 

@@ -56,7 +56,7 @@ def test_a_setup_command_that_fails_is_told_with_its_last_lines_and_can_be_mende
     yaml.write_text("\n".join([*lines[:3], "setup_commands: ['true']"]))
     done = home.shoal("up", str(yaml))
     assert done.returncode == 0, done.stderr
-    assert "broken is ready: 1 nodes" in done.stderr
+    assert "broken is ready: 1 node" in done.stderr
 
 
 def test_the_python_api_gives_the_cluster_back_when_its_block_fails(

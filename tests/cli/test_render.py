@@ -48,7 +48,7 @@ def test_plain_lines_go_to_standard_error_and_leave_output_to_results(
     assert "+ create    1 x head" in printed.err
     assert "head         ready" in printed.err
     assert "downloading" not in printed.err
-    assert "c is ready: 1 nodes in 2.5 s" in printed.err
+    assert "c is ready: 1 node in 2.5 s" in printed.err
 
 
 def test_verbose_shows_what_nodes_print_with_their_names(

@@ -73,7 +73,7 @@ async def test_a_list_of_machines_is_a_cluster_that_is_remembered_by_name(bed: B
     options = "--nodes lab.txt --key-file 'keys/my key.pem' --username ubuntu"
     done = await bed.shoal(f"up {options}")
     assert done.code == 0, done.stderr
-    assert "lab is ready: 1 nodes" in done.stderr
+    assert "lab is ready: 1 node" in done.stderr
     await bed.laptop.run("mv ~/.ssh/id_ed25519 ~/.ssh/elsewhere; mkdir -p other")
     there = await bed.laptop.run(f"cd other && {SHOAL} get-head-ip lab")
     assert there.stdout == f"{head}\n", there.stderr
