@@ -3,10 +3,14 @@
 No I/O, no Ray, no cloud and no clock in this room.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from shoal.scaling.decision import Cancel, Cause, Drain, Launch, Plan, Reason, Unmet
 from shoal.scaling.demand import Demand, Gang, LabelRule, Request, Shape, Strategy
-from shoal.scaling.planner import plan
 from shoal.scaling.state import History, LaunchFailure, NodeView, Offer
+
+if TYPE_CHECKING:
+    from shoal.scaling.planner import plan
 
 __all__ = [
     "Cancel",
@@ -28,3 +32,13 @@ __all__ = [
     "Unmet",
     "plan",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # The planner is most of this room, and whoever only passes its words around starts quicker
+    # without it.
+    if name == "plan":
+        from shoal.scaling.planner import plan
+
+        return plan
+    raise AttributeError(f"module 'shoal.scaling' has no attribute {name!r}")
