@@ -13,7 +13,7 @@ import pytest
 from shoal.errors import CapacityError, ConfigError
 from shoal.events import Warned
 from shoal.providers.aws import foundation, tags
-from shoal.providers.base import Launch, Sells, State
+from shoal.providers.base import Keeps, Launch, Sells, State
 from tests.aws.account import Account
 from tests.aws.bed import CLUSTER, cluster_file
 from tests.simcloud.calls import ApiError
@@ -289,6 +289,39 @@ async def test_a_type_that_the_region_does_not_have_is_named_before_anything_is_
         await account.provider().check(account.spec)
     assert "z9.mega" in caught.value.what
     await account.cloud.assert_nothing_left()
+
+
+async def test_workers_that_nobody_needs_are_kept_and_taken_again(account: Account) -> None:
+    workers = [i for i in await account.launch() if i.role == "worker"]
+    head = account.provider("home-of-the-head", on_head=True)
+    assert isinstance(head, Keeps)
+    await head.retire(account.spec, workers)
+    found = {i.id: i.state for i in await head.find(CLUSTER, "worker")}
+    assert found == {worker.id: State.STOPPED for worker in workers}
+    for _ in range(2):  # asking again with the same token is asking once
+        wish = Launch("worker", "worker", 3, "more")
+        created = await head.create(account.spec, [wish])
+        assert {i.id for i in workers} < {i.id for i in created}
+        assert len(created) == 3
+        assert {i.state for i in created} <= {State.PENDING, State.RUNNING}
+    assert len(account.cloud.ledger.rentals) == 4
+    await account.end()
+
+
+@pytest.mark.parametrize("why_not", ["spot", "as the file says"])
+async def test_workers_that_cannot_be_kept_are_ended(account: Account, why_not: str) -> None:
+    if why_not == "spot":
+        spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
+        account.file(available_node_types=types(worker=spot))
+    else:
+        provider = {"type": "aws", "region": "us-west-2", "cache_stopped_nodes": False}
+        account.file(provider=provider)
+    workers = [i for i in await account.launch() if i.role == "worker"]
+    head = account.provider("home-of-the-head", on_head=True)
+    assert isinstance(head, Keeps)
+    await head.retire(account.spec, workers)
+    assert len(account.cloud.ledger.running()) == 1
+    await account.end()
 
 
 async def test_a_head_launches_workers_on_what_it_stands_on_itself(account: Account) -> None:

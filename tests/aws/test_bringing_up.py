@@ -219,4 +219,16 @@ async def test_a_stopped_cluster_starts_again_as_it_was(bed: Bed) -> None:
     assert len(bed.cloud.ledger.rentals) == 3
     for id in bed.running():
         assert (await bed.cloud.ec2.host(id).run("cat ~ubuntu/setups")).stdout == "once\n"
+    await _goes_as_its_file_says(bed)
+
+
+async def _goes_as_its_file_says(bed: Bed) -> None:
+    """`down` may only switch machines off, and says what that costs."""
+    await bed.write(shoal={"controller": False, "down": "stop"})
+    done = await bed.shoal("down c.yaml --yes --json")
+    assert done.code == 0, done.stderr
+    (warning,) = [e for e in events_of(done) if e["event"] == "warning"]
+    assert "a month" in warning["why"]
+    assert {i["State"]["Name"] for i in instances(bed)} == {"stopped"}
+    await bed.write(shoal={"controller": False})
     await bed.down()

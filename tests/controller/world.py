@@ -154,7 +154,7 @@ class World:
     def is_of_the_type(self, error: ShoalError) -> bool:
         return True
 
-    async def end(self, instance: Instance) -> None:
+    async def end(self, instance: Instance, *, healthy: bool) -> None:
         self.machines.pop(instance.id, None)
         self.ray.pop(instance.id, None)
 

@@ -164,3 +164,11 @@ def test_the_old_initial_workers_are_created_beyond_the_minimum() -> None:
 
 def _with_initial(spec: ClusterSpec, initial: int) -> ClusterSpec:
     return replace(spec, scaling=replace(spec.scaling, initial_workers=initial))
+
+
+def test_workers_that_are_switched_off_wait_for_the_load_beyond_the_minimum() -> None:
+    off = [replace(machine(f"w{n}", age=n), state=State.STOPPED) for n in (1, 2, 3)]
+    plan = plan_up(cluster(min_workers=2), healthy(HEAD, *off))
+    assert [name for name, _ in touched(plan)] == ["w1", "w2"]
+    assert [i.name for i in plan.spare] == ["w3"]
+    assert not plan.launches

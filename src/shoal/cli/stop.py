@@ -29,7 +29,7 @@ def command(wanted: Wanted, yes: bool, json: bool, verbose: bool) -> None:
     from shoal.ops.context import Context
 
     async def operation(ctx: Context) -> bool:
-        return await services.stop(ctx, await target.resolve(ctx, wanted))
+        return await services.stop(ctx, await target.resolve(ctx, wanted)) is not None
 
     if not run(operation, json=json, verbose=verbose, yes=yes):
         sys.exit(1)

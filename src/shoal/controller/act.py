@@ -266,6 +266,7 @@ class Actor:
         node = self._journal.memory.nodes.get(node_id)
         if node is None:
             return  # its machine vanished meanwhile
+        healthy = node.phase is Phase.DRAINING
         # `since` starts anew with every order, which is what its deadline counts from.
         since = self._clock.now()
         self.note(node_id, Phase.TERMINATING, why, ended=node.ended or why, since=since)
@@ -273,7 +274,7 @@ class Actor:
         if instance is None:
             return  # nobody lists it; the next list that lacks it is the proof that it is gone
         try:
-            await self.workshop.end(instance)
+            await self.workshop.end(instance, healthy=healthy)
         except Exception as error:
             text = f"not ended yet: {_told(error)}"
             self._journal.record(self._say("retry", node.name, text))

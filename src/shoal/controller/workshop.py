@@ -18,7 +18,7 @@ from shoal.controller.autostop import has_session
 from shoal.controller.together import Together
 from shoal.errors import ShoalError, UnreachableError
 from shoal.events import Emit, Event, LaunchTried
-from shoal.providers.base import Instance, Launch, Sells
+from shoal.providers.base import Instance, Keeps, Launch, Sells
 from shoal.scaling.state import Offer
 
 # Where machines are ended one by one, and one that cannot be reached must not hold up the others.
@@ -61,8 +61,9 @@ class Workshop(Protocol):
         machine only."""
         ...
 
-    async def end(self, instance: Instance) -> None:
-        """Give a machine back, and return when its provider says that it is gone."""
+    async def end(self, instance: Instance, *, healthy: bool) -> None:
+        """Give a machine back, and return when its provider says that it is gone. One that is
+        `healthy` is only not needed, and may be kept for later where that is cheap."""
         ...
 
     async def give_back(self, instances: Sequence[Instance]) -> None:
@@ -90,6 +91,7 @@ class RealWorkshop:
         self._clock = clock
         self._board = StatusBoard(orders.provider, clock)
         self._endings = Together(self._terminate, clock)
+        self._retirings = Together(self._retire, clock)
         self._refusals: dict[str, str] = {}
 
     def hear(self, event: Event) -> None:
@@ -125,11 +127,18 @@ class RealWorkshop:
         own = self._orders.spec.provider.type == "local"
         return not (own and isinstance(error, UnreachableError))
 
-    async def end(self, instance: Instance) -> None:
+    async def end(self, instance: Instance, *, healthy: bool) -> None:
         if self._orders.spec.provider.type in _ONE_BY_ONE:
             await self._terminate([instance])
         else:
-            await self._endings.ask(instance)
+            await (self._retirings if healthy else self._endings).ask(instance)
+
+    async def _retire(self, instances: Sequence[Instance]) -> None:
+        provider = self._orders.provider
+        if isinstance(provider, Keeps):
+            await provider.retire(self._orders.spec, instances)
+        else:
+            await self._terminate(instances)
 
     async def _terminate(self, instances: Sequence[Instance]) -> None:
         await self._orders.provider.terminate(self._orders.spec, instances)

@@ -17,8 +17,9 @@ from shoal.events import (
     PlanStep,
     Stage,
     Unchanged,
+    Warned,
 )
-from shoal.ops import control, ssh_config, target
+from shoal.ops import control, services, ssh_config, target
 from shoal.ops.context import Context
 from shoal.ops.site import Site
 from shoal.providers.base import Instance, State
@@ -41,10 +42,13 @@ class Keep:
 
 
 async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> DownResult:
-    """End the cluster's machines and believe it only when the provider says so."""
+    """End the cluster's machines and believe it only when the provider says so. Where the file
+    wants them to be kept, they are switched off, and what that costs is told."""
     began = ctx.clock.monotonic()
     provider = providers.provider_for(spec, ctx.home, ctx.clock, ctx.emit)
     there = await provider.find(spec.cluster_name)
+    if there and spec.shoal.down == "stop" and keep in (None, Keep()):
+        return await _switch_off(ctx, spec)
     kept = _kept(spec, there, keep or Keep())
     ending = [i for i in there if i not in kept]
     if not there:
@@ -90,6 +94,20 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
         _forget(ctx, spec.cluster_name)
         ctx.emit(ClusterGone(spec.cluster_name, len(ending), seconds))
     return DownResult(len(ending))
+
+
+async def _switch_off(ctx: Context, spec: ClusterSpec) -> DownResult:
+    stopped = await services.stop(ctx, spec)
+    if stopped is None:
+        return DownResult(None)
+    ctx.emit(
+        Warned(
+            "the machines are switched off, not ended",
+            why="; ".join(("shoal.down in the file is stop", *stopped.still_costs)),
+            fix="set shoal: {down: terminate} and shoal down again ends them for good",
+        )
+    )
+    return DownResult(0)
 
 
 async def _dismiss_controller(site: Site, instances: Sequence[Instance]) -> None:

@@ -38,11 +38,13 @@ class Touch:
 
 @dataclass(frozen=True)
 class UpPlan:
-    """Machines to create, machines to work on again, machines to end, and the steps in words."""
+    """Machines to create, machines to work on again, machines to end, machines that stay switched
+    off, and the steps in words."""
 
     launches: tuple[Launch, ...] = ()
     touches: tuple[Touch, ...] = ()
     terminate: tuple[Instance, ...] = ()
+    spare: tuple[Instance, ...] = ()
     steps: tuple[PlanStep, ...] = ()
 
     @property
@@ -74,7 +76,8 @@ def plan_up(spec: ClusterSpec, seen: Seen, restart: RestartPolicy = "as needed")
     """The steps from what is there to what was asked for. A machine that cannot be reached does
     not count as there, so that it is tried for, or replaced."""
     there = [i for i in seen.instances if i.state not in NOT_THERE]
-    keep, surplus = _sort_out(spec, there)
+    spare = spare_workers(spec, there)
+    keep, surplus = _sort_out(spec, [i for i in there if i not in spare])
     # Two people who bring up one cluster in the same moment may leave two heads: the elder stays.
     heads = sorted((i for i in there if i.role == "head"), key=lambda i: i.created_at or 0.0)
     head = heads[0] if heads else None
@@ -97,7 +100,7 @@ def plan_up(spec: ClusterSpec, seen: Seen, restart: RestartPolicy = "as needed")
             mode = "restart" if mode is None else "full"
             reason = "its head is new" if head is None else "its head restarts"
         _add(touches, steps, worker, seen, mode, reason)
-    return UpPlan(tuple(launches), tuple(touches), tuple(surplus), tuple(steps))
+    return UpPlan(tuple(launches), tuple(touches), tuple(surplus), tuple(spare), tuple(steps))
 
 
 def _touch(instance: Instance, seen: Seen, restart: RestartPolicy) -> tuple[Mode | None, str]:
@@ -132,6 +135,21 @@ def _add(
     touches.append(Touch(instance, mode, stops_ray=runs and mode != "update"))
     action: Literal["update", "restart", "start"] = "restart" if runs else "start"
     steps.append(PlanStep("update" if mode == "update" else action, instance.name, reason))
+
+
+def spare_workers(spec: ClusterSpec, instances: Sequence[Instance]) -> list[Instance]:
+    """Workers that are switched off and stay so until the load asks for them: those beyond the
+    number to start with."""
+    workers = [i for i in instances if i.role == "worker" and i.node_type in spec.node_types]
+    off = [i for i in workers if i.state in (State.STOPPED, State.STOPPING)]
+    room = Counter(_wanted_workers(spec))
+    room.subtract(i.node_type for i in workers if i not in off)
+    spare = []
+    for instance in sorted(off, key=lambda i: i.created_at or 0.0):
+        room[instance.node_type] -= 1
+        if room[instance.node_type] < 0:
+            spare.append(instance)
+    return spare
 
 
 def _sort_out(

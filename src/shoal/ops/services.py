@@ -13,7 +13,7 @@ from shoal.errors import NotFoundError
 from shoal.events import ClusterStopped, Phase, PlanStep, Unchanged
 from shoal.ops import control, target
 from shoal.ops.context import Context
-from shoal.ops.plan import Seen
+from shoal.ops.plan import Seen, spare_workers
 from shoal.ops.site import Site
 from shoal.ops.up import announce_ready, incomplete
 from shoal.parallel import side_by_side
@@ -21,9 +21,9 @@ from shoal.providers.base import Instance, State
 from shoal.spec.model import ClusterSpec
 
 
-async def stop(ctx: Context, spec: ClusterSpec) -> bool:
+async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
     """End Ray on every machine, switch off those that can be, and write on the others that this
-    was meant. False when the person said no."""
+    was meant. None when the person said no."""
     began = ctx.clock.monotonic()
     site, seen = await _there(ctx, spec)
     nodes = [i for i in seen.instances if i.state is State.RUNNING]
@@ -34,7 +34,7 @@ async def stop(ctx: Context, spec: ClusterSpec) -> bool:
     for instance in stopping:
         ctx.emit(PlanStep("stop", instance.name, becomes))
     if stopping and not ctx.confirm(f"Stop cluster {spec.cluster_name}?"):
-        return False
+        return None
     for instance in nodes:
         if instance.role == "head":
             await control.dismiss(site, instance)  # it would start what is stopped here
@@ -46,8 +46,9 @@ async def stop(ctx: Context, spec: ClusterSpec) -> bool:
     for instance in nodes:
         ctx.emit(instance.entered(Phase.STOPPED))
     seconds = ctx.clock.monotonic() - began
-    ctx.emit(ClusterStopped(spec.cluster_name, len(nodes), seconds, tuple(costs)))
-    return True
+    stopped = ClusterStopped(spec.cluster_name, len(nodes), seconds, tuple(costs))
+    ctx.emit(stopped)
+    return stopped
 
 
 async def start(ctx: Context, spec: ClusterSpec) -> None:
@@ -55,7 +56,11 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     up."""
     began = ctx.clock.monotonic()
     site, seen = await _there(ctx, spec)
-    if off := [i for i in seen.instances if i.state in (State.STOPPED, State.STOPPING)]:
+    off = [i for i in seen.instances if i.state in (State.STOPPED, State.STOPPING)]
+    if not any(i.role == "head" for i in off):
+        spare = spare_workers(spec, seen.instances)  # the controller wakes them when it needs them
+        off = [i for i in off if i not in spare]
+    if off:
         for instance in off:
             ctx.emit(instance.entered(Phase.BOOTING))
         await site.provider.start(spec, off)

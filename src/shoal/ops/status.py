@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shoal.bootstrap import receipt
 from shoal.engine.view import RayNode
@@ -13,6 +13,7 @@ from shoal.events import Phase, Role
 from shoal.ops import control, target
 from shoal.ops.context import Context
 from shoal.ops.control import Report
+from shoal.ops.plan import spare_workers
 from shoal.ops.site import Site
 from shoal.parallel import side_by_side
 from shoal.providers.base import Instance, State
@@ -33,6 +34,7 @@ class NodeStatus:
     price_per_hour: float | None = None
     total: Mapping[str, float] = field(default_factory=dict)
     available: Mapping[str, float] = field(default_factory=dict)
+    is_spare: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class ClusterStatus:
 
     @property
     def ready(self) -> bool:
-        return bool(self.nodes) and all(n.phase is Phase.READY for n in self.nodes)
+        wanted = [n for n in self.nodes if not n.is_spare]
+        return bool(wanted) and all(n.phase is Phase.READY for n in wanted)
 
 
 async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
@@ -73,10 +76,13 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
     stopped = await _stopped_on_purpose(site, silent)
     odd = await _with_another_ray(site, head, [i for i in silent if i not in stopped])
+    spare = spare_workers(spec, instances) if head and head.state is State.RUNNING else []
     doing = _doing(report)
     order = sorted(instances, key=lambda i: (i.role != "head", i.created_at or 0, i.name))
     nodes = [
-        _stopped(ctx, i)
+        _spare(ctx, i)
+        if i in spare
+        else _stopped(ctx, i)
         if i in stopped
         else _status(ctx, i, *doing[i.id])
         if i.id in doing and i.id not in alive
@@ -124,6 +130,11 @@ async def _with_another_ray(
         for worker, version in zip(workers, theirs, strict=True)
         if heads and version and version != heads
     }
+
+
+def _spare(ctx: Context, instance: Instance) -> NodeStatus:
+    why = "switched off until it is needed; its volumes cost money"
+    return replace(_status(ctx, instance, Phase.STOPPED, why), is_spare=True)
 
 
 def _stopped(ctx: Context, instance: Instance) -> NodeStatus:

@@ -117,7 +117,7 @@ class _Result:
 
 async def _bring_up(ctx: Context, site: Site, seen: Seen, plan: UpPlan) -> _Result:
     created, started = await _carry_out(ctx, site, plan)
-    gone = {i.id for i in (*plan.terminate, *created)}
+    gone = {i.id for i in (*plan.terminate, *plan.spare, *created)}
     there = [i for i in seen.instances if i.id not in gone and i.state not in NOT_THERE]
     kept = [started.get(i.id, i) for i in there]
     head = next(i for i in (*kept, *created) if i.role == "head")

@@ -205,6 +205,16 @@ class Entrusts(Protocol):
 
 
 @runtime_checkable
+class Keeps(Protocol):
+    """A provider whose machines can be kept switched off, to be there sooner the next time."""
+
+    async def retire(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
+        """Put workers aside that nobody needs now, and end those that shall not be kept. On the
+        head, `create` takes what was put aside before it asks for new machines."""
+        ...
+
+
+@runtime_checkable
 class Sells(Protocol):
     """A provider that knows its machines better than the catalog that is shipped."""
 

@@ -14,6 +14,7 @@ from shoal.events import Role
 
 AutoscalingMode = Literal["default", "aggressive", "conservative"]
 AuthMode = Literal["token", "none"]
+DownMode = Literal["terminate", "stop"]
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ class ShoalSettings:
     (0: never); `environment` is a file of shell settings on every node that is read before
     anything that has to do with Ray. For clouds: `fallback` has the machine types to take, by
     node type, when its own is not to be had; `on_demand_fallback` allows full price where no spot
-    machine is; `ssh_from` has the address ranges from which SSH is let in (empty: the caller's)."""
+    machine is; `ssh_from` has the address ranges from which SSH is let in (empty: the caller's);
+    `down` says whether `down` ends machines or only switches them off."""
 
     auth: AuthMode = "token"
     hosts: Mapping[str, HostSpec] = field(default_factory=dict)
@@ -136,6 +138,7 @@ class ShoalSettings:
     fallback: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     on_demand_fallback: bool = False
     ssh_from: tuple[str, ...] = ()
+    down: DownMode = "terminate"
 
 
 @dataclass(frozen=True)

@@ -216,6 +216,7 @@ class ShoalYaml(_Section):
     fallback: dict[str, Texts] = {}
     on_demand_fallback: Flag = False
     ssh_from: Texts = []
+    down: Annotated[str, BeforeValidator(_one_of("terminate", "stop"))] = "terminate"
 
 
 class ClusterYaml(_Section):

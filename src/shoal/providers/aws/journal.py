@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from shoal.clock import Clock
@@ -23,10 +23,12 @@ _UNANSWERED_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Record:
-    """One launch: when, with which one-time host key, and the instances it gave."""
+    """One launch: when, with which one-time host key, and the instances it gave. The private half
+    is kept too, since asking again with a token must be asking with the same words."""
 
     at: float
     host_key: str = ""
+    private_key: str = field(default="", repr=False)
     instances: tuple[str, ...] = ()
 
 
@@ -37,17 +39,19 @@ class Journal:
         self.directory = directory
         self._clock = clock
 
-    def intend(self, token: str, host_key: str) -> None:
-        self._write(token, Record(self._clock.now(), host_key))
+    def intend(self, token: str, host_key: str, private_key: str = "") -> None:
+        known = self.read(token) or Record(0.0)
+        now = self._clock.now()
+        self._write(token, Record(now, host_key, private_key, known.instances))
 
     def answered(self, token: str, instances: Sequence[str]) -> None:
         known = self.read(token) or Record(self._clock.now())
-        self._write(token, Record(known.at, known.host_key, (*known.instances, *instances)))
+        self._write(token, replace(known, instances=(*known.instances, *instances)))
 
     def read(self, token: str) -> Record | None:
         try:
             data = json.loads((self.directory / f"{token}.json").read_text())
-            return Record(data["at"], data["host_key"], tuple(data["instances"]))
+            return Record(**{**data, "instances": tuple(data["instances"])})
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -67,7 +71,7 @@ class Journal:
         return True
 
     def drop(self, token: str) -> None:
-        """The launch gave nothing."""
+        """The wish came to nothing."""
         (self.directory / f"{token}.json").unlink(missing_ok=True)
 
     def _write(self, token: str, record: Record) -> None:

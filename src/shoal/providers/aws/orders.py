@@ -39,7 +39,7 @@ class Desk:
     ) -> Fill:
         """Ask for one launch's machines, wherever they are to be had. `lets_in` are public keys
         whose owners may log in, beside that of the key pair."""
-        key = await hostkeys.new_key()
+        key = await self._host_key(wish.token)
         labels = tags.instance_tags(
             spec.cluster_name,
             wish.node_type,
@@ -68,7 +68,7 @@ class Desk:
             self.journal.answered(wish.token, [record["InstanceId"] for record in records])
             return records
 
-        self.journal.intend(wish.token, key.public)
+        self.journal.intend(wish.token, key.public, key.private)
         result = await fill(
             wish,
             offers(
@@ -85,6 +85,13 @@ class Desk:
         if not result.records:
             self.journal.drop(wish.token)
         return result
+
+    async def _host_key(self, token: str) -> hostkeys.OneTimeKey:
+        """The key that was made for this launch before it was interrupted, or a new one."""
+        known = self.journal.read(token)
+        if known is not None and known.private_key:
+            return hostkeys.OneTimeKey(known.private_key, known.host_key)
+        return await hostkeys.new_key()
 
     def _price(self, offer: Offer) -> float | None:
         return prices.per_hour(self.aws.region, offer.instance_type, offer.market)

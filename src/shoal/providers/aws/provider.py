@@ -14,24 +14,26 @@ from pathlib import Path
 
 from shoal.clock import Clock
 from shoal.engine.stop import stop_command
-from shoal.errors import ConfigError, ShoalError, TransientError
+from shoal.errors import CapacityError, ConfigError, QuotaError, ShoalError, TransientError
 from shoal.events import Emit, Role
 from shoal.parallel import side_by_side
 from shoal.providers import ssh_machines
 from shoal.providers.aws import (
     examination,
     foundation,
-    hostkeys,
     keypair,
     prices,
     sizes,
+    spares,
     tags,
     volumes,
 )
 from shoal.providers.aws.calls import Aws
+from shoal.providers.aws.doors import Doors
 from shoal.providers.aws.fates import OVER, Fates
 from shoal.providers.aws.filling import Fill, Record
 from shoal.providers.aws.foundation import Site
+from shoal.providers.aws.hostkeys import FirstContactRunner
 from shoal.providers.aws.journal import Journal
 from shoal.providers.aws.launch import Ground
 from shoal.providers.aws.machines import MARKET, TYPE, read_instance, state_of
@@ -39,7 +41,6 @@ from shoal.providers.aws.offers import Refusals
 from shoal.providers.aws.orders import Desk
 from shoal.providers.base import Finding, Instance, Launch, RayStart, State
 from shoal.remote.base import Runner
-from shoal.remote.target import SshTarget, control_directory
 from shoal.scaling.state import Offer
 from shoal.spec.model import ClusterSpec
 
@@ -76,8 +77,9 @@ class AwsProvider:
         self._journal = Journal(self._home / "launches", clock)
         refusals = Refusals(here / "refusals.json", clock)
         self._desk = Desk(self._aws, self._journal, refusals, emit)
-        self._runners: dict[str, hostkeys.FirstContactRunner] = {}
-        self._fates = Fates(functools.partial(self._list, spec.cluster_name), clock)
+        fates = Fates(functools.partial(self._list, spec.cluster_name), clock)
+        inside = on_head or bool(settings.get("use_internal_ips"))
+        self._doors = Doors(spec, self._home, self._journal, fates, clock, inside=inside)
         self._head: Record | None = None
         self._sites: dict[str, Site] = {}
         self._surveyed_at = 0.0
@@ -117,8 +119,9 @@ class AwsProvider:
     async def create(self, spec: ClusterSpec, launches: Sequence[Launch]) -> Sequence[Instance]:
         """Ask for all at once. Fewer are returned when AWS has none left; why is in the events.
         Without a head there is no cluster, so then everything is given back."""
+        woken, launches = await self._wake(spec, launches) if self._on_head else ([], launches)
         if not launches:
-            return []
+            return woken
         sites = await self._survey(spec, {one.node_type for one in launches})
         ground = await self._ground(spec, sites)
         # A head has no key pair of its own in AWS: its workers are told to let it in.
@@ -142,7 +145,34 @@ class AwsProvider:
         if errors:
             await self._give_back(created)
             raise errors[0]
-        return await self._settle(created)
+        return [*woken, *await self._settle(created)]
+
+    async def _wake(
+        self, spec: ClusterSpec, launches: Sequence[Launch]
+    ) -> tuple[list[Instance], list[Launch]]:
+        """Switch on what was put aside; what that leaves to be asked for."""
+        if not spares.are_kept(spec):
+            return [], list(launches)
+        records = await self._list(spec.cluster_name)
+        woken: list[Instance] = []
+        rest: list[Launch] = []
+        for wish in launches:
+            known = self._journal.read(wish.token)
+            found = spares.for_wish(spec, wish, records, known.instances if known else ())
+            # Written down first: who repeats the wish takes the same ones.
+            if found:
+                self._journal.answered(wish.token, [i.id for i in found])
+            try:
+                woken += await self.start(spec, found)
+            except (CapacityError, QuotaError):
+                found = []  # another zone may have room for a new one
+            rest.append(replace(wish, count=wish.count - len(found)))
+        return woken, [wish for wish in rest if wish.count > 0]
+
+    async def retire(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
+        kept = [i for i in instances if spares.are_kept(spec) and spares.can_be_kept(i)]
+        await self.terminate(spec, [i for i in instances if i not in kept])
+        await self.stop(spec, kept)
 
     async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         await ssh_machines.on_each(
@@ -328,38 +358,8 @@ class AwsProvider:
         await self._clock.sleep(pause)
         return min(1.5 * pause, _LONGEST_PAUSE)
 
-    def _runner(self, instance: Instance) -> hostkeys.FirstContactRunner:
-        target = self._target(instance)
-        known = self._runners.get(instance.id)
-        if known is None or known.target != target:
-            ended = functools.partial(self._fates.end_of, instance.id)
-            known = hostkeys.FirstContactRunner(instance.name, target, self._clock, ended)
-            self._runners[instance.id] = known
-        return known
-
-    def _target(self, instance: Instance) -> SshTarget:
-        spec = self._spec
-        inside = self._on_head or bool(spec.provider.settings.get("use_internal_ips"))
-        host = instance.address if inside else instance.public_address
-        jump = None
-        if not host and self._head is not None and self._head["InstanceId"] != instance.id:
-            host, jump = instance.address, self._target(self._read(self._head))
-        known_hosts = self._home / "known_hosts" / instance.id
-        record = self._journal.read(instance.tags.get(tags.TOKEN, ""))
-        if record is not None and record.host_key and not known_hosts.exists():
-            hostkeys.pin(known_hosts, instance.id, record.host_key)
-        node_type = spec.node_types.get(instance.node_type, spec.head)
-        own_key = spec.auth.ssh_private_key is not None or "KeyName" not in node_type.node_config
-        return SshTarget(
-            host=host or instance.address,
-            user=instance.user,
-            key=keypair.private_key(spec.auth) if own_key else None,
-            proxy_command=spec.auth.ssh_proxy_command if jump is None else None,
-            jump=jump,
-            known_hosts=known_hosts,
-            host_key_alias=instance.id,
-            control_dir=control_directory(),
-        )
+    def _runner(self, instance: Instance) -> FirstContactRunner:
+        return self._doors.runner(instance, self._read(self._head) if self._head else None)
 
 
 def _has_addresses(record: Record) -> bool:

@@ -1,0 +1,46 @@
+"""Workers that were switched off because nobody needed them, and are taken again before new ones
+are asked for: Ray's `cache_stopped_nodes`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from shoal.providers.aws import tags
+from shoal.providers.aws.machines import MARKET, read_instance
+from shoal.providers.base import Instance, Launch, State
+from shoal.spec.hashes import launch_hash
+from shoal.spec.model import ClusterSpec
+
+_AWAKE = (State.PENDING, State.RUNNING)
+
+
+def are_kept(spec: ClusterSpec) -> bool:
+    """Whether the file wants workers to be kept; as in Ray, it does unless it says otherwise."""
+    return bool(spec.provider.settings.get("cache_stopped_nodes", True))
+
+
+def can_be_kept(instance: Instance) -> bool:
+    """Whether AWS lets a machine be switched off: not so one of a one-time spot request."""
+    return instance.role == "worker" and instance.tags[MARKET] != "spot"
+
+
+def for_wish(
+    spec: ClusterSpec, wish: Launch, records: Sequence[dict[str, Any]], taken: Collection[str]
+) -> list[Instance]:
+    """Which machines that are there serve a wish: made as the file says today, and switched off.
+    Those that were `taken` for the same wish before it was interrupted come first, awake or not."""
+    goal = launch_hash(spec, wish.node_type)
+    found = [read_instance(record, spec.auth.ssh_user) for record in records]
+    fitting = [
+        i
+        for i in found
+        if i.role == wish.role
+        and i.node_type == wish.node_type
+        and i.tags.get(tags.RAY_LAUNCH) == goal
+        and i.tags.get(tags.TOKEN) != wish.token
+    ]
+    again = [i for i in fitting if i.id in taken and i.state in (*_AWAKE, State.STOPPED)]
+    others = [i for i in fitting if i.id not in taken and i.state is State.STOPPED]
+    youngest_first = sorted(others, key=lambda i: i.created_at or 0.0, reverse=True)
+    return [*again, *youngest_first][: wish.count]
