@@ -123,7 +123,12 @@ class Sshd:
             process.send_signal(signal.SIGSTOP)
 
     def _connections(self, server: psutil.Process) -> list[psutil.Process]:
-        return [p for p in server.children(recursive=True) if p.name().startswith("sshd")]
+        found = []
+        for process in server.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may just have ended
+                if process.name().startswith("sshd"):
+                    found.append(process)
+        return found
 
     def new_host_key(self) -> None:
         for name in ("host_key", "host_key.pub"):

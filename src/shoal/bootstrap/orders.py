@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shoal.bootstrap import lease
+from shoal.bootstrap.container import House
 from shoal.bootstrap.pipeline import NodeWork
 from shoal.providers.base import Instance, Provider
+from shoal.providers.quarters import quarters
 from shoal.spec.model import ClusterSpec, FilesSpec
 
 Mode = Literal["full", "update", "restart"]
@@ -36,15 +38,18 @@ class Orders:
     def work(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodeWork:
         """All that is to be done on one machine."""
         spec = self.spec
+        container = spec.container_for(instance.node_type, instance.role)
         return NodeWork(
             instance=instance,
             runner=self.provider.runner(spec, instance),
+            inside=quarters(self.provider, spec, instance),
             setup=spec.setup_for(instance.node_type, instance.role),
             start=self.provider.ray_start(spec, instance, head),
             files=files_for(spec),
             files_digest=self.files_digest,
             claim=self.provider.claim(spec, instance, force=self.force),
             lease=self._lease(instance, head),
+            house=House(container, instance, spec.shoal.registry) if container else None,
             mode=mode,
             reach_seconds=spec.shoal.reach_timeout_s
             or _REACH_SECONDS.get(spec.provider.type, _BOOT_SECONDS),

@@ -12,8 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
+from shoal.bootstrap import container as containers
 from shoal.bootstrap import receipt as receipts
 from shoal.bootstrap import steps, vitals
+from shoal.bootstrap.container import House
 from shoal.bootstrap.receipt import Receipt, digest
 from shoal.bootstrap.steps import Voice
 from shoal.bootstrap.vitals import Vitals
@@ -38,6 +40,8 @@ _STEP_TRIES = 3
 class NodeWork:
     """A machine, and all that is to be done on it.
 
+    `runner` leads to the machine, `inside` to where its commands and its Ray run: in its `house`,
+    if it has one.
     `mode` says how much: all of it, all but touching a Ray that runs, or only Ray's restart.
     `lease` is a command that has the machine end itself when it has lost its cluster.
     `reach_seconds` is how long the machine may take to answer, `command_seconds` how long one
@@ -46,12 +50,14 @@ class NodeWork:
 
     instance: Instance
     runner: Runner
+    inside: Runner
     setup: NodeSetup
     start: RayStart
     files: FilesSpec
     files_digest: str
     claim: str = ""
     lease: str = ""
+    house: House | None = None
     mode: Literal["full", "update", "restart"] = "full"
     reach_seconds: float = 300.0
     command_seconds: float = 1800.0
@@ -70,6 +76,7 @@ class NodeWork:
                 ]
             ),
             start=digest([self.start.commands, self.start.prelude, dict(self.start.env)]),
+            container="" if self.house is None else self.house.origin,
         )
 
 
@@ -137,6 +144,7 @@ class _Pipeline:
         self._clock = clock
         self._is_head = work.instance.role == "head"
         self._now = Vitals()
+        self._initialized = False
 
     async def run(self) -> None:
         work, shared = self._work, self._shared
@@ -145,6 +153,9 @@ class _Pipeline:
         if work.claim:
             await self._step(lambda: steps.claim(work.runner, work.claim, self._voice))
         await side_by_side([self._share_credentials(), self._take_stock()])
+        if work.house is not None and work.start.shares_credentials:
+            house = work.house
+            await self._step(lambda: containers.lodge_secrets(work.runner, house))
         now = self._now
         if work.mode != "restart":
             now = await self._set_up(now)
@@ -169,14 +180,46 @@ class _Pipeline:
         """See how the machine is, and bring it the files if they are not what it has. What is
         written down is always true: a machine that was interrupted is known to be unfinished."""
         work = self._work
-        now = self._now = await self._step(lambda: vitals.read(work.runner, work.instance))
+        now = await self._step(
+            lambda: vitals.read(work.runner, work.instance, work.setup.container)
+        )
+        now = self._now = await self._settle(now)
         if work.mode == "restart" or now.receipt.files == work.goal.files or not work.files.mounts:
             return
         self._voice.phase(Phase.PREPARING, "sends files")
         unfinished = replace(now.receipt, files="", setup="")
         if now.receipt != unfinished:
             await self._write(unfinished)
-        await self._step(lambda: steps.send_files(work.runner, work.files))
+        await self._step(lambda: steps.send_files(work.inside, work.files))
+
+    async def _settle(self, now: Vitals) -> Vitals:
+        """Have the node's container running, where it has one. A new one has nothing in it of
+        what was done before."""
+        work, house = self._work, self._work.house
+        if now.receipt.container == work.goal.container:
+            if house is not None and not now.container_runs:
+                woken = house
+                await self._step(lambda: containers.wake(work.runner, woken, self._voice))
+            return now
+        if work.mode == "update" and now.ray_runs:
+            return now  # until it may be disturbed
+        await self._write(Receipt())
+        if house is None:
+            await self._step(lambda: containers.leave(work.runner, work.instance))
+            return Vitals()
+        await self._initialize()
+        new = house
+        await self._step(
+            lambda: containers.build(work.runner, new, self._voice, seconds=work.command_seconds)
+        )
+        return Vitals(Receipt(container=house.origin), container_runs=True)
+
+    async def _initialize(self) -> None:
+        """What is done on the machine itself, once."""
+        if not self._initialized:
+            commands = self._work.setup.initialization_commands
+            await self._run(commands, "initialization", self._work.runner, tries=2)
+        self._initialized = True
 
     async def _set_up(self, now: Vitals) -> Vitals:
         """Initialization and setup, where they or the files have changed."""
@@ -190,8 +233,8 @@ class _Pipeline:
             await self._step(self._fetch_from_head)
         if done.setup != goal.setup:
             self._voice.phase(Phase.PREPARING)
-            await self._run(work.setup.initialization_commands, "initialization", tries=2)
-            await self._run(work.setup.setup_commands, "setup", tries=2)
+            await self._initialize()
+            await self._run(work.setup.setup_commands, "setup", work.inside, tries=2)
             done = replace(done, files=goal.files, setup=goal.setup)
         if done != now.receipt:
             await self._write(done)
@@ -208,7 +251,7 @@ class _Pipeline:
         self._voice.phase(Phase.STARTING)
         commands = steps.start_commands(work.start, ray_runs=now.ray_runs)
         # `ray start` returns when the node has registered with the head's GCS, not before.
-        await self._run(commands, "start", tries=1)
+        await self._run(commands, "start", work.inside, tries=1)
         if work.lease:
             await self._step(lambda: steps.keep_lease(work.runner, work.lease, work.start.env))
         await self._write(replace(now.receipt, start=work.goal.start))
@@ -217,7 +260,7 @@ class _Pipeline:
         """Wait, on the worker itself, for the head's GCS port. It opens well before the head's
         own `ray start` returns, and that it can be reached from here is what counts."""
         address = self._work.start.gcs_address
-        waiting = asyncio.ensure_future(steps.wait_for_gcs(self._work.runner, address))
+        waiting = asyncio.ensure_future(steps.wait_for_gcs(self._work.inside, address))
         either: set[asyncio.Future[Any]] = {waiting, self._shared.is_up}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -230,16 +273,23 @@ class _Pipeline:
     async def _fetch_from_head(self) -> None:
         work, head = self._work, self._shared.head
         await steps.fetch_from_head(
-            head.runner, work.runner, work.instance, work.files, work.command_seconds
+            head.inside,
+            work.inside,
+            work.instance,
+            work.files,
+            work.command_seconds,
+            container=None if work.house is None else work.house.container,
         )
 
-    async def _run(self, commands: Sequence[str], title: str, *, tries: int) -> None:
+    async def _run(
+        self, commands: Sequence[str], title: str, runner: Runner, *, tries: int
+    ) -> None:
         work = self._work
         for number, command in enumerate(commands, start=1):
             name = f"{title} command {number} of {len(commands)}"
             action = functools.partial(
                 steps.run_command,
-                work.runner,
+                runner,
                 name,
                 work.start.command(command),
                 command,

@@ -26,12 +26,13 @@ READ = f"cat {_PATH} 2>/dev/null || echo '{{}}'"
 
 @dataclass(frozen=True)
 class Receipt:
-    """Digests of the files, the setup and the start that a machine has been through. Empty: not
-    yet, or not any more."""
+    """Digests of the files, the setup and the start that a machine has been through, and of the
+    container in which all of that is, where there is one. Empty: not yet, or not any more."""
 
     files: str = ""
     setup: str = ""
     start: str = ""
+    container: str = ""
 
 
 def parse(line: str) -> Receipt:

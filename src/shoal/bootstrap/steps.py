@@ -13,6 +13,7 @@ from shoal.errors import ConfigError, SetupError
 from shoal.events import Emit, Output, Phase
 from shoal.providers.base import TAKEN, Instance, RayStart
 from shoal.remote.base import Completed, Filters, Runner, Stream, capture, quote
+from shoal.remote.container import Container
 from shoal.spec.model import FilesSpec
 
 _SHORT_SECONDS = 30.0
@@ -87,12 +88,14 @@ async def keep_lease(runner: Runner, command: str, env: Mapping[str, str]) -> No
 
 
 # Copies one path from the head to the same path on a worker, over the cluster's own key. What is
-# not there on the head is left out, as Ray does. $0 is the path, $1 the login, $2 the port.
+# not there on the head is left out, as Ray does. $0 is the path, $1 the login, $2 the port, $3 the
+# words that lead into the worker's container, if it has one.
 _SHARE = r"""
 case $0 in "~/"*) here=$HOME/${0#"~/"}; there=${0#"~/"};; *) here=$0; there=$0;; esac
 [ -e "$here" ] || exit 0
 if [ -d "$here" ]; then here=$here/; there=$there/; fi
-exec rsync -a -s -e "ssh -q -p $2 -i $HOME/.shoal/cluster_key -o IdentitiesOnly=yes \
+exec rsync -a -s --rsync-path="$3 sh -c 'cd; exec rsync \"\$@\"' rsync" \
+ -e "ssh -q -p $2 -i $HOME/.shoal/cluster_key -o IdentitiesOnly=yes \
  -o BatchMode=yes -o ConnectTimeout=10 -o StrictHostKeyChecking=accept-new \
  -o UserKnownHostsFile=$HOME/.shoal/known_hosts" "$here" "$1:$there"
 """
@@ -102,13 +105,20 @@ _MAKE_PARENT = (
 
 
 async def fetch_from_head(
-    head: Runner, worker: Runner, instance: Instance, files: FilesSpec, seconds: float
+    head: Runner,
+    worker: Runner,
+    instance: Instance,
+    files: FilesSpec,
+    seconds: float,
+    *,
+    container: Container | None = None,
 ) -> None:
-    """Bring the head's shared files to a worker."""
+    """Bring the head's shared files to a worker, whose container they go into if it has one."""
     login = f"{instance.user}@{instance.address}"
+    enter = "exec" if container is None else quote(container.enter())
     for path in files.cluster_synced:
         await worker.run(quote(["sh", "-c", _MAKE_PARENT, path]), timeout=_SHORT_SECONDS)
-        command = quote(["sh", "-c", _SHARE, path, login, str(instance.port or 22)])
+        command = quote(["sh", "-c", _SHARE, path, login, str(instance.port or 22), enter])
         done = await head.run(command, timeout=seconds)
         if not done.ok:
             raise SetupError(

@@ -1,4 +1,4 @@
-"""How a machine is doing, in one round trip: its receipt, and whether its Ray runs.
+"""How a machine is doing, in one round trip: its receipt, its container, and whether its Ray runs.
 
 Ray's own view is too slow for this (its GCS notices a death only after many seconds) and too
 dear (asking it means importing Ray): a machine knows best which processes it has.
@@ -13,6 +13,8 @@ from shoal.bootstrap.receipt import Receipt
 from shoal.errors import SetupError
 from shoal.providers.base import Instance
 from shoal.remote.base import Runner, capture, quote
+from shoal.remote.container import ORIGIN_LABEL
+from shoal.spec.model import ContainerSpec
 
 _SECONDS = 30.0
 
@@ -30,21 +32,45 @@ true
 """
 
 
+# Prints whether a container runs and what it was made from, and then what is asked inside of it.
+# $0 is the engine, $1 the container, $2 the question.
+_IN_CONTAINER = rf"""
+what='{{{{.State.Running}}}} {{{{index .Config.Labels "{ORIGIN_LABEL}"}}}}'
+state=$("$0" container inspect -f "$what" "$1" 2>/dev/null)
+echo "$state"
+case $state in true*) "$0" exec "$1" sh -c "$2" "$3" ;; esac
+true
+"""
+
+
 @dataclass(frozen=True)
 class Vitals:
-    """What a machine says of itself."""
+    """What a machine says of itself. Without a container, `container_runs` has no meaning."""
 
     receipt: Receipt = field(default_factory=Receipt)
     ray_runs: bool = False
+    container_runs: bool = False
 
 
-async def read(runner: Runner, instance: Instance) -> Vitals:
-    """Ask one machine. Raises `ShoalError` when it cannot be asked."""
+async def read(
+    runner: Runner, instance: Instance, container: ContainerSpec | None = None
+) -> Vitals:
+    """Ask one machine, whose Ray is in this container if any. Raises `ShoalError` when it cannot
+    be asked."""
     mark = f"RAY_CLOUD_INSTANCE_ID={instance.id}"
-    command = f"{receipts.READ}; {quote(['sh', '-c', _OUR_PROCESSES, mark])}"
+    question = ["sh", "-c", _OUR_PROCESSES, mark]
+    if container is not None:
+        where = [container.engine, container.name]
+        question = ["sh", "-c", _IN_CONTAINER, *where, _OUR_PROCESSES, mark]
+    command = f"{receipts.READ}; {quote(question)}"
     try:
-        done, (first, *processes) = await capture(runner, command, timeout=_SECONDS)
-    except (TimeoutError, ValueError):
+        done, (first, *rest) = await capture(runner, command, timeout=_SECONDS)
+        state = rest.pop(0) if container is not None else ""
+    except (TimeoutError, ValueError, IndexError):
         raise SetupError("the machine does not say how it is", node=instance.name) from None
+    receipt = receipts.parse(first)
+    runs, _, origin = state.partition(" ")
+    if container is not None and origin != receipt.container:
+        receipt = Receipt()  # whatever was done went with the container that it was done in
     needed = {"raylet", "gcs_server"} if instance.role == "head" else {"raylet"}
-    return Vitals(receipts.parse(first), done.ok and needed <= set(processes))
+    return Vitals(receipt, done.ok and needed <= set(rest), runs == "true")

@@ -11,6 +11,7 @@ from shoal.cli.manner import (
     multiplexer_options,
     no_cache_option,
     port_forward_option,
+    run_env_option,
     start_option,
 )
 from shoal.cli.session import has_terminal, run
@@ -18,6 +19,7 @@ from shoal.cli.which import cluster_argument, which_cluster
 
 if TYPE_CHECKING:
     from shoal.ops.multiplexer import Multiplexer
+    from shoal.ops.site import RunEnv
     from shoal.ops.target import Wanted
     from shoal.remote.base import Forward
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("-N", "--new", is_flag=True, help="A new screen or tmux session, not the last one.")
 @port_forward_option
 @click.option("--node-ip", metavar="NODE", help="The address or name of a node; else, the head.")
+@run_env_option
 @no_cache_option
 @which_cluster
 def command(
@@ -38,6 +41,7 @@ def command(
     new: bool,
     forwards: tuple[Forward, ...],
     node_ip: str | None,
+    run_env: RunEnv,
 ) -> None:
     """Open a shell on a cluster's head.
 
@@ -58,7 +62,13 @@ def command(
         spec = await resolve(ctx, wanted)
         async with lifetime(ctx, spec, start=start, stop=False):
             return await attach(
-                ctx, spec, shell, tty=has_terminal(), node=node_ip, forwards=forwards
+                ctx,
+                spec,
+                shell,
+                tty=has_terminal(),
+                node=node_ip,
+                forwards=forwards,
+                run_env=run_env,
             )
 
     sys.exit(run(operation))

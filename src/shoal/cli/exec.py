@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 @click.argument(
     "words", nargs=-1, required=True, metavar="[CLUSTER] COMMAND", shell_complete=complete_cluster
 )
-@click.option(
-    "--run-env",
-    type=click.Choice(["auto", "host", "docker"]),
-    default="auto",
-    help="In the head's container (docker), beside it (host), or in it if there is one (auto).",
-)
 @manner_options
 @which_cluster
 @output_options

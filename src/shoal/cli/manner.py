@@ -11,8 +11,9 @@ import click
 from shoal.cli.session import has_terminal
 
 if TYPE_CHECKING:
-    from shoal.ops.execute import RunEnv, Streams
+    from shoal.ops.execute import Streams
     from shoal.ops.multiplexer import Multiplexer
+    from shoal.ops.site import RunEnv
     from shoal.remote.base import Forward
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,6 +51,12 @@ port_forward_option = click.option(
 )  # fmt: skip
 
 
+run_env_option = click.option(
+    "--run-env", type=click.Choice(["auto", "host", "docker"]), default="auto",
+    help="In a node's container (docker), beside it (host), or in it if there is one (auto).",
+)  # fmt: skip
+
+
 def multiplexer_options(function: F) -> F:
     """`--screen` and `--tmux`, which reach the command as one `multiplexer`."""
 
@@ -83,7 +90,7 @@ def manner_options(function: F) -> F:
         multiplexer: Multiplexer | None,
         forwards: tuple[Forward, ...],
         json: bool,
-        run_env: RunEnv = "auto",
+        run_env: RunEnv,
         **rest: Any,
     ) -> Any:
         from shoal.ops.execute import Manner
@@ -97,6 +104,9 @@ def manner_options(function: F) -> F:
         "--disable-usage-stats", is_flag=True, expose_value=False,
         help="As in Ray. They are always off here.",
     )  # fmt: skip
-    for option in (usage, no_cache_option, port_forward_option, stop_option, start_option):
+    for option in (
+        *(usage, no_cache_option, port_forward_option),
+        *(stop_option, start_option, run_env_option),
+    ):
         command = option(command)
     return command  # type: ignore[return-value]

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shoal.cli.manner import run_env_option
 from shoal.cli.session import output_options, run
 from shoal.cli.which import complete_cluster, paths_of, which_cluster
 
 if TYPE_CHECKING:
+    from shoal.ops.site import RunEnv
     from shoal.ops.target import Wanted
 
 
@@ -17,9 +19,12 @@ if TYPE_CHECKING:
 @click.argument(
     "words", nargs=-1, metavar="[CLUSTER] [SOURCE TARGET]", shell_complete=complete_cluster
 )
+@run_env_option
 @which_cluster
 @output_options
-def command(words: tuple[str, ...], wanted: Wanted, json: bool, verbose: bool) -> None:
+def command(
+    words: tuple[str, ...], wanted: Wanted, run_env: RunEnv, json: bool, verbose: bool
+) -> None:
     """Copy files from a cluster's head to this machine.
 
     SOURCE is a path on the head, below the home directory unless it starts with a slash; TARGET
@@ -34,8 +39,8 @@ def command(words: tuple[str, ...], wanted: Wanted, json: bool, verbose: bool) -
     async def operation(ctx: Context) -> None:
         spec = await target.resolve(ctx, wanted)
         if paths is None:
-            await sync.download_mounts(ctx, spec)
+            await sync.download_mounts(ctx, spec, run_env=run_env)
         else:
-            await sync.download(ctx, spec, *paths)
+            await sync.download(ctx, spec, *paths, run_env=run_env)
 
     run(operation, json=json, verbose=verbose)

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shoal.cli.manner import run_env_option
 from shoal.cli.session import output_options, run
 from shoal.cli.which import complete_cluster, paths_of, which_cluster
 
 if TYPE_CHECKING:
+    from shoal.ops.site import RunEnv
     from shoal.ops.target import Wanted
 
 
@@ -18,10 +20,16 @@ if TYPE_CHECKING:
     "words", nargs=-1, metavar="[CLUSTER] [SOURCE TARGET]", shell_complete=complete_cluster
 )
 @click.option("-A", "--all-nodes", is_flag=True, help="To the workers, too, not the head alone.")
+@run_env_option
 @which_cluster
 @output_options
 def command(
-    words: tuple[str, ...], wanted: Wanted, all_nodes: bool, json: bool, verbose: bool
+    words: tuple[str, ...],
+    wanted: Wanted,
+    all_nodes: bool,
+    run_env: RunEnv,
+    json: bool,
+    verbose: bool,
 ) -> None:
     """Copy files to a cluster.
 
@@ -37,8 +45,8 @@ def command(
     async def operation(ctx: Context) -> None:
         spec = await target.resolve(ctx, wanted)
         if paths is None:
-            await sync.upload_mounts(ctx, spec, all_nodes=all_nodes)
+            await sync.upload_mounts(ctx, spec, all_nodes=all_nodes, run_env=run_env)
         else:
-            await sync.upload(ctx, spec, *paths, all_nodes=all_nodes)
+            await sync.upload(ctx, spec, *paths, all_nodes=all_nodes, run_env=run_env)
 
     run(operation, json=json, verbose=verbose)

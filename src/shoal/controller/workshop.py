@@ -155,8 +155,8 @@ class RealWorkshop:
         return await has_session(gcs_address)
 
     async def head_runs(self, head: Instance) -> bool:
-        runner = self._orders.provider.runner(self._orders.spec, head)
-        return (await vitals.read(runner, head)).ray_runs
+        work = self._orders.work(head, head)
+        return (await vitals.read(work.runner, head, work.setup.container)).ray_runs
 
     async def revive(self, head: Instance, emit: Emit) -> None:
         await self._orders.provider.halt(self._orders.spec, [head])

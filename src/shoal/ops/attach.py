@@ -9,7 +9,7 @@ from shoal.errors import ConfigError
 from shoal.ops import multiplexer
 from shoal.ops.context import Context
 from shoal.ops.multiplexer import Multiplexer
-from shoal.ops.site import Site
+from shoal.ops.site import RunEnv, Site, check_run_env
 from shoal.remote.base import Forward
 from shoal.spec.model import ClusterSpec
 
@@ -33,9 +33,11 @@ async def attach(
     tty: bool,
     node: str | None = None,
     forwards: Sequence[Forward] = (),
+    run_env: RunEnv = "auto",
 ) -> int:
     """Open a shell on the head, or on the node with this address or name, in this process's own
     terminal. Without a terminal the shell reads its commands from standard input."""
+    check_run_env(spec, run_env)
     program = shell.multiplexer
     if program is not None:
         multiplexer.check_makes_sense(spec, program)
@@ -48,7 +50,7 @@ async def attach(
     site = Site.of(ctx, spec)
     head = await site.head()
     instance = head if node is None else await site.named(node)
-    runner = site.provider.runner(spec, instance)
+    runner = site.inside(instance, run_env)
     start = site.provider.ray_start(spec, instance, head)
     command: str | None = None
     if program is not None:

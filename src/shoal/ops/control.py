@@ -73,7 +73,7 @@ async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
         await dismiss(site, head)  # it may have had one
         return
     start = site.provider.ray_start(site.spec, head, head)
-    runner = site.provider.runner(site.spec, head)
+    runner = site.inside(head)
     here = site.spec.provider.type == "embedded"
     told = site.provider.entrusted(site.spec) if isinstance(site.provider, Entrusts) else site.spec
     handover = Handover(
@@ -85,7 +85,7 @@ async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
     try:
         prelude = ""
         if not here:
-            sent = await _move_in(site, runner, start)
+            sent = await _move_in(site, head, start)
             prelude = f'{sent.python_path}:"$PWD/{_PACKAGES_THERE}"'
         version = quote([parcel().directory])
         # The machine that this program runs on is the user's own to start things on.
@@ -101,18 +101,19 @@ async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
         ctx.emit(Warned("the cluster does not size itself", why, "shoal up again", head.name))
 
 
-async def _move_in(site: Site, runner: Runner, start: RayStart) -> Parcel:
+async def _move_in(site: Site, head: Instance, start: RayStart) -> Parcel:
     """Bring Shoal to the head, and let the head into itself and into its future workers: its
     controller reaches every machine of the cluster in the same way."""
-    made = await credentials.make(runner, site.spec.cluster_name)
+    machine, inside = site.provider.runner(site.spec, head), site.inside(head)
+    made = await credentials.make(machine, site.spec.cluster_name)
     errands: list[Coroutine[Any, Any, object]] = [
-        credentials.accept(runner, made),
-        deliver(runner, start.python),
+        credentials.accept(machine, made),
+        deliver(inside, start.python),
     ]
     if isinstance(site.provider, Introduces):
         errands.append(site.provider.introduce(made))
     if isinstance(site.provider, Entrusts):
-        errands.append(_bring_packages(runner, start, site.provider.packages))
+        errands.append(_bring_packages(inside, start, site.provider.packages))
     await side_by_side(errands)
     return parcel()
 
@@ -136,7 +137,7 @@ async def dismiss(site: Site, head: Instance) -> None:
     """End the controller, so that nobody else changes the cluster. Without one, nothing is done;
     a head that cannot be reached has nobody to dismiss."""
     start = site.provider.ray_start(site.spec, head, head)
-    runner = site.provider.runner(site.spec, head)
+    runner = site.inside(head)
     with contextlib.suppress(ShoalError, TimeoutError):
         await runner.connect(timeout=_CONNECT_SECONDS)
         await _run(runner, start, _DISMISS.format(module=_module(start)))
@@ -156,7 +157,7 @@ class Report:
 
 async def read_report(ctx: Context, site: Site, head: Instance) -> Report | None:
     """The controller's own account; None when there is none."""
-    runner = site.provider.runner(site.spec, head)
+    runner = site.inside(head)
     try:
         done, printed = await capture(runner, f"cat {DIRECTORY}/{STATE}", timeout=_READ_SECONDS)
         if not done.ok or not printed:

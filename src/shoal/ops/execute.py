@@ -13,12 +13,11 @@ from shoal.ops import multiplexer
 from shoal.ops.context import Context
 from shoal.ops.lifetime import lifetime
 from shoal.ops.multiplexer import Multiplexer
-from shoal.ops.site import Site
+from shoal.ops.site import RunEnv, Site, check_run_env
 from shoal.providers.base import RayStart
 from shoal.remote.base import Completed, Forward, Runner, Stream
 from shoal.spec.model import ClusterSpec
 
-RunEnv = Literal["auto", "host", "docker"]
 # A terminal of the command's own, our streams as they are, or lines that arrive as events.
 Streams = Literal["terminal", "raw", "events"]
 
@@ -45,12 +44,7 @@ async def execute(ctx: Context, spec: ClusterSpec, command: str, manner: Manner)
 
 def check(spec: ClusterSpec, manner: Manner) -> None:
     """Raise `ConfigError` for what cannot be done in this manner on this cluster."""
-    if manner.run_env == "docker" and spec.head_setup.container is None:
-        raise ConfigError(
-            f"the head of {spec.cluster_name} has no container to run this in",
-            why="--run-env docker was given, and the cluster's file has no docker section for it",
-            fix="leave --run-env out",
-        )
+    check_run_env(spec, manner.run_env)
     program = manner.multiplexer
     if program is None:
         return
@@ -72,11 +66,11 @@ def check(spec: ClusterSpec, manner: Manner) -> None:
 async def perform(ctx: Context, spec: ClusterSpec, command: str, manner: Manner) -> int:
     """Run a command on a cluster that is up."""
     if manner.multiplexer is not None:
-        await _detach(ctx, spec, command, manner.multiplexer)
+        await _detach(ctx, spec, command, manner, manner.multiplexer)
         return 0
     if manner.streams == "events":
-        return (await run(ctx, spec, command)).code
-    runner, start = await _head(ctx, spec)
+        return (await run(ctx, spec, command, run_env=manner.run_env)).code
+    runner, start = await _head(ctx, spec, manner.run_env)
     return await runner.attach(
         start.command(command),
         env=start.session_env(),
@@ -86,10 +80,15 @@ async def perform(ctx: Context, spec: ClusterSpec, command: str, manner: Manner)
 
 
 async def run(
-    ctx: Context, spec: ClusterSpec, command: str, *, timeout: float | None = None
+    ctx: Context,
+    spec: ClusterSpec,
+    command: str,
+    *,
+    timeout: float | None = None,
+    run_env: RunEnv = "auto",
 ) -> Completed:
     """Run a command, its lines arriving as events."""
-    runner, start = await _head(ctx, spec)
+    runner, start = await _head(ctx, spec, run_env)
 
     def deliver(line: str, stream: Stream) -> None:
         ctx.emit(Output("head", line, stream))
@@ -99,16 +98,20 @@ async def run(
     )
 
 
-async def _detach(ctx: Context, spec: ClusterSpec, command: str, program: Multiplexer) -> None:
-    runner, start = await _head(ctx, spec)
+async def _detach(
+    ctx: Context, spec: ClusterSpec, command: str, manner: Manner, program: Multiplexer
+) -> None:
+    runner, start = await _head(ctx, spec, manner.run_env)
     await multiplexer.start_detached(
         runner, program, start.command(command), start.session_env(), node="head"
     )
     how = f"shoal attach {shlex.quote(spec.cluster_name)} --{program}"
+    if manner.run_env == "host":
+        how += " --run-env host"
     ctx.emit(Detached("head", program, how))
 
 
-async def _head(ctx: Context, spec: ClusterSpec) -> tuple[Runner, RayStart]:
+async def _head(ctx: Context, spec: ClusterSpec, run_env: RunEnv) -> tuple[Runner, RayStart]:
     site = Site.of(ctx, spec)
     head = await site.head()
-    return site.provider.runner(spec, head), site.provider.ray_start(spec, head, head)
+    return site.inside(head, run_env), site.provider.ray_start(spec, head, head)

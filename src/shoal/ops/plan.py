@@ -115,6 +115,8 @@ def _touch(instance: Instance, seen: Seen, restart: RestartPolicy) -> tuple[Mode
         return "full", "Ray is not running on it"
     if vitals.receipt == goal:
         return None, ""
+    if vitals.receipt.container != goal.container and restart != "never":
+        return "full", "its container changed"
     changed = "its files" if vitals.receipt.files != goal.files else "its setup"
     if (vitals.receipt.files, vitals.receipt.setup) == (goal.files, goal.setup):
         return (None, "") if restart == "never" else ("restart", "its start commands changed")

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from shoal.bootstrap import receipt as receipts
-from shoal.bootstrap import vitals
 from shoal.bootstrap.pipeline import assemble
 from shoal.bootstrap.status_board import StatusBoard
 from shoal.errors import NotFoundError
@@ -107,7 +106,7 @@ async def _there(ctx: Context, spec: ClusterSpec) -> tuple[Site, Seen]:
 
 async def _write_stopped(site: Site, instance: Instance) -> None:
     runner = site.provider.runner(site.spec, instance)
-    now = await vitals.read(runner, instance)
+    now = await site.vitals(instance)
     await receipts.write(runner, replace(now.receipt, start=receipts.STOPPED))
 
 

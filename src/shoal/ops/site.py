@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from shoal.bootstrap import vitals
 from shoal.bootstrap.orders import Mode, Orders, files_for
@@ -12,15 +13,18 @@ from shoal.bootstrap.pipeline import NodeWork
 from shoal.bootstrap.receipt import Receipt
 from shoal.bootstrap.vitals import Vitals
 from shoal.engine.view import RayNode, probe_command, ray_nodes, version_command
-from shoal.errors import NotFoundError, ShoalError
+from shoal.errors import ConfigError, NotFoundError, ShoalError
 from shoal.ops.context import Context
 from shoal.ops.plan import Seen
 from shoal.parallel import side_by_side
 from shoal.providers import provider_for
 from shoal.providers.base import Finding, Instance, Provider, State
-from shoal.remote.base import capture
+from shoal.providers.quarters import quarters
+from shoal.remote.base import Runner, capture
 from shoal.spec.hashes import files_hash
 from shoal.spec.model import ClusterSpec, FilesSpec
+
+RunEnv = Literal["auto", "host", "docker"]
 
 _VERSION_SECONDS = 10.0
 
@@ -82,17 +86,29 @@ class Site:
             i.id: self.work(i, head or i) for i in instances if i.node_type in self.spec.node_types
         }
         running = [w for w in works.values() if w.instance.state is State.RUNNING]
-        answers = await side_by_side(_vitals(work) for work in running)
+        answers = await side_by_side(self._vitals(work.instance) for work in running)
         return Seen(
             instances=instances,
             vitals={w.instance.id: vitals for w, vitals in zip(running, answers, strict=True)},
             goals={id: work.goal for id, work in works.items()},
         )
 
+    def inside(self, instance: Instance, run_env: RunEnv = "auto") -> Runner:
+        """The way to a node's own commands, in its container if it has one, or to its machine."""
+        if run_env == "host":
+            return self.provider.runner(self.spec, instance)
+        return quarters(self.provider, self.spec, instance)
+
+    async def vitals(self, instance: Instance) -> Vitals:
+        """How a machine is, by its own account."""
+        container = self.spec.container_for(instance.node_type, instance.role)
+        runner = self.provider.runner(self.spec, instance)
+        return await vitals.read(runner, instance, container)
+
     async def receipt(self, instance: Instance) -> Receipt:
         """What was last done to a machine; nothing, if it does not say."""
         try:
-            return (await vitals.read(self.provider.runner(self.spec, instance), instance)).receipt
+            return (await self.vitals(instance)).receipt
         except ShoalError:
             return Receipt()
 
@@ -133,17 +149,26 @@ class Site:
     async def alive(self, head: Instance) -> dict[str, RayNode]:
         """The nodes that Ray counts as alive, by instance id; none when Ray does not answer."""
         start = self.provider.ray_start(self.spec, head, head)
-        runner = self.provider.runner(self.spec, head)
+        runner = self.inside(head)
         command = start.command(probe_command(start.python, start.gcs_address))
         try:
             return await ray_nodes(runner, command, start.driver_env())
         except ShoalError:
             return {}
 
+    async def _vitals(self, instance: Instance) -> Vitals:
+        """How a machine is; one that stops answering is taken for one where nothing runs."""
+        try:
+            return await self.vitals(instance)
+        except ShoalError:
+            return Vitals()
 
-async def _vitals(work: NodeWork) -> Vitals:
-    """How a machine is; one that stops answering is taken for one where nothing runs."""
-    try:
-        return await vitals.read(work.runner, work.instance)
-    except ShoalError:
-        return Vitals()
+
+def check_run_env(spec: ClusterSpec, run_env: RunEnv) -> None:
+    """Raise `ConfigError` for a wish to be in a container on a cluster that has none."""
+    if run_env == "docker" and spec.head_setup.container is None:
+        raise ConfigError(
+            f"the nodes of {spec.cluster_name} have no container to do this in",
+            why="--run-env docker was given, and the cluster's file has no docker section",
+            fix="leave --run-env out",
+        )

@@ -11,7 +11,7 @@ from shoal.ops import execute
 from shoal.ops.context import Context
 from shoal.ops.execute import Manner
 from shoal.ops.lifetime import lifetime
-from shoal.ops.site import Site
+from shoal.ops.site import RunEnv, Site
 from shoal.remote.base import quote
 from shoal.spec.model import ClusterSpec
 
@@ -24,7 +24,7 @@ async def submit(
     execute.check(spec, manner)
     here = _found(script)
     async with lifetime(ctx, spec, start=manner.start, stop=manner.stop):
-        command = await _placed(ctx, spec, here, arguments)
+        command = await _placed(ctx, spec, here, arguments, manner.run_env)
         return await execute.perform(ctx, spec, command, manner)
 
 
@@ -38,7 +38,9 @@ def _found(script: Path) -> Path:
     return script.absolute()
 
 
-async def _placed(ctx: Context, spec: ClusterSpec, script: Path, arguments: Sequence[str]) -> str:
+async def _placed(
+    ctx: Context, spec: ClusterSpec, script: Path, arguments: Sequence[str], run_env: RunEnv
+) -> str:
     """Bring the script to where it is run, and return the command that runs it there."""
     site = Site.of(ctx, spec)
     head = await site.head()
@@ -46,6 +48,6 @@ async def _placed(ctx: Context, spec: ClusterSpec, script: Path, arguments: Sequ
     if spec.provider.type == "embedded":
         return f"{python} {quote([str(script), *arguments])}"
     target = f"~/{script.name}"
-    await site.provider.runner(spec, head).put(script, target)
+    await site.inside(head, run_env).put(script, target)
     ctx.emit(Copied(head.name, str(script), target))
     return f'{python} "$HOME"/{quote([script.name, *arguments])}'

@@ -10,7 +10,7 @@ from pathlib import Path
 from shoal.errors import ConfigError, NotFoundError
 from shoal.events import Copied
 from shoal.ops.context import Context
-from shoal.ops.site import Site
+from shoal.ops.site import RunEnv, Site, check_run_env
 from shoal.parallel import side_by_side
 from shoal.providers.base import Instance, State
 from shoal.remote.base import Filters, Runner, quote
@@ -22,30 +22,42 @@ _IS_DIRECTORY = r"""case $0 in "~"|"~/"*) path=$HOME${0#"~"};; *) path=$0;; esac
 
 
 async def upload(
-    ctx: Context, spec: ClusterSpec, source: str, target: str, *, all_nodes: bool = False
+    ctx: Context,
+    spec: ClusterSpec,
+    source: str,
+    target: str,
+    *,
+    all_nodes: bool = False,
+    run_env: RunEnv = "auto",
 ) -> None:
     """Bring a file or directory of this machine to the head, or to all nodes."""
+    check_run_env(spec, run_env)
     here = _here(source)
     if here.is_dir():
         target = _into(source, target)
     site = Site.of(ctx, spec)
     nodes = await _nodes(site, all_nodes)
-    await side_by_side(_put(ctx, site, node, here, target) for node in nodes)
+    await side_by_side(_put(ctx, site, node, here, target, run_env) for node in nodes)
 
 
-async def download(ctx: Context, spec: ClusterSpec, source: str, target: str) -> None:
+async def download(
+    ctx: Context, spec: ClusterSpec, source: str, target: str, *, run_env: RunEnv = "auto"
+) -> None:
     """Bring a file or directory of the head to this machine."""
+    check_run_env(spec, run_env)
     site = Site.of(ctx, spec)
     (head,) = await _nodes(site, False)
-    runner = site.provider.runner(spec, head)
+    runner = site.inside(head, run_env)
     is_directory = await _is_directory(runner, source)
     if is_directory:
         target = _into(source, target)
     there = _place(target, is_directory=is_directory or target.endswith("/"))
-    await _get(ctx, site, head, source, there)
+    await _get(ctx, site, head, source, there, run_env)
 
 
-async def upload_mounts(ctx: Context, spec: ClusterSpec, *, all_nodes: bool = False) -> None:
+async def upload_mounts(
+    ctx: Context, spec: ClusterSpec, *, all_nodes: bool = False, run_env: RunEnv = "auto"
+) -> None:
     """Bring the file mounts to the head, or to all nodes, as they are here now."""
     site = Site.of(ctx, spec)
     mounts = _mounts(site)
@@ -53,18 +65,18 @@ async def upload_mounts(ctx: Context, spec: ClusterSpec, *, all_nodes: bool = Fa
 
     async def send(node: Instance) -> None:
         for there, here in mounts:
-            await _put(ctx, site, node, Path(here), there)
+            await _put(ctx, site, node, Path(here), there, run_env)
 
     await side_by_side(send(node) for node in nodes)
 
 
-async def download_mounts(ctx: Context, spec: ClusterSpec) -> None:
+async def download_mounts(ctx: Context, spec: ClusterSpec, *, run_env: RunEnv = "auto") -> None:
     """Bring the file mounts back from the head, as they are there now."""
     site = Site.of(ctx, spec)
     mounts = _mounts(site)
     (head,) = await _nodes(site, False)
     for there, here in mounts:
-        await _get(ctx, site, head, there, Path(here))
+        await _get(ctx, site, head, there, Path(here), run_env)
 
 
 def _here(source: str) -> Path:
@@ -112,13 +124,17 @@ async def _nodes(site: Site, all_nodes: bool) -> Sequence[Instance]:
     return nodes
 
 
-async def _put(ctx: Context, site: Site, node: Instance, source: Path, target: str) -> None:
-    await site.provider.runner(site.spec, node).put(source, target, _filters(site))
+async def _put(
+    ctx: Context, site: Site, node: Instance, source: Path, target: str, run_env: RunEnv
+) -> None:
+    await site.inside(node, run_env).put(source, target, _filters(site))
     ctx.emit(Copied(node.name, str(source), target))
 
 
-async def _get(ctx: Context, site: Site, node: Instance, source: str, target: Path) -> None:
-    await site.provider.runner(site.spec, node).get(source, target, _filters(site))
+async def _get(
+    ctx: Context, site: Site, node: Instance, source: str, target: Path, run_env: RunEnv
+) -> None:
+    await site.inside(node, run_env).get(source, target, _filters(site))
     ctx.emit(Copied(node.name, source, str(target)))
 
 

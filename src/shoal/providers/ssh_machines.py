@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from shoal.engine import commands, credentials, installation, start
+from shoal.engine.stop import stop_command
 from shoal.errors import IncompleteError, SetupError, ShoalError
 from shoal.parallel import side_by_side
 from shoal.providers.base import Instance, RayStart
 from shoal.remote.base import Runner
+from shoal.remote.container import in_each
 from shoal.spec.model import ClusterSpec
 
 _DASHBOARD_PORT = 8265
@@ -49,6 +51,12 @@ def _prelude(spec: ClusterSpec) -> str:
     if not spec.shoal.environment:
         return authentication
     return f"{authentication}\n{installation.sourced(spec.shoal.environment)}"
+
+
+def halting(spec: ClusterSpec, instance: Instance) -> list[str]:
+    """The commands that end a node's Ray, be it in a container or not."""
+    stop = stop_command(instance.id)
+    return [in_each(spec.cluster_name, ["sh", "-c", stop]), stop]
 
 
 async def on_each(

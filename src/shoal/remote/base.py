@@ -10,7 +10,10 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from shoal.remote.container import Container
 
 Stream = Literal["stdout", "stderr"]
 OnLine = Callable[[str, Stream], None]
@@ -97,6 +100,15 @@ class Runner(Protocol):
     async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
         """Bring the file, or the content of the tree, `source` on the machine to `target` here,
         by the same rules."""
+        ...
+
+    async def renew(self) -> None:
+        """Log in anew, so that what has changed about the user since, such as the groups it is
+        in, holds for what comes next. What runs already goes on."""
+        ...
+
+    def inside(self, container: Container) -> Runner:
+        """The way to run things in a container on this machine."""
         ...
 
     async def close(self) -> None:

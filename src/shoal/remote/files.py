@@ -10,12 +10,15 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.errors import ConfigError, SetupError, UnreachableError
 from shoal.remote.base import Completed, Filters
+from shoal.remote.container import Container
 from shoal.remote.process import run_process
 from shoal.remote.target import SshTarget, shared_argv
+from shoal.remote.trouble import is_gone, no_way_in
 
 # Recursion, links, modes and times. Unlike with -a, files belong to who logs in: the owner's
 # number here means someone else there. Compression: the way up from a desk is the narrow part.
@@ -46,16 +49,28 @@ class NoRsyncError(SetupError):
     """The machine is fine but for rsync. Whoever may install things there can go on."""
 
 
-async def put(node: str, machine: SshTarget, source: Path, target: str, filters: Filters) -> None:
+@dataclass(frozen=True)
+class Place:
+    """Where files are at the far end: on a machine, or in a container on it."""
+
+    node: str
+    machine: SshTarget
+    container: Container | None = None
+
+    def __str__(self) -> str:
+        return f"the {self.container} of {self.machine}" if self.container else str(self.machine)
+
+
+async def put(place: Place, source: Path, target: str, filters: Filters) -> None:
     """Bring the file or the tree's content to `target`, whose parents are made."""
-    script, here = _outgoing(node, source)
-    await _rsync(node, machine, script, target, [*_rules(filters), *here, "node:."])
+    script, here = _outgoing(place.node, source)
+    await _rsync(place, script, target, [*_rules(filters), *here, "node:."])
 
 
-async def get(node: str, machine: SshTarget, source: str, target: Path, filters: Filters) -> None:
+async def get(place: Place, source: str, target: Path, filters: Filters) -> None:
     """Bring the file or the tree's content from `source`; `target`'s parents are made."""
     here = _incoming(target)
-    await _rsync(node, machine, _SEND, source, [*_rules(filters), "node:.", here])
+    await _rsync(place, _SEND, source, [*_rules(filters), "node:.", here])
 
 
 def _outgoing(node: str, source: Path) -> tuple[str, list[str]]:
@@ -100,15 +115,14 @@ def _rules(filters: Filters) -> list[str]:
     ]
 
 
-async def _rsync(
-    node: str, machine: SshTarget, script: str, path: str, arguments: Sequence[str]
-) -> None:
+async def _rsync(place: Place, script: str, path: str, arguments: Sequence[str]) -> None:
+    enter = "" if place.container is None else f"{shlex.join(place.container.enter())} "
     # The dot keeps a new line at the path's end from being taken for printf's.
-    prepare = f"path={far_path(path)}; path=${{path%.}};"
-    far_rsync = f"exec bash --noprofile --norc -c {shlex.quote(f'{prepare} {script}')} rsync"
+    far = f"cd 2>/dev/null; path={far_path(path)}; path=${{path%.}}; {script}"
+    far_rsync = f"exec {enter}bash --noprofile --norc -c {shlex.quote(far)} rsync"
     argv = [
         "rsync",
-        f"--rsh={shlex.join([*shared_argv(machine), '-T'])}",
+        f"--rsh={shlex.join([*shared_argv(place.machine), '-T'])}",
         f"--rsync-path={far_rsync}",
         _HOW,
         *arguments,
@@ -124,15 +138,15 @@ async def _rsync(
             fix="install it: apt-get install rsync, or brew install rsync",
         ) from None
     if done.code not in (0, _VANISHED):
-        raise _failure(node, machine, path, done)
+        raise _failure(place, path, done)
 
 
-def _failure(node: str, machine: SshTarget, path: str, done: Completed) -> SetupError:
-    code, said = done.code, done.tail
+def _failure(place: Place, path: str, done: Completed) -> SetupError:
+    node, code, said = place.node, done.code, done.tail
     text = "\n".join(said)
     if code == _NOT_FOUND or "rsync: command not found" in text or "rsync: not found" in text:
         return NoRsyncError(
-            f"{machine} has no rsync",
+            f"{place} has no rsync",
             why="files reach a machine by it",
             fix="install it there or in its image: sudo apt-get install -y rsync, or the like",
             node=node,
@@ -140,15 +154,17 @@ def _failure(node: str, machine: SshTarget, path: str, done: Completed) -> Setup
         )
     if "is your shell clean" in text:
         return SetupError(
-            f"{machine} prints something at every login",
+            f"{place.machine} prints something at every login",
             why="a line in a dotfile there, such as ~/.bashrc, prints even without a terminal",
             fix="let that file end early without one: [[ $- == *i* ]] || return",
             node=node,
             output=said,
         )
+    if place.container is not None and is_gone(said):
+        return no_way_in(node, place.container, said)
     if code == _NO_CONNECTION:
         return UnreachableError(
-            f"lost the connection to {machine} while sending files",
+            f"lost the connection to {place.machine} while sending files",
             why="the machine went down, or the network to it did",
             node=node,
             output=said,

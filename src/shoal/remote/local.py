@@ -14,6 +14,7 @@ from pathlib import Path
 
 from shoal.errors import ConfigError, UnreachableError
 from shoal.remote.base import Completed, Filters, Forward, OnLine
+from shoal.remote.container import Container
 from shoal.remote.process import run_process
 from shoal.remote.terminal import in_terminal
 
@@ -73,6 +74,12 @@ class LocalRunner:
 
     async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
         raise _nothing_to_copy()
+
+    async def renew(self) -> None:
+        """Nothing to do: there is no login."""
+
+    def inside(self, container: Container) -> LocalRunner:
+        raise ConfigError("the nodes of an embedded cluster have no containers")
 
     async def close(self) -> None:
         pass

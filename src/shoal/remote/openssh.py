@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import math
 import textwrap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,16 +18,18 @@ from shoal.clock import Clock, SystemClock
 from shoal.errors import SetupError, ShoalError, UnreachableError
 from shoal.remote import files, master
 from shoal.remote.base import Completed, Filters, Forward, OnLine
+from shoal.remote.container import Container
 from shoal.remote.session import Lost, NotBegun, converse
 from shoal.remote.target import SshTarget, forwarding_argv, shared_argv
 from shoal.remote.terminal import in_terminal, with_streams
-from shoal.remote.trouble import diagnose
+from shoal.remote.trouble import diagnose, no_way_in
 from shoal.remote.tunnel import check_free, hold_open
 from shoal.remote.wire import (
-    REMOTE_COMMAND,
     attached_command,
+    attached_inside,
     attached_program,
     end_watched,
+    remote_command,
     watched_command,
 )
 
@@ -51,7 +54,8 @@ class SshRunner:
 
     `login_grace` is for how many seconds `connect` takes a refused login for a new machine that
     has not installed the key yet; `silence`, after how many seconds a connection on which nothing
-    begins is taken for dead and replaced.
+    begins is taken for dead and replaced. With a `container`, everything but ports is about what
+    is in it, and its engine's command stands between the login and each command.
     """
 
     def __init__(
@@ -62,9 +66,11 @@ class SshRunner:
         login_grace: float = 30.0,
         silence: float = 6.0,
         clock: Clock | None = None,
+        container: Container | None = None,
     ) -> None:
         self.name = name
         self.target = target
+        self.container = container
         self._login_grace = login_grace
         self._silence = silence
         self._clock = clock or SystemClock()
@@ -127,14 +133,17 @@ class SshRunner:
         check_free(forwards)
         argv = forwarding_argv(self.target, forwards) if forwards else shared_argv(self.target)
         argv += ["-tt" if tty else "-T", "--", self.target.host]
-        if command is None and not env:
+        if command is None and not env and self.container is None:
             await self.connect(timeout=_RECONNECT_SECONDS)
             return await in_terminal(argv)
         program = await self._leave_program(command, env or {})
+        if tty and self.container is not None:
+            enter = self.container.enter(tty=True)
+            return await in_terminal([*argv, attached_inside(program, enter, self._enter)])
         if tty:
             return await in_terminal([*argv, attached_command(program)])
         try:
-            code = await with_streams([*argv, watched_command(program)])
+            code = await with_streams([*argv, watched_command(program, self._enter)])
         except BaseException:
             await self._end_watched(program)
             raise
@@ -148,10 +157,18 @@ class SshRunner:
         await hold_open(self.name, self.target, forwards, opened)
 
     async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
-        await self._transfer(lambda: files.put(self.name, self.target, source, target, filters))
+        await self._transfer(lambda: files.put(self._place, source, target, filters))
 
     async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
-        await self._transfer(lambda: files.get(self.name, self.target, source, target, filters))
+        await self._transfer(lambda: files.get(self._place, source, target, filters))
+
+    async def renew(self) -> None:
+        await master.retire_connection(self.target)
+
+    def inside(self, container: Container) -> SshRunner:
+        runner = copy.copy(self)  # the same connection, and the same count of its sessions
+        runner.container = container
+        return runner
 
     async def close(self) -> None:
         """Nothing to do: the shared connection stays warm for the next command."""
@@ -159,6 +176,14 @@ class SshRunner:
     async def disconnect(self) -> None:
         """End the shared connection for whoever uses it: the machine is about to go."""
         await master.close_connection(self.target)
+
+    @property
+    def _enter(self) -> list[str]:
+        return [] if self.container is None else self.container.enter()
+
+    @property
+    def _place(self) -> files.Place:
+        return files.Place(self.name, self.target, self.container)
 
     async def _open(self, timeout: float = _RECONNECT_SECONDS) -> None:
         await master.open_connection(
@@ -205,7 +230,8 @@ class SshRunner:
         on_line: OnLine | None,
         begin_timeout: float,
     ) -> Completed | NotBegun:
-        argv = [*shared_argv(self.target), "-T", "--", self.target.host, REMOTE_COMMAND]
+        far = remote_command(self._enter)
+        argv = [*shared_argv(self.target), "-T", "--", self.target.host, far]
         for _ in range(_SESSION_TRIES):
             outcome = await converse(
                 argv, command, env=env, stdin=stdin, on_line=on_line, begin_timeout=begin_timeout
@@ -223,6 +249,8 @@ class SshRunner:
                 output=outcome.tail,
             )
         if isinstance(outcome, NotBegun) and 0 <= outcome.code < 255:
+            if self.container is not None:
+                raise no_way_in(self.name, self.container, outcome.said)
             raise _no_shell(self.name, self.target, outcome)
         return outcome
 

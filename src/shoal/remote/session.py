@@ -51,7 +51,7 @@ async def converse(
     on_line: OnLine | None,
     begin_timeout: float,
 ) -> Completed | NotBegun | Lost:
-    """Run `command` over the `ssh` that `argv` starts on `wire.REMOTE_COMMAND`."""
+    """Run `command` over the `ssh` that `argv` starts on `wire.remote_command`."""
     mark = secrets.token_hex(16)
     payload = request(mark, command, env, stdin)
     loop = asyncio.get_running_loop()

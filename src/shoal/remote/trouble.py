@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from shoal.errors import ConfigError, SetupError, ShoalError, UnreachableError
 from shoal.remote.base import quote
+from shoal.remote.container import Container
 from shoal.remote.target import SshTarget
 
 
@@ -148,6 +149,43 @@ def _unreachable(why: str, fix: str = "") -> _Maker:
         )
 
     return make
+
+
+# What docker and podman say of a container that is not there, or not running.
+_GONE = ("no such container", "is not running", "container state improper")
+
+
+def is_gone(said: Sequence[str]) -> bool:
+    """Whether an engine says that a container cannot be entered because it is not running."""
+    text = "\n".join(said).lower()
+    return any(phrase in text for phrase in _GONE)
+
+
+def no_way_in(node: str, container: Container, said: Sequence[str]) -> SetupError:
+    """Why nothing can be run in a container, from what its engine said."""
+    if is_gone(said):
+        return SetupError(
+            f"the {container} is not running",
+            why="it ended, was removed, or was never made",
+            fix="shoal up brings it back; --run-env host reaches the machine itself",
+            node=node,
+            output=said,
+        )
+    if any("executable file" in line and "bash" in line for line in said):
+        return SetupError(
+            f"the {container} has no bash",
+            why="commands of a cluster file are written for it",
+            fix="install bash in the image",
+            node=node,
+            output=said,
+        )
+    return SetupError(
+        f"the {container} cannot be entered",
+        why=_last(said),
+        fix=f"try by hand, on the machine: {quote([*container.enter(tty=True), 'bash'])}",
+        node=node,
+        output=said,
+    )
 
 
 # The first row with a phrase that was printed decides: ssh reports a bad key file and then, as a

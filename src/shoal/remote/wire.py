@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from shoal.remote.base import OnLine, Stream
 from shoal.remote.lines import TAIL_LINES, LineBuffer, readable
@@ -35,7 +35,7 @@ _SPEAK = "exec 2>&4 4>&- 7<&-\n"
 # again, with the exit code: what a daemon prints later is not the command's.
 _SUPERVISOR = " ".join(
     (
-        "set -m;",
+        "cd 2>/dev/null; set -m;",
         'nl=$(printf "\\012x"); nl=${nl%x};',
         "read -r mark lines bytes || exit 1;",
         'while [ "$lines" -gt 0 ]; do',
@@ -63,7 +63,14 @@ _SUPERVISOR = " ".join(
     )
 )
 
-REMOTE_COMMAND = f"exec bash --noprofile --norc -c {shlex.quote(_SUPERVISOR)}"
+_BASH = ("bash", "--noprofile", "--norc", "-c")
+
+
+def remote_command(enter: Sequence[str] = ()) -> str:
+    """The command line that waits for a `request`. `enter` has the words that lead from the
+    login to where the command is to run, if that is further in."""
+    return f"exec {shlex.join([*enter, *_BASH, _SUPERVISOR])}"
+
 
 # What a login shell reads, in the order in which it reads it, and then .bashrc, as Ray does it,
 # so that lines meant for terminals count too. The usual profile already reads .bashrc: once is
@@ -93,7 +100,7 @@ def exports(env: Mapping[str, str]) -> str:
 
 
 def request(mark: str, command: str, env: Mapping[str, str], stdin: bytes) -> bytes:
-    """What `REMOTE_COMMAND` is to read. The command's own `exit` and `exec` stay in a subshell;
+    """What `remote_command` is to read. The command's own `exit` and `exec` stay in a subshell;
     the new lines around it leave room for a comment at its end."""
     if "\0" in command:
         raise ValueError("a command cannot hold a NUL character")
@@ -113,30 +120,47 @@ def attached_program(command: str | None, env: Mapping[str, str]) -> bytes:
 
 def attached_command(file: str) -> str:
     """The command line that runs the program in `file`, which is removed before."""
-    return _loader(file, f"exec {_LOGIN_SHELL}")
+    return f"exec {shlex.join(_loader(file, f'exec {_LOGIN_SHELL}'))}"
 
 
-def watched_command(file: str) -> str:
-    """The same where there is no terminal, and losing the connection would end nothing: while
-    the program runs, its process group stands in `file`, for `end_watched`."""
+def watched_command(file: str, enter: Sequence[str] = ()) -> str:
+    """The same where losing the connection would end nothing, for want of a terminal: while the
+    program runs, its process group stands in `file`, for `end_watched`."""
+    return f"exec {shlex.join([*enter, *_watched(file)])}"
+
+
+def attached_inside(file: str, enter: Sequence[str], enter_to_end: Sequence[str]) -> str:
+    """The same where the terminal is in a container, whose engine does not tell what runs there
+    that the terminal has closed. So a shell stays on the machine that is told, and tells."""
+    end = shlex.join([*enter_to_end, *_BASH, end_watched(file)])
+    tell = f"{end} </dev/null >/dev/null 2>&1"
+    run = shlex.join([*enter, *_watched(file)])
+    stay = f"trap {shlex.quote(f'{tell}; exit 129')} HUP TERM; {run}"
+    return f"exec {shlex.join([*_BASH, stay])}"
+
+
+def _watched(file: str) -> list[str]:
     note = '(set -C; umask 077; echo $$ >"$file")'
     return _loader(file, f'{note}; {_LOGIN_SHELL}; code=$?; rm -f "$file"; exit $code')
 
 
 def end_watched(file: str) -> str:
-    """A command that ends what `watched_command` runs: as Ctrl-C would, and then for certain."""
+    """A command that ends what `watched_command` runs: as Ctrl-C would, and then for certain. On
+    one line, since it may stand on a command line of its own."""
     return (
-        f'file={shlex.quote(file)}; group=$(cat "$file") || exit 0; rm -f "$file"\n'
-        "for sign in INT TERM KILL; do\n"
-        'kill -$sign -- "-$group" || exit 0\n'
-        'n=0; while [ $n -lt 20 ] && kill -0 -- "-$group"; do sleep 0.1; n=$((n+1)); done\n'
+        f'file={shlex.quote(file)}; group=$(cat "$file") || exit 0; rm -f "$file"; '
+        "for sign in INT TERM KILL; do "
+        'kill -$sign -- "-$group" || exit 0; '
+        'n=0; while [ $n -lt 20 ] && kill -0 -- "-$group"; do sleep 0.1; n=$((n+1)); done; '
         "done 2>/dev/null"
     )
 
 
-def _loader(file: str, then: str) -> str:
-    loader = f'file={shlex.quote(file)}; exec 7<"$file" || exit 1; rm -f "$file"; {then}'
-    return f"exec bash --noprofile --norc -c {shlex.quote(loader)}"
+def _loader(file: str, then: str) -> list[str]:
+    loader = (
+        f'file={shlex.quote(file)}; exec 7<"$file" || exit 1; rm -f "$file"; cd 2>/dev/null; {then}'
+    )
+    return [*_BASH, loader]
 
 
 class Replies:

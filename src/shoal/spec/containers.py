@@ -3,12 +3,16 @@ and which keys decide it."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from shoal.events import Role
 from shoal.spec.draft import Draft
 
 Keys = tuple[str, ...]
+
+# What an engine accepts; it also stands on command lines.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,12 @@ def keys_for(draft: Draft, role: Role, node_type: str) -> ContainerKeys | None:
 def check(draft: Draft) -> None:
     """Either every node runs in a container, or none does: they must be able to find each other
     in the same way."""
+    name = draft.get("docker", "container_name")
+    if name and not _NAME.fullmatch(name):
+        draft.refuse("must be letters, digits, _, . and - only", "docker", "container_name")
+    registry = draft.get("shoal", "registry")
+    if registry is not None and not registry.get("username"):
+        draft.refuse("needs a username", "shoal", "registry")
     head_type = draft.get("head_node_type")
     head = keys_for(draft, "head", head_type)
     workers = [

@@ -111,6 +111,17 @@ class HostSpec:
 
 
 @dataclass(frozen=True)
+class RegistrySpec:
+    """A private registry and how to log in to it. The password itself is never here: it is in an
+    environment variable of whoever runs `up`, or a command prints it there."""
+
+    server: str
+    username: str
+    password_env: str = "SHOAL_REGISTRY_PASSWORD"
+    password_command: str = ""
+
+
+@dataclass(frozen=True)
 class ShoalSettings:
     """What stands under the top-level `shoal:` key. `hosts` has what is particular about single
     machines, by address; `via_head` says that workers are reached through the head;
@@ -120,10 +131,11 @@ class ShoalSettings:
     idle before it is given back (None: for ever); `controller` says whether a controller is left
     on the head at all; `lease` is after how many seconds without its head a worker ends its part
     (0: never); `environment` is a file of shell settings on every node that is read before
-    anything that has to do with Ray. For clouds: `fallback` has the machine types to take, by
-    node type, when its own is not to be had; `on_demand_fallback` allows full price where no spot
-    machine is; `ssh_from` has the address ranges from which SSH is let in (empty: the caller's);
-    `down` says whether `down` ends machines or only switches them off."""
+    anything that has to do with Ray; `registry` is where images come from that not everyone may
+    have. For clouds: `fallback` has the machine types to take, by node type, when its own is not
+    to be had; `on_demand_fallback` allows full price where no spot machine is; `ssh_from` has the
+    address ranges from which SSH is let in (empty: the caller's); `down` says whether `down` ends
+    machines or only switches them off."""
 
     auth: AuthMode = "token"
     hosts: Mapping[str, HostSpec] = field(default_factory=dict)
@@ -135,6 +147,7 @@ class ShoalSettings:
     controller: bool = True
     environment: str = ""
     lease: float = 900.0
+    registry: RegistrySpec | None = None
     fallback: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     on_demand_fallback: bool = False
     ssh_from: tuple[str, ...] = ()
@@ -165,3 +178,10 @@ class ClusterSpec:
     def setup_for(self, node_type: str, role: Role) -> NodeSetup:
         """The commands and container for a node of this type in this role."""
         return self.head_setup if role == "head" else self.node_types[node_type].setup
+
+    def container_for(self, node_type: str, role: Role) -> ContainerSpec | None:
+        """The container of such a node; none, too, for a type that is no longer in the file."""
+        if role == "head":
+            return self.head_setup.container
+        found = self.node_types.get(node_type)
+        return None if found is None else found.setup.container

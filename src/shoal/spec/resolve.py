@@ -23,6 +23,7 @@ from shoal.spec.model import (
     NodeSetup,
     NodeType,
     ProviderSpec,
+    RegistrySpec,
     ScalingSpec,
     ShoalSettings,
 )
@@ -74,6 +75,8 @@ def _shoal(book: _Book) -> ShoalSettings:
     given = {name: value for name, value in values.items() if value is not None}
     if "hosts" in given:
         given["hosts"] = {host: HostSpec(**data) for host, data in given["hosts"].items()}
+    if "registry" in given:
+        given["registry"] = RegistrySpec(**{"server": "docker.io", **given["registry"]})
     if "fallback" in given:
         given["fallback"] = {name: tuple(types) for name, types in given["fallback"].items()}
     if "ssh_from" in given:

@@ -200,6 +200,15 @@ class HostYaml(_Section):
     labels: dict[str, Text] = {}
 
 
+class RegistryYaml(_Section):
+    """`shoal.registry`"""
+
+    server: Text = "docker.io"
+    username: Text = ""
+    password_env: Text = ""
+    password_command: Text = ""
+
+
 class ShoalYaml(_Section):
     """`shoal`: our own settings."""
 
@@ -213,6 +222,7 @@ class ShoalYaml(_Section):
     controller: Flag = True
     environment: Text = ""
     lease: Duration = 0
+    registry: RegistryYaml = RegistryYaml()
     fallback: dict[str, Texts] = {}
     on_demand_fallback: Flag = False
     ssh_from: Texts = []

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.clock import Clock
-from shoal.engine.stop import stop_command
 from shoal.errors import CapacityError, ConfigError, QuotaError, ShoalError, TransientError
 from shoal.events import Emit, Role
 from shoal.parallel import side_by_side
@@ -176,7 +175,7 @@ class AwsProvider:
 
     async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         await ssh_machines.on_each(
-            instances, self._runner, "stop Ray", lambda i: [stop_command(i.id)]
+            instances, self._runner, "stop Ray", lambda i: ssh_machines.halting(spec, i)
         )
 
     async def stop(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[str]:

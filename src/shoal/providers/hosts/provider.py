@@ -21,6 +21,7 @@ from shoal.providers import ssh_machines
 from shoal.providers.base import Finding, Instance, Launch, RayStart, State
 from shoal.providers.hosts import claims
 from shoal.remote.base import Runner, capture, quote
+from shoal.remote.container import remove_all
 from shoal.remote.openssh import SshRunner
 from shoal.remote.target import SshTarget, control_directory
 from shoal.spec.model import ClusterSpec, HostSpec
@@ -57,16 +58,6 @@ class HostsProvider:
                     f"the key {key} does not exist",
                     why="auth.ssh_private_key names it",
                     fix="correct the path, or leave it out to use your SSH agent and defaults",
-                )
-            )
-        setups = [spec.head_setup, *(t.setup for t in spec.node_types.values())]
-        if any(setup.container is not None for setup in setups):
-            findings.append(
-                Finding(
-                    "error",
-                    "containers on machines of your own cannot be used yet",
-                    why="the docker section asks for them",
-                    fix="take it out: commands and Ray then run on the machines themselves",
                 )
             )
         strangers = [a for a in spec.shoal.hosts if a not in self._addresses]
@@ -117,7 +108,7 @@ class HostsProvider:
         return picked
 
     async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
-        await self._on_each(instances, "stop Ray", lambda i: [stop_command(i.id)])
+        await self._on_each(instances, "stop Ray", lambda i: ssh_machines.halting(spec, i))
 
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         ended = {i.id for i in instances}
@@ -127,9 +118,15 @@ class HostsProvider:
         )
         # A worker that is only released lets the head in again when it is needed.
         ends = any(i.role == "head" for i in instances)
-        cleanup = ["rm -rf .shoal", claims.release_command(self._owner)]
-        script = [*([forget] if ends else []), *cleanup]
-        await self._on_each(instances, "let go", lambda i: [stop_command(i.id), *script])
+        forgetting = [forget] if ends else []
+        cleanup = [
+            remove_all(spec.cluster_name),
+            "rm -rf .shoal",
+            claims.release_command(self._owner),
+        ]
+        await self._on_each(
+            instances, "let go", lambda i: [stop_command(i.id), *forgetting, *cleanup]
+        )
         if ends:
             await self._where_possible(
                 [a for a in self._addresses if a not in ended],

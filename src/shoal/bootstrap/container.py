@@ -1,0 +1,217 @@
+"""The container of a node: made, started again, given the cluster's secrets.
+
+It belongs to the machine like a process does: made anew when what it is made from has changed,
+started again when it has died, and otherwise left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from shoal.bootstrap import engine_trouble
+from shoal.bootstrap.engine_trouble import Case
+from shoal.bootstrap.image import pull, registry_host, repository
+from shoal.bootstrap.receipt import digest
+from shoal.bootstrap.steps import Voice
+from shoal.engine.stop import stop_command
+from shoal.errors import SetupError
+from shoal.events import Phase
+from shoal.providers.base import Instance
+from shoal.remote.base import Runner, capture, quote
+from shoal.remote.container import CLUSTER_LABEL, NOTE, ORIGIN_LABEL, Container, remove_all
+from shoal.spec.model import ContainerSpec, RegistrySpec
+
+_SHORT_SECONDS = 60.0
+
+# Ray keeps three tenths of the free memory for objects, in /dev/shm; a tenth more is room for
+# its own bookkeeping.
+_SHM_SHARE = 0.3 * 1.1
+_SHM_LIMIT = 200 * 10**9
+
+# What the engine and the machine say of themselves, a word and a value on each line. $0 is the
+# engine, then the image, its repository, its registry's host, and the container's name.
+_FACTS = r"""
+command -v "$0" >/dev/null || exit 127
+"$0" ps -q >/dev/null || exit 1
+say() { printf '%s %s\n' "$1" "$2"; }
+case $0 in
+podman) root=$(podman info -f '{{.Store.GraphRoot}}' 2>/dev/null) ;;
+*)
+  root=$(docker info -f '{{.DockerRootDir}}' 2>/dev/null)
+  index='{{with index .RegistryConfig.IndexConfigs "'$3'"}}{{.Secure}}{{end}}'
+  say secure "$(docker info -f "$index" 2>/dev/null)"
+  case $(docker info -f '{{.Runtimes}}' 2>/dev/null) in
+  *nvidia*) nvidia-smi >/dev/null 2>&1 && say gpu yes ;;
+  esac ;;
+esac
+say free_kib "$(df -Pk "$root" 2>/dev/null | awk 'NR == 2 { print $4 }')"
+say memory_kib "$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)"
+say machine "$(uname -m)"
+say image "$("$0" image inspect -f '{{.Id}}' "$1" 2>/dev/null)"
+say kin "$("$0" images -q "$2" 2>/dev/null | head -n 1)"
+label='{{index .Config.Labels "CLUSTER_LABEL"}}'
+if owner=$("$0" container inspect -f "$label" "$4" 2>/dev/null); then say named "of $owner"; fi
+""".replace("CLUSTER_LABEL", CLUSTER_LABEL)
+
+# Says whether a container runs a moment after its start, and with which code it ended if not.
+# $0 is the engine, $1 the container.
+_STAYS = r"""
+sleep 0.2
+state=$("$0" container inspect -f '{{.State.Running}} {{.State.ExitCode}}' "$1") || exit 1
+echo "$state"
+case $state in true*) ;; *) "$0" logs --tail 20 "$1" 2>&1 ;; esac
+"""
+
+# Brings the cluster's secrets from the machine into the container, through a pipe. $0 is the
+# engine, $1 the container, $2 the node's role, $3 what runs inside.
+_LODGE = r"""
+{
+  cat .shoal/auth_token && echo
+  if [ "$2" = head ]; then cat .shoal/cluster_key.pub .shoal/cluster_key; fi
+} | "$0" exec -i "$1" sh -c "$3" "$2"
+"""
+_RECEIVE = r"""
+set -e
+umask 077
+cd
+mkdir -p .shoal
+IFS= read -r token
+printf %s "$token" > .shoal/auth_token.new
+mv .shoal/auth_token.new .shoal/auth_token
+[ "$0" = head ] || exit 0
+IFS= read -r public
+cat > .shoal/cluster_key.new
+mv .shoal/cluster_key.new .shoal/cluster_key
+printf '%s\n' "$public" > .shoal/cluster_key.pub
+"""
+
+
+@dataclass(frozen=True)
+class House:
+    """A container that a node is to live in, on its machine. `origin` is a digest of all that it
+    is made from."""
+
+    spec: ContainerSpec
+    instance: Instance
+    registry: RegistrySpec | None = None
+
+    @property
+    def container(self) -> Container:
+        return Container(self.spec.engine, self.spec.name)
+
+    @property
+    def origin(self) -> str:
+        made_from = {k: v for k, v in asdict(self.spec).items() if k != "pull_before_run"}
+        return digest([self.instance.cluster, made_from])
+
+    @property
+    def case(self) -> Case:
+        return Case(self.instance.name, self.spec, self.instance.user)
+
+
+async def build(runner: Runner, house: House, voice: Voice, *, seconds: float) -> None:
+    """Make the container, in place of any that the cluster has on the machine."""
+    voice.phase(Phase.PREPARING, "looks for its image")
+    facts = await _facts(runner, house)
+    if facts.get("named") in ("of", "of <no value>"):
+        raise engine_trouble.name_taken(house.case)
+    if not facts.get("image") or house.spec.pull_before_run:
+        voice.phase(Phase.PREPARING, f"pulls {house.spec.image}")
+        await pull(runner, house.case, facts, house.registry, voice.output, seconds=seconds)
+    voice.phase(Phase.PREPARING, "makes its container")
+    # What ran outside of it, or in another one, would be in the way.
+    await _run(runner, house, [stop_command(house.instance.id)])
+    await _run(runner, house, [remove_all(house.instance.cluster)])
+    await _run(runner, house, [_note(house.spec.engine)])
+    done = await runner.run(_run_command(house, facts), timeout=_SHORT_SECONDS)
+    if not done.ok:
+        raise engine_trouble.no_container(house.case, done.tail)
+    await _stays(runner, house)
+
+
+async def wake(runner: Runner, house: House, voice: Voice) -> None:
+    """Start the container again after it has died, with all that is in it."""
+    voice.phase(Phase.PREPARING, "starts its container again")
+    await _facts(runner, house)
+    await _run(runner, house, [quote([house.spec.engine, "start", house.spec.name])])
+    await _stays(runner, house)
+
+
+async def leave(runner: Runner, instance: Instance) -> None:
+    """Remove what the cluster has of containers on a machine that is to do without."""
+    done = await runner.run(remove_all(instance.cluster), timeout=_SHORT_SECONDS)
+    if not done.ok:
+        raise SetupError(
+            "the machine's container cannot be removed",
+            fix="see what its engine says there, then shoal up again",
+            node=instance.name,
+            output=done.tail,
+        )
+
+
+async def lodge_secrets(runner: Runner, house: House) -> None:
+    """Give what lives in the container the cluster's token, and a head its key: they were born
+    on the machine, which has to know them as well."""
+    argv = [house.spec.engine, house.spec.name, house.instance.role, _RECEIVE]
+    done = await runner.run(quote(["sh", "-c", _LODGE, *argv]), timeout=_SHORT_SECONDS)
+    if not done.ok:
+        # Without the output: it could hold the token.
+        raise SetupError(
+            "the container cannot keep the cluster's token",
+            why="the home directory of its user is not writable",
+            fix="give the image's user a home directory of its own",
+            node=house.instance.name,
+        )
+
+
+async def _facts(runner: Runner, house: House) -> Mapping[str, str]:
+    """What the engine says of itself. A user who has just been let into its group is, once
+    logged in anew."""
+    spec = house.spec
+    names = [spec.image, repository(spec.image), registry_host(spec.image), spec.name]
+    command = quote(["sh", "-c", _FACTS, spec.engine, *names])
+    done, printed = await capture(runner, command, timeout=_SHORT_SECONDS)
+    if engine_trouble.is_forbidden(done.tail):
+        await runner.renew()
+        done, printed = await capture(runner, command, timeout=_SHORT_SECONDS)
+    if not done.ok and "free_kib" not in "".join(printed):
+        raise engine_trouble.no_engine(house.case, done.code, done.tail)
+    pairs = [line.partition(" ") for line in printed]
+    return {word: value.strip() for word, _, value in pairs}
+
+
+def _run_command(house: House, facts: Mapping[str, str]) -> str:
+    """The command that makes the container. The user's options are shell text, as they are to
+    Ray: they may well name variables of the machine."""
+    spec, labels = house.spec, house.instance.cluster
+    words = [spec.engine, "run", "--detach", "-it", f"--name={spec.name}"]
+    words += [f"--label={CLUSTER_LABEL}={labels}", f"--label={ORIGIN_LABEL}={house.origin}"]
+    words += ["--env=LC_ALL=C.UTF-8", "--env=LANG=C.UTF-8"]
+    memory = facts.get("memory_kib", "")
+    own_size = any("--shm-size" in option for option in spec.run_options)
+    if spec.detect_shm_size and not own_size and memory.isdigit():
+        words.append(f"--shm-size={min(int(int(memory) * 1024 * _SHM_SHARE), _SHM_LIMIT)}b")
+    if spec.detect_gpu_runtime and facts.get("gpu") == "yes":
+        words.append("--runtime=nvidia")
+    options = " ".join(spec.run_options)
+    return f"{quote(words)} {options} {quote(['--net=host', spec.image, 'bash'])}"
+
+
+def _note(engine: str) -> str:
+    return f"mkdir -p .shoal && {quote(['printf', '%s', engine])} > {NOTE}"
+
+
+async def _stays(runner: Runner, house: House) -> None:
+    command = quote(["sh", "-c", _STAYS, house.spec.engine, house.spec.name])
+    done, (state, *said) = await capture(runner, f"{command} || echo", timeout=_SHORT_SECONDS)
+    runs, _, code = state.partition(" ")
+    if runs != "true":
+        raise engine_trouble.ended_at_once(house.case, code or "?", said or done.tail)
+
+
+async def _run(runner: Runner, house: House, commands: Sequence[str]) -> None:
+    for command in commands:
+        done = await runner.run(command, timeout=_SHORT_SECONDS)
+        if not done.ok:
+            raise engine_trouble.no_container(house.case, done.tail)

@@ -1,0 +1,102 @@
+"""The image of a node's container: how large it is, if anyone tells, and getting it there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shoal.bootstrap import engine_trouble
+from shoal.bootstrap.engine_trouble import Case
+from shoal.bootstrap.registry import logged_in
+from shoal.errors import ShoalError
+from shoal.remote.base import OnLine, Runner, capture
+from shoal.spec.model import RegistrySpec
+
+# For a registry to say how large an image is: it is asked only to be helpful.
+_ASK_SECONDS = 30.0
+_HUB = "docker.io"
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def repository(image: str) -> str:
+    """An image's name without its tag or digest."""
+    name = image.partition("@")[0]
+    head, slash, last = name.rpartition("/")
+    return head + slash + last.partition(":")[0]
+
+
+def registry_host(image: str) -> str:
+    """The host that an image comes from, with its port."""
+    first, slash, _ = image.partition("/")
+    named = slash and ("." in first or ":" in first or first == "localhost")
+    return first if named else _HUB
+
+
+async def pull(
+    runner: Runner,
+    case: Case,
+    facts: Mapping[str, str],
+    registry: RegistrySpec | None,
+    on_line: OnLine,
+    *,
+    seconds: float,
+) -> None:
+    """Have the image on the machine as the registry has it now. One that the registry does not
+    give us is good enough if it is there already."""
+    there = facts.get("image")
+    if not there:
+        await _check_room(runner, case, facts, registry)
+    command, login = await logged_in(registry, [case.engine, "pull", case.image])
+    done = await runner.run(command, stdin=login, on_line=on_line, timeout=seconds)
+    if done.ok:
+        return
+    error = engine_trouble.no_image(case, done.tail)
+    if not there:
+        raise error
+    on_line(f"{error.what}: what is there already is used", "stderr")
+
+
+async def _check_room(
+    runner: Runner, case: Case, facts: Mapping[str, str], registry: RegistrySpec | None
+) -> None:
+    """Refuse an image that cannot fit. Where an image of the same family is there, nobody knows
+    how much they share, and the engine may try."""
+    free = facts.get("free_kib", "")
+    if not free.isdigit() or facts.get("kin"):
+        return
+    layers = await _layers(runner, case, facts, registry)
+    # Each layer arrives packed and takes at least that much unpacked, and the largest is there
+    # in both forms for a moment.
+    needed = sum(layers) + max(layers, default=0)
+    if needed > int(free) * 1024:
+        raise engine_trouble.too_large(case, needed, int(free) * 1024)
+
+
+async def _layers(
+    runner: Runner, case: Case, facts: Mapping[str, str], registry: RegistrySpec | None
+) -> list[int]:
+    """The sizes of an image's layers as its registry tells them; none where nobody does."""
+    flags = []
+    if case.engine == "docker":
+        flags = ["--verbose", *(["--insecure"] if facts.get("secure") == "false" else [])]
+    argv = [case.engine, "manifest", "inspect", *flags, case.image]
+    command, login = await logged_in(registry, argv)
+    try:
+        done, printed = await capture(runner, command, stdin=login, timeout=_ASK_SECONDS)
+        found = json.loads("\n".join(printed)) if done.ok else []
+    except (ShoalError, TimeoutError, ValueError):
+        return []
+    architecture = _ARCHITECTURES.get(facts.get("machine", ""), "")
+    for manifest in found if isinstance(found, list) else [found]:
+        platform = manifest.get("Descriptor", {}).get("platform", {}).get("architecture", "")
+        if platform in ("", architecture):
+            return list(_sizes(manifest))
+    return []
+
+
+def _sizes(manifest: Any) -> Iterator[int]:
+    """The sizes in a manifest, which docker and podman wrap differently."""
+    inner = manifest.get("SchemaV2Manifest") or manifest.get("OCIManifest") or manifest
+    for layer in inner.get("layers") or ():
+        yield int(layer.get("size", 0))
