@@ -22,9 +22,20 @@ from tests.simcloud.hosts import Host
 
 Engine = Literal["docker", "podman"]
 
-NEEDS = {"docker": ("dockerd", "docker", "crun"), "podman": ("podman", "conmon", "crun")}
+NEEDS = {
+    "docker": ("dockerd", "docker", "crun"),
+    "podman": ("podman", "conmon", "crun", "newuidmap"),
+}
+# On the first machine that a cloud boots.
+REGISTRY = "10.20.0.1:5000"
 HOME = "/home/ray"
 USER_ID = 1234
+
+# How commands run in every image, as instructions of a Dockerfile.
+SETTINGS = {
+    "ENV": f"PATH={sys.prefix}/bin:{SYSTEM_PATH}",
+    "WORKDIR": "/",
+}
 
 # What the images lack: the machine's programs, and the environment that has Ray.
 OPTIONS = [
@@ -37,12 +48,12 @@ _DOCKER = {
     "bridge": "none",
     "iptables": False,
     "ip6tables": False,
-    "insecure-registries": ["10.0.0.0/8"],
     "default-runtime": "crun",
     "runtimes": {"crun": {"path": "/usr/bin/crun", "runtimeArgs": ["--cgroup-manager=disabled"]}},
 }
 
-_START_DOCKER = r"""
+# The engines look for control groups even where they are told not to use them.
+_CONTROL_GROUPS = r"""
 set -e
 controllers=$(awk '!/^#/ && $2 > 0 { print $1 }' /proc/cgroups)
 if ! mountpoint -q /sys/fs/cgroup; then
@@ -56,6 +67,10 @@ if ! mountpoint -q /sys/fs/cgroup; then
     done
   fi
 fi
+"""
+
+_START_DOCKER = r"""
+set -e
 mkdir -p /etc/docker /home/docker
 cat > /etc/docker/daemon.json
 setsid dockerd > /var/log/dockerd.log 2>&1 < /dev/null &
@@ -73,8 +88,32 @@ for _ in $(seq 300); do [ -e /run/docker.pid ] || exit 0; sleep 0.1; done
 exit 1
 """
 
+# $1 is the project, $2 the interpreter, $3 the registry's address, $4 the login it asks for.
+_START_REGISTRY = r"""
+set -e
+cd "$1"
+trusted=/etc/docker/certs.d/$3/ca.crt
+if [ ! -e "$trusted" ]; then
+  mkdir -p "${trusted%/*}"
+  openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=images \
+    -addext "subjectAltName=IP:${3%:*}" -keyout /etc/registry.key -out "$trusted" 2> /dev/null
+  cat /etc/registry.key "$trusted" > /etc/registry.pem
+fi
+[ ! -e /run/registry.pid ] || kill "$(cat /run/registry.pid)"
+setsid "$2" -m tests.containers.registry "${3#*:}" /etc/registry.pem "$4" \
+  > /var/log/registry.log 2>&1 < /dev/null &
+echo $! > /run/registry.pid
+for _ in $(seq 300); do
+  curl -sk "https://$3/v2/" > /dev/null && exit 0
+  sleep 0.1
+done
+exit 1
+"""
+
 _PREPARE_PODMAN = r"""
 set -e
+for file in /etc/subuid /etc/subgid; do echo "$1:100000:65536" > $file; done
+mount --make-shared /
 mkdir -p /etc/containers
 cat > /etc/containers/containers.conf <<END
 [containers]
@@ -86,8 +125,6 @@ events_logger = "file"
 END
 printf '[storage]\ndriver = "overlay"\ngraphroot = "/home/podman"\nrunroot = "/run/podman"\n' \
   > /etc/containers/storage.conf
-printf '[[registry]]\nlocation = "%s"\ninsecure = true\n' 10.20.0.1:5000 \
-  > /etc/containers/registries.conf
 """
 
 
@@ -107,8 +144,10 @@ def give_up(reason: str) -> None:
 async def start(host: Host, engine: Engine = "docker") -> None:
     """Have the engine running on a host, for root and for the host's user."""
     require(engine)
+    (await host.run(_CONTROL_GROUPS)).require("mounting the control groups")
     if engine == "podman":
-        (await host.run(_PREPARE_PODMAN)).require("setting up podman")
+        prepare = ["bash", "-c", _PREPARE_PODMAN, "bash", host.machine.user]
+        (await host.run(prepare)).require("setting up podman")
         return
     (await host.run(f"usermod -aG docker {host.machine.user}")).require("joining the group")
     started = await host.run(_START_DOCKER, stdin=json.dumps(_DOCKER))
@@ -119,6 +158,13 @@ async def start(host: Host, engine: Engine = "docker") -> None:
 async def stop_docker(host: Host) -> None:
     """End the daemon, and with it all containers."""
     (await host.run(_STOP_DOCKER)).require("stopping dockerd")
+
+
+async def start_registry(host: Host, login: str = "") -> None:
+    """Have a registry on the host, in place of any other there. With a `login`, it is private."""
+    arguments = [str(PROJECT), sys.executable, REGISTRY, login]
+    done = await host.run(["bash", "-c", _START_REGISTRY, "registry", *arguments])
+    done.require("starting a registry")
 
 
 async def make_image(
@@ -132,24 +178,19 @@ async def make_image(
 ) -> None:
     """Import an image whose commands run as `user`: root, or ray. `changes` are instructions of
     a Dockerfile; `login` is who owns the engine's store."""
-    home = "/root" if user == "root" else HOME
-    settings = {
-        "ENV": f"PATH={sys.prefix}/bin:{SYSTEM_PATH}",
-        "USER": user,
-        "WORKDIR": "/",
-        **changes,
-    }
+    settings = {**SETTINGS, "USER": user, **changes}
     words = [engine, "import", *(f"--change={key} {value}" for key, value in settings.items())]
-    (host.root() / "tmp/image.tar").write_bytes(_root(home))
+    (host.root() / "tmp/image.tar").write_bytes(root_directory())
     made = await host.run([*words, "/tmp/image.tar", name], user=login)
     made.require(f"importing {name}")
 
 
-def _root(home: str) -> bytes:
+def root_directory() -> bytes:
     """An almost empty root directory, as a tar."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for path, mode in (("tmp", 0o1777), ("root", 0o700), ("etc", 0o755), ("usr", 0o755)):
+        # An interpreter that is bound in below /root must serve other users, too.
+        for path, mode in (("tmp", 0o1777), ("root", 0o711), ("etc", 0o755), ("usr", 0o755)):
             _add(tar, path, type=tarfile.DIRTYPE, mode=mode)
         _add(tar, "home", type=tarfile.DIRTYPE, mode=0o755)
         _add(tar, "home/ray", type=tarfile.DIRTYPE, mode=0o755, uid=USER_ID, gid=USER_ID)

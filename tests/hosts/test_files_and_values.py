@@ -131,10 +131,3 @@ async def test_neither_token_nor_key_is_seen_where_they_do_not_belong(bed: Bed) 
             f"-o StrictHostKeyChecking=no ubuntu@{address} echo in"
         )
         assert await bed.read(bed.head, login) == "in"
-
-
-async def test_a_container_that_cannot_be_had_is_refused_not_ignored(bed: Bed) -> None:
-    await bed.write(docker={"image": "rayproject/ray:latest", "container_name": "ray"})
-    done = await bed.shoal("up c.yaml --yes")
-    assert done.code == 2
-    assert "containers on machines of your own cannot be used yet" in done.stderr

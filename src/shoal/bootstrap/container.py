@@ -6,12 +6,14 @@ started again when it has died, and otherwise left alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import posixpath
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from shoal.bootstrap import engine_trouble
 from shoal.bootstrap.engine_trouble import Case
-from shoal.bootstrap.image import pull, registry_host, repository
+from shoal.bootstrap.image import pull, repository
 from shoal.bootstrap.receipt import digest
 from shoal.bootstrap.steps import Voice
 from shoal.engine.stop import stop_command
@@ -20,7 +22,7 @@ from shoal.events import Phase
 from shoal.providers.base import Instance
 from shoal.remote.base import Runner, capture, quote
 from shoal.remote.container import CLUSTER_LABEL, NOTE, ORIGIN_LABEL, Container, remove_all
-from shoal.spec.model import ContainerSpec, RegistrySpec
+from shoal.spec.model import ContainerSpec, FilesSpec, RegistrySpec
 
 _SHORT_SECONDS = 60.0
 
@@ -30,7 +32,7 @@ _SHM_SHARE = 0.3 * 1.1
 _SHM_LIMIT = 200 * 10**9
 
 # What the engine and the machine say of themselves, a word and a value on each line. $0 is the
-# engine, then the image, its repository, its registry's host, and the container's name.
+# engine, then come the image, its repository, and the container's name.
 _FACTS = r"""
 command -v "$0" >/dev/null || exit 127
 "$0" ps -q >/dev/null || exit 1
@@ -39,8 +41,6 @@ case $0 in
 podman) root=$(podman info -f '{{.Store.GraphRoot}}' 2>/dev/null) ;;
 *)
   root=$(docker info -f '{{.DockerRootDir}}' 2>/dev/null)
-  index='{{with index .RegistryConfig.IndexConfigs "'$3'"}}{{.Secure}}{{end}}'
-  say secure "$(docker info -f "$index" 2>/dev/null)"
   case $(docker info -f '{{.Runtimes}}' 2>/dev/null) in
   *nvidia*) nvidia-smi >/dev/null 2>&1 && say gpu yes ;;
   esac ;;
@@ -51,7 +51,7 @@ say machine "$(uname -m)"
 say image "$("$0" image inspect -f '{{.Id}}' "$1" 2>/dev/null)"
 say kin "$("$0" images -q "$2" 2>/dev/null | head -n 1)"
 label='{{index .Config.Labels "CLUSTER_LABEL"}}'
-if owner=$("$0" container inspect -f "$label" "$4" 2>/dev/null); then say named "of $owner"; fi
+if owner=$("$0" container inspect -f "$label" "$3" 2>/dev/null); then say named "of $owner"; fi
 """.replace("CLUSTER_LABEL", CLUSTER_LABEL)
 
 # Says whether a container runs a moment after its start, and with which code it ended if not.
@@ -84,6 +84,20 @@ IFS= read -r public
 cat > .shoal/cluster_key.new
 mv .shoal/cluster_key.new .shoal/cluster_key
 printf '%s\n' "$public" > .shoal/cluster_key.pub
+"""
+
+
+# $0 is the engine, $1 the container, $2 what root runs inside; the rest are directories.
+_MAKE_WAY = r"""
+container=$1 script=$2
+shift 2
+user=$("$0" exec "$container" sh -c 'echo "$(id -u):$(id -g)"') || exit 1
+"$0" exec -u 0 "$container" sh -c "$script" "$user" "$@"
+"""
+_OWN_DIRECTORY = r"""
+for path in "$@"; do
+  [ -d "$path" ] || { mkdir -p "$path" && chown "$0" "$path"; } || exit 1
+done
 """
 
 
@@ -121,9 +135,12 @@ async def build(runner: Runner, house: House, voice: Voice, *, seconds: float) -
         await pull(runner, house.case, facts, house.registry, voice.output, seconds=seconds)
     voice.phase(Phase.PREPARING, "makes its container")
     # What ran outside of it, or in another one, would be in the way.
-    await _run(runner, house, [stop_command(house.instance.id)])
-    await _run(runner, house, [remove_all(house.instance.cluster)])
-    await _run(runner, house, [_note(house.spec.engine)])
+    for command in (
+        stop_command(house.instance.id),
+        remove_all(house.instance.cluster),
+        _note(house.spec.engine),
+    ):
+        await _run(runner, house, command)
     done = await runner.run(_run_command(house, facts), timeout=_SHORT_SECONDS)
     if not done.ok:
         raise engine_trouble.no_container(house.case, done.tail)
@@ -134,7 +151,7 @@ async def wake(runner: Runner, house: House, voice: Voice) -> None:
     """Start the container again after it has died, with all that is in it."""
     voice.phase(Phase.PREPARING, "starts its container again")
     await _facts(runner, house)
-    await _run(runner, house, [quote([house.spec.engine, "start", house.spec.name])])
+    await _run(runner, house, quote([house.spec.engine, "start", house.spec.name]))
     await _stays(runner, house)
 
 
@@ -165,11 +182,28 @@ async def lodge_secrets(runner: Runner, house: House) -> None:
         )
 
 
+async def make_way(runner: Runner, house: House, files: FilesSpec) -> None:
+    """Have directories inside for the files that go anywhere but home. Its user may well not be
+    allowed to make them, but is to own them."""
+    wanted = _directories(files)
+    if not wanted:
+        return
+    argv = [house.spec.engine, house.spec.name, _OWN_DIRECTORY, *sorted(wanted)]
+    done = await runner.run(quote(["sh", "-c", _MAKE_WAY, *argv]), timeout=_SHORT_SECONDS)
+    if not done.ok:
+        raise SetupError(
+            "the container has no room for the file mounts",
+            why=" ".join(done.tail[-1:]),
+            node=house.instance.name,
+            output=done.tail,
+        )
+
+
 async def _facts(runner: Runner, house: House) -> Mapping[str, str]:
     """What the engine says of itself. A user who has just been let into its group is, once
     logged in anew."""
     spec = house.spec
-    names = [spec.image, repository(spec.image), registry_host(spec.image), spec.name]
+    names = [spec.image, repository(spec.image), spec.name]
     command = quote(["sh", "-c", _FACTS, spec.engine, *names])
     done, printed = await capture(runner, command, timeout=_SHORT_SECONDS)
     if engine_trouble.is_forbidden(done.tail):
@@ -184,10 +218,11 @@ async def _facts(runner: Runner, house: House) -> Mapping[str, str]:
 def _run_command(house: House, facts: Mapping[str, str]) -> str:
     """The command that makes the container. The user's options are shell text, as they are to
     Ray: they may well name variables of the machine."""
-    spec, labels = house.spec, house.instance.cluster
+    spec, cluster = house.spec, house.instance.cluster
     words = [spec.engine, "run", "--detach", "-it", f"--name={spec.name}"]
-    words += [f"--label={CLUSTER_LABEL}={labels}", f"--label={ORIGIN_LABEL}={house.origin}"]
+    words += [f"--label={CLUSTER_LABEL}={cluster}", f"--label={ORIGIN_LABEL}={house.origin}"]
     words += ["--env=LC_ALL=C.UTF-8", "--env=LANG=C.UTF-8"]
+    words.append("--stop-signal=SIGKILL")  # a shell does not mind any other, and all would wait
     memory = facts.get("memory_kib", "")
     own_size = any("--shm-size" in option for option in spec.run_options)
     if spec.detect_shm_size and not own_size and memory.isdigit():
@@ -196,6 +231,14 @@ def _run_command(house: House, facts: Mapping[str, str]) -> str:
         words.append("--runtime=nvidia")
     options = " ".join(spec.run_options)
     return f"{quote(words)} {options} {quote(['--net=host', spec.image, 'bash'])}"
+
+
+def _directories(files: FilesSpec) -> set[str]:
+    return {
+        there if Path(here).is_dir() else posixpath.dirname(there)
+        for there, here in files.mounts.items()
+        if there.startswith("/")
+    }
 
 
 def _note(engine: str) -> str:
@@ -210,8 +253,7 @@ async def _stays(runner: Runner, house: House) -> None:
         raise engine_trouble.ended_at_once(house.case, code or "?", said or done.tail)
 
 
-async def _run(runner: Runner, house: House, commands: Sequence[str]) -> None:
-    for command in commands:
-        done = await runner.run(command, timeout=_SHORT_SECONDS)
-        if not done.ok:
-            raise engine_trouble.no_container(house.case, done.tail)
+async def _run(runner: Runner, house: House, command: str) -> None:
+    done = await runner.run(command, timeout=_SHORT_SECONDS)
+    if not done.ok:
+        raise engine_trouble.no_container(house.case, done.tail)

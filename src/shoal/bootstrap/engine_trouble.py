@@ -201,7 +201,7 @@ def _no_bash(case: Case, said: Sequence[str]) -> ShoalError:
 def _bad_options(case: Case, said: Sequence[str]) -> ShoalError:
     return ConfigError(
         f"{case.engine} does not understand docker.run_options",
-        why=_last([line for line in said if "see '" not in line.lower()]),
+        why=said[0],
         fix=f"correct them; {case.engine} run --help lists what there is",
         node=case.node,
         output=said,
@@ -218,7 +218,10 @@ _ENGINE: _Table = (
 _PULL: _Table = (
     (("invalid reference format", "must be lowercase"), _not_an_image_name),
     (("no space left",), _disk_full),
-    (("pull access denied", "manifest unknown", "name unknown", "not found"), _no_such_image),
+    (
+        ("pull access denied", "manifest unknown", "name unknown", "not found", "did not resolve"),
+        _no_such_image,
+    ),
     (
         ("unauthorized", "authentication required", "no basic auth", "denied", "forbidden"),
         _login_refused,

@@ -190,6 +190,9 @@ class _Pipeline:
         unfinished = replace(now.receipt, files="", setup="")
         if now.receipt != unfinished:
             await self._write(unfinished)
+        if work.house is not None:
+            house = work.house
+            await self._step(lambda: containers.make_way(work.runner, house, work.files))
         await self._step(lambda: steps.send_files(work.inside, work.files))
 
     async def _settle(self, now: Vitals) -> Vitals:

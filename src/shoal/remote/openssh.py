@@ -22,7 +22,7 @@ from shoal.remote.container import Container
 from shoal.remote.session import Lost, NotBegun, converse
 from shoal.remote.target import SshTarget, forwarding_argv, shared_argv
 from shoal.remote.terminal import in_terminal, with_streams
-from shoal.remote.trouble import diagnose, no_way_in
+from shoal.remote.trouble import diagnose, is_gone, no_way_in
 from shoal.remote.tunnel import check_free, hold_open
 from shoal.remote.wire import (
     attached_command,
@@ -248,11 +248,18 @@ class SshRunner:
                 node=self.name,
                 output=outcome.tail,
             )
-        if isinstance(outcome, NotBegun) and 0 <= outcome.code < 255:
-            if self.container is not None:
-                raise no_way_in(self.name, self.container, outcome.said)
-            raise _no_shell(self.name, self.target, outcome)
+        if isinstance(outcome, NotBegun):
+            self._check_there_is_a_shell(outcome)
         return outcome
+
+    def _check_there_is_a_shell(self, outcome: NotBegun) -> None:
+        """Raise if it was not for the connection that a command did not begin."""
+        answered = 0 <= outcome.code < 255
+        # podman, too, ends with 255 when there is no way in.
+        if self.container is not None and (answered or is_gone(outcome.said)):
+            raise no_way_in(self.name, self.container, outcome.said)
+        if answered:
+            raise _no_shell(self.name, self.target, outcome)
 
     async def _leave_program(self, command: str | None, env: Mapping[str, str]) -> str:
         """Put what `attach` is to run on the machine, and return where. Streams in use leave no

@@ -125,23 +125,26 @@ def attached_command(file: str) -> str:
 
 def watched_command(file: str, enter: Sequence[str] = ()) -> str:
     """The same where losing the connection would end nothing, for want of a terminal: while the
-    program runs, its process group stands in `file`, for `end_watched`."""
-    return f"exec {shlex.join([*enter, *_watched(file)])}"
+    program runs, its process group stands in `file`, for `end_watched`. It gets one of its own,
+    since not everything that starts a command gives it one."""
+    note = '(set -C; umask 077; echo $! >"$file")'
+    job = f"set -m; {_LOGIN_SHELL} <&0 & {note}; wait $! 2>/dev/null"
+    return f"exec {shlex.join([*enter, *_loader(file, _then_forget(job))])}"
 
 
 def attached_inside(file: str, enter: Sequence[str], enter_to_end: Sequence[str]) -> str:
     """The same where the terminal is in a container, whose engine does not tell what runs there
     that the terminal has closed. So a shell stays on the machine that is told, and tells."""
-    end = shlex.join([*enter_to_end, *_BASH, end_watched(file)])
-    tell = f"{end} </dev/null >/dev/null 2>&1"
-    run = shlex.join([*enter, *_watched(file)])
-    stay = f"trap {shlex.quote(f'{tell}; exit 129')} HUP TERM; {run}"
+    note = '(set -C; umask 077; echo $$ >"$file")'
+    run = shlex.join([*enter, *_loader(file, _then_forget(f"{note}; {_LOGIN_SHELL}"))])
+    tell = f"{shlex.join([*enter_to_end, *_BASH, end_watched(file)])} </dev/null >/dev/null 2>&1"
+    # Not in the foreground: a shell that waits for a program there does not listen meanwhile.
+    stay = f"trap {shlex.quote(f'{tell}; kill -9 $!; exit 129')} HUP TERM; {run} <&0 & wait $!"
     return f"exec {shlex.join([*_BASH, stay])}"
 
 
-def _watched(file: str) -> list[str]:
-    note = '(set -C; umask 077; echo $$ >"$file")'
-    return _loader(file, f'{note}; {_LOGIN_SHELL}; code=$?; rm -f "$file"; exit $code')
+def _then_forget(run: str) -> str:
+    return f'{run}; code=$?; rm -f "$file"; exit $code'
 
 
 def end_watched(file: str) -> str:

@@ -12,7 +12,7 @@ from shoal.spec.draft import Draft
 Keys = tuple[str, ...]
 
 # What an engine accepts; it also stands on command lines.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]+")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,42 @@
+"""A cluster of containers: hosts with an engine each, and a laptop with the real `shoal` on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.containers import engines
+from tests.containers.engines import OPTIONS, Engine
+from tests.hosts.bed import QUICK_START, Bed
+from tests.simcloud.cloud import SimCloud
+
+# As a user image and a root image: what the seeds call a GPU image and a CPU image.
+USER_IMAGE, ROOT_IMAGE = "gpu:1", "cpu:1"
+DOCKER = {
+    "head_image": USER_IMAGE,
+    "worker_image": ROOT_IMAGE,
+    "container_name": "ray_box",
+    "pull_before_run": False,
+    "run_options": OPTIONS,
+}
+
+
+@asynccontextmanager
+async def housed(
+    hosts: Sequence[Engine] = ("docker", "docker"), **settings: Any
+) -> AsyncIterator[Bed]:
+    """A bed whose hosts have these engines, with both images on each and a file for them."""
+    for engine in set(hosts):
+        engines.require(engine)
+    async with SimCloud() as cloud:
+        laptop, *booted = await asyncio.gather(cloud.laptop(), *(cloud.boot() for _ in hosts))
+        for host, engine in zip(booted, hosts, strict=True):
+            await engines.start(host, engine)
+            login = "root" if engine == "docker" else "ubuntu"
+            await engines.make_image(host, USER_IMAGE, engine=engine, user="ray", login=login)
+            await engines.make_image(host, ROOT_IMAGE, engine=engine, login=login)
+        bed = Bed(cloud, laptop, booted)
+        await bed.write(**{**QUICK_START, "docker": DOCKER, **settings})
+        yield bed
