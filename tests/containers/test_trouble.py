@@ -153,10 +153,12 @@ async def test_a_registrys_password_is_left_nowhere(bed: Bed) -> None:
 
 async def left(bed: Bed, word: str) -> list[str]:
     """Files of the machine, and command lines and environments of its processes, with a word."""
-    places = "/home /root /tmp /var /etc /run /dev/shm /proc/[0-9]*/cmdline /proc/[0-9]*/environ"
-    found: Result = await bed.head.run(
-        f"grep -rlaF --devices=skip -e {word} {places} 2>/dev/null", timeout=60
+    search = (
+        "{ find /home /root /tmp /var /etc /run /dev/shm -newer /etc/registry.pem -type f -print0;"
+        " printf '%s\\0' /proc/[0-9]*/cmdline /proc/[0-9]*/environ; }"
+        f" | xargs -0 grep -laF -e {word} 2>/dev/null"
     )
+    found: Result = await bed.head.run(search)
     return [line for line in found.stdout.splitlines() if not await _is_the_registrys(bed, line)]
 
 
