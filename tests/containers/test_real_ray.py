@@ -45,7 +45,8 @@ async def real() -> AsyncIterator[Bed]:
         available_node_types={"local.cluster.node": {"resources": {"CPU": 1, "worker": 1}}},
     ) as bed:
         resources = {"CPU": 0, "worker": 0, "head": 1}
-        await bed.write(shoal={"hosts": {bed.head.address: {"resources": resources}}})
+        hosts = {bed.head.address: {"resources": resources}}
+        await bed.write(shoal={"controller": True, "hosts": hosts})
         await bed.laptop.run("mkdir code; cat > code/across.py", stdin=ACROSS)
         events = await bed.up()
         assert [e for e in events if e["event"] == "warning"] == []

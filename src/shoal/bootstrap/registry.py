@@ -62,6 +62,17 @@ async def logged_in(registry: RegistrySpec | None, argv: Sequence[str]) -> tuple
     return command, f"{json.dumps(answer)}\n".encode()
 
 
+async def handed_over(registry: RegistrySpec | None) -> dict[str, str]:
+    """The environment by which a controller knows the password; without one, it has to do with
+    what needs none."""
+    if registry is None:
+        return {}
+    try:
+        return {HANDED_OVER: await asyncio.to_thread(password, registry, os.environ)}
+    except ConfigError:
+        return {}
+
+
 def password(registry: RegistrySpec, environment: Mapping[str, str]) -> str:
     """The registry's password, as its settings say, or as it was handed over."""
     if found := environment.get(HANDED_OVER):

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.bootstrap import registry
 from shoal.controller import report
 from shoal.controller.handover import Handover
 from shoal.controller.places import DIRECTORY, HANDOVER, STATE
@@ -92,7 +93,9 @@ async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
         when = "now" if here else "at-boot-too"
         script = _HAND_OVER.format(version=version, module=_module(start), when=when)
         command = f"{prelude}\n{script}"
-        done = await _run(runner, start, command, json.dumps(handover.to_json()).encode())
+        secrets = await registry.handed_over(site.spec.shoal.registry)
+        told_as = json.dumps(handover.to_json()).encode()
+        done = await _run(runner, start, command, told_as, secrets)
         output = done.tail if not done.ok else None
     except (ShoalError, TimeoutError) as error:
         output = (str(error),)
@@ -173,8 +176,11 @@ def _module(start: RayStart) -> str:
 
 
 async def _run(
-    runner: Runner, start: RayStart, command: str, stdin: bytes | None = None
+    runner: Runner,
+    start: RayStart,
+    command: str,
+    stdin: bytes | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> Completed:
-    return await runner.run(
-        start.command(command), env=start.driver_env(), stdin=stdin, timeout=_SECONDS
-    )
+    env = {**start.driver_env(), **(secrets or {})}
+    return await runner.run(start.command(command), env=env, stdin=stdin, timeout=_SECONDS)

@@ -115,7 +115,7 @@ class Site:
     async def ray_version(self, instance: Instance, head: Instance) -> str:
         """The Ray that a machine has; nothing, if it does not say."""
         start = self.provider.ray_start(self.spec, instance, head)
-        runner = self.provider.runner(self.spec, instance)
+        runner = self.inside(instance)
         try:
             _, printed = await capture(
                 runner, start.command(version_command(start.python)), timeout=_VERSION_SECONDS

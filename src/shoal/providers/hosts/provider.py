@@ -159,7 +159,8 @@ class HostsProvider:
 
     def on_lapse(self, spec: ClusterSpec, instance: Instance) -> str:
         # Another cluster may want it, and the head takes it again when it is back.
-        return f"{stop_command(instance.id)}\n{claims.release_command(self._owner)}"
+        ends = [remove_all(spec.cluster_name), stop_command(instance.id)]
+        return "\n".join([*ends, claims.release_command(self._owner)])
 
     def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
         node_type = spec.node_types[instance.node_type]
