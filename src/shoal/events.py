@@ -72,7 +72,7 @@ class PlanStep(Event):
     """One thing that is about to be done, and the reason for it."""
 
     kind = "plan"
-    action: Literal["create", "use", "start", "restart", "update", "stop", "terminate"]
+    action: Literal["create", "use", "start", "restart", "update", "stop", "terminate", "remove"]
     subject: str
     reason: str
 
@@ -193,6 +193,14 @@ class ClusterStopped(Event):
     nodes: int
     seconds: float
     still_costs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Removed(Event):
+    """These things, in words, are gone from the account; none, when there was nothing to remove."""
+
+    kind = "removed"
+    things: tuple[str, ...]
 
 
 @dataclass(frozen=True)

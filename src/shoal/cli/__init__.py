@@ -29,6 +29,7 @@ _COMMANDS = {
     "shell": ("shell", "Open a Python prompt with a cluster of your own machines."),
     "why": ("why", "Tell why the cluster is as it is."),
     "ls": ("ls", "Show every cluster known here."),
+    "gc": ("gc", "Remove what clusters left behind in your AWS account."),
     "config": ("config", "Show a cluster file as Shoal understands it."),
     "simulate": ("simulate", "Try a cluster file on a trace of work, on paper."),
     "prices": ("prices", "Show what machines cost."),

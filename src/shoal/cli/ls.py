@@ -12,11 +12,18 @@ from shoal.cli.session import run
 
 
 @click.command("ls")
+@click.option("--all-regions", is_flag=True, help="Every cluster of your AWS account instead.")
 @click.option("--json", "json", is_flag=True, help="Print for a program: JSON only.")
-def command(json: bool) -> None:
-    """Show every cluster known here."""
+def command(all_regions: bool, json: bool) -> None:
+    """Show every cluster known here.
+
+    With --all-regions, show every cluster of your AWS account, Shoal's and Ray's, in all regions.
+    """
     from shoal.ops.status import ls
 
+    if all_regions:
+        _all_regions(json=json)
+        return
     found = run(ls, json=json, answers=True)
     if json:
         click.echo(jsonlib.dumps([asdict(entry) for entry in found]))
@@ -35,3 +42,30 @@ def command(json: bool) -> None:
         ]
         for line in columns(("cluster", "provider", "nodes", "age", ""), rows):
             click.echo(line)
+
+
+def _all_regions(*, json: bool) -> None:
+    from shoal.ops.estate import everything
+
+    found = run(everything, json=json, answers=True)
+    if json:
+        click.echo(jsonlib.dumps([asdict(entry) for entry in found]))
+        return
+    if not found:
+        click.echo("no clusters")
+        return
+    rows = [
+        (
+            click.style(entry.cluster, bold=True),
+            entry.provider,
+            entry.made_by,
+            str(entry.nodes),
+            entry.state,
+            "" if entry.age_s is None else duration(entry.age_s),
+            f"${entry.price_per_hour:.2f} an hour" if entry.price_per_hour else "",
+        )
+        for entry in found
+    ]
+    for line in columns(("cluster", "where", "by", "nodes", "state", "age", ""), rows):
+        click.echo(line)
+    click.echo(f"in all ${sum(entry.price_per_hour for entry in found):.2f} an hour")

@@ -21,6 +21,7 @@ from shoal.events import (
     PlanStep,
     Priced,
     PriceItem,
+    Removed,
     Stage,
     Unchanged,
     Warned,
@@ -28,9 +29,16 @@ from shoal.events import (
 
 _SIGNS = {
     "create": "+", "use": "+", "start": ">", "restart": "~", "update": "~", "stop": "-",
-    "terminate": "-",
+    "terminate": "-", "remove": "-",
 }  # fmt: skip
-_COLOURS = {"create": "green", "use": "green", "start": "green", "stop": "red", "terminate": "red"}
+_COLOURS = {
+    "create": "green",
+    "use": "green",
+    "start": "green",
+    "stop": "red",
+    "terminate": "red",
+    "remove": "red",
+}
 
 
 def lines(event: Event) -> list[str]:
@@ -71,6 +79,10 @@ def _of_everyday(event: Event) -> list[str]:
             *(f"  {'still costs':<20} {cost}" for cost in event.still_costs),
             f"  {'bring it back':<20} {how}",
         ]
+    if isinstance(event, Removed):
+        if not event.things:
+            return ["nothing was left behind"]
+        return [f"{len(event.things)} things are gone: {', '.join(event.things)}"]
     if isinstance(event, Installed):
         name = click.style(event.cluster, bold=True)
         took = f"{_nodes(event.nodes)} in {event.seconds:.1f} s"

@@ -73,6 +73,20 @@ async def _have_profile(aws: Aws, cluster: str, name: str) -> None:
     )
 
 
+async def everywhere(aws: Aws) -> list[tuple[str, str]]:
+    """The cluster and the name of every instance profile of ours, whatever its region."""
+    answer = await aws.call("iam", "list_instance_profiles", PathPrefix=_PATH)
+    names = [profile["InstanceProfileName"] for profile in answer["InstanceProfiles"]]
+
+    async def owner(name: str) -> str:
+        found = await aws.call(
+            "iam", "get_instance_profile", ignoring=_GONE, InstanceProfileName=name
+        )
+        return tags.as_dict(found.get("InstanceProfile", {}).get("Tags")).get(tags.CLUSTER, "")
+
+    return list(zip(await side_by_side(owner(name) for name in names), names, strict=True))
+
+
 async def remove(aws: Aws, cluster: str) -> list[str]:
     """Take the identity away again, as much of it as there is."""
     name = profile_name(cluster, aws.region)

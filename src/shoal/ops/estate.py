@@ -1,0 +1,99 @@
+"""What a person owns in the cloud, in every region: clusters that run, and what was left behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shoal.errors import ConfigError
+from shoal.events import PlanStep, Removed, Stage
+from shoal.ops.context import Context
+from shoal.parallel import side_by_side
+from shoal.providers.base import State
+
+if TYPE_CHECKING:
+    from shoal.providers.aws.inventory import Holding
+
+
+@dataclass(frozen=True)
+class Owned:
+    """One cluster in one region of an account."""
+
+    cluster: str
+    provider: str
+    made_by: str
+    nodes: int
+    state: str
+    age_s: float | None
+    price_per_hour: float
+    others: tuple[str, ...] = ()
+
+
+async def everything(ctx: Context) -> list[Owned]:
+    """Every cluster of the account, Shoal's and Ray's."""
+    from shoal.providers.aws.inventory import holdings
+
+    _needs_boto3()
+    ctx.emit(Stage("asking every region"))
+    return [_owned(ctx, holding) for holding in await holdings(ctx.clock, ctx.emit)]
+
+
+async def collect_garbage(ctx: Context) -> bool:
+    """Give back what nobody leads: workers without a head, and what clusters left behind that
+    have no machine any more. False when the person said no."""
+    from shoal.providers.aws.inventory import give_back, holdings
+
+    _needs_boto3()
+    ctx.emit(Stage("asking every region"))
+    orphans = [h for h in await holdings(ctx.clock, ctx.emit) if h.is_orphan]
+    for holding in orphans:
+        where = f"{holding.cluster} in {holding.region}"
+        for instance in holding.instances:
+            ctx.emit(PlanStep("terminate", f"instance {instance.id}", f"{where} has no head"))
+        for thing in holding.others:
+            ctx.emit(PlanStep("remove", thing, f"{where} has no machine"))
+    if not orphans:
+        ctx.emit(Removed(()))
+        return True
+    if not ctx.confirm("Remove all of this?"):
+        return False
+    removed = await side_by_side(give_back(h, ctx.clock, ctx.emit) for h in orphans)
+    ctx.emit(Removed(tuple(thing for things in removed for thing in things)))
+    return True
+
+
+def _owned(ctx: Context, holding: Holding) -> Owned:
+    instances = holding.instances
+    oldest = min((i.created_at for i in instances if i.created_at is not None), default=None)
+    return Owned(
+        cluster=holding.cluster,
+        provider=f"aws {holding.region}",
+        made_by="shoal" if holding.by_shoal else "ray",
+        nodes=len(instances),
+        state=_state(holding),
+        age_s=None if oldest is None else ctx.clock.now() - oldest,
+        price_per_hour=math.fsum(i.price_per_hour or 0.0 for i in instances),
+        others=holding.others,
+    )
+
+
+def _state(holding: Holding) -> str:
+    if not holding.instances:
+        return "no machine; shoal gc"
+    if holding.is_orphan:
+        return "no head; shoal gc"
+    states = {i.state for i in holding.instances}
+    if states <= {State.STOPPED, State.STOPPING}:
+        return "stopped"
+    return "up"
+
+
+def _needs_boto3() -> None:
+    if importlib.util.find_spec("boto3") is None:
+        raise ConfigError(
+            "AWS cannot be asked",
+            why="the Python package boto3 is missing",
+            fix="pip install 'shoal[aws]'",
+        )

@@ -1,0 +1,172 @@
+"""Everything that clusters have in an account, Shoal's and Ray's, in every region: what runs, and
+what was left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shoal.clock import Clock
+from shoal.errors import AuthError, ProviderError, ShoalError
+from shoal.events import Emit, Warned
+from shoal.parallel import side_by_side
+from shoal.providers.aws import foundation, identity, prices, tags
+from shoal.providers.aws.calls import Aws
+from shoal.providers.aws.machines import TYPE, read_instance
+from shoal.providers.base import Instance, State
+
+# Any region can tell which ones there are.
+_FIRST_REGION = "us-east-1"
+_PAUSE_SECONDS = 2.0
+_END_SECONDS = 900.0
+_OVER = (State.TERMINATING, State.TERMINATED)
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What one cluster has in one region: machines, and in words what else carries its name."""
+
+    cluster: str
+    region: str
+    by_shoal: bool
+    instances: tuple[Instance, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether nobody leads it any more: it has no head, or no machine at all."""
+        return not any(i.role == "head" for i in self.instances)
+
+
+async def holdings(clock: Clock, emit: Emit) -> list[Holding]:
+    """What there is, in all regions that the account uses. A region that cannot be asked is told
+    of and left out."""
+    first = Aws(os.environ.get("AWS_REGION") or _FIRST_REGION, clock)
+    regions = await first.call("ec2", "describe_regions")
+    profiles = await identity.everywhere(first)
+
+    async def one(region: str) -> list[Holding]:
+        try:
+            return await _of_region(Aws(region, clock), profiles)
+        except AuthError:
+            raise
+        except ProviderError as error:
+            emit(Warned(f"{region} cannot be asked", error.why, error.fix))
+            return []
+
+    found = await side_by_side(one(entry["RegionName"]) for entry in regions["Regions"])
+    return sorted((h for some in found for h in some), key=lambda h: (h.region, h.cluster))
+
+
+async def give_back(holding: Holding, clock: Clock, emit: Emit) -> list[str]:
+    """End what a holding has, and tell what that was."""
+    aws = Aws(holding.region, clock)
+    await _end(aws, [i.id for i in holding.instances])
+    removed = [f"instance {i.id}" for i in holding.instances]
+    if not holding.by_shoal:
+        return removed
+
+    async def end_machines() -> bool:
+        found = await _instances(aws, tags.of_cluster(holding.cluster))
+        late = [i for i in found if i.role == "worker"]
+        await _end(aws, [i.id for i in late])
+        return bool(late)
+
+    removed += await foundation.release(aws, holding.cluster, end_machines, emit)
+    volumes = await _volumes(aws, tags.of_cluster(holding.cluster))
+    for volume in volumes:
+        await aws.call(
+            "ec2",
+            "delete_volume",
+            ignoring=("InvalidVolume.NotFound",),
+            VolumeId=volume["VolumeId"],
+        )
+        removed.append(f"volume {volume['VolumeId']}")
+    return removed
+
+
+async def _of_region(aws: Aws, profiles: Iterable[tuple[str, str]]) -> list[Holding]:
+    ours = [{"Name": "tag-key", "Values": [tags.CLUSTER]}]
+    questions: list[Coroutine[Any, Any, list[Any]]] = [
+        _instances(aws, [{"Name": "tag-key", "Values": [tags.RAY_CLUSTER]}]),
+        aws.pages("ec2", "describe_security_groups", "SecurityGroups", Filters=ours),
+        _key_pairs(aws, ours),
+        _volumes(aws, ours),
+    ]
+    instances, groups, pairs, volumes = await side_by_side(questions)
+    others: dict[str, list[str]] = {}
+    for kind, records, name in (
+        ("security group", groups, "GroupName"),
+        ("key pair", pairs, "KeyName"),
+        ("volume", volumes, "VolumeId"),
+    ):
+        for record in records:
+            cluster = tags.as_dict(record.get("Tags"))[tags.CLUSTER]
+            others.setdefault(cluster, []).append(f"{kind} {record[name]}")
+    for cluster, profile in profiles:
+        if profile == identity.profile_name(cluster, aws.region):
+            others.setdefault(cluster, []).append(f"instance profile {profile}")
+    return _sorted_out(aws.region, instances, others)
+
+
+def _sorted_out(
+    region: str, instances: Sequence[Instance], others: Mapping[str, Sequence[str]]
+) -> list[Holding]:
+    found = {
+        (cluster, True): Holding(cluster, region, True, others=tuple(things))
+        for cluster, things in others.items()
+    }
+    for instance in instances:
+        by_shoal = tags.CLUSTER in instance.tags
+        key = (instance.cluster, by_shoal)
+        known = found.setdefault(key, Holding(instance.cluster, region, by_shoal))
+        found[key] = replace(known, instances=(*known.instances, instance))
+    return list(found.values())
+
+
+async def _instances(aws: Aws, filters: Sequence[Mapping[str, Any]]) -> list[Instance]:
+    pages = await aws.pages("ec2", "describe_instances", "Reservations", Filters=filters)
+    found = [read_instance(record, "") for page in pages for record in page["Instances"]]
+    return [_priced(aws.region, i) for i in found if i.state not in _OVER]
+
+
+def _priced(region: str, instance: Instance) -> Instance:
+    on = instance.state in (State.PENDING, State.RUNNING)
+    price = prices.per_hour(region, instance.tags[TYPE], instance.market) if on else None
+    cluster = instance.cluster or instance.tags.get(tags.RAY_CLUSTER, "")
+    return replace(instance, cluster=cluster, price_per_hour=price)
+
+
+async def _key_pairs(aws: Aws, filters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    answer = await aws.call("ec2", "describe_key_pairs", Filters=filters)
+    return list(answer["KeyPairs"])
+
+
+async def _volumes(aws: Aws, filters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Those that no machine has."""
+    free = {"Name": "status", "Values": ["available"]}
+    return await aws.pages("ec2", "describe_volumes", "Volumes", Filters=[*filters, free])
+
+
+async def _end(aws: Aws, ids: Sequence[str]) -> None:
+    """End machines, and return when AWS says that they are over."""
+    if not ids:
+        return
+    gone = ("InvalidInstanceID.NotFound",)
+    await aws.call("ec2", "terminate_instances", ignoring=gone, InstanceIds=list(ids))
+    deadline = aws.clock.monotonic() + _END_SECONDS
+    mine = [{"Name": "instance-id", "Values": list(ids)}]
+    while True:
+        pages = await aws.pages("ec2", "describe_instances", "Reservations", Filters=mine)
+        states = {r["State"]["Name"] for page in pages for r in page["Instances"]}
+        if states <= {"terminated"}:
+            return
+        if aws.clock.monotonic() > deadline:
+            raise ShoalError(
+                "AWS has not ended the machines yet",
+                why=f"they are {', '.join(sorted(states))} after {_END_SECONDS:.0f} s",
+                fix="the same command again, later",
+            )
+        await aws.clock.sleep(_PAUSE_SECONDS)
