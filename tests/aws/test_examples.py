@@ -30,8 +30,8 @@ pytestmark = [
 ]
 
 EVERY = os.environ.get("SHOAL_EVERY_EXAMPLE") == "1"
-WITH_RAY = ("example-minimal", "example-multi-node-type")
-WITHOUT_RAY = ("example-subnets", "example-ml")
+WITH_RAY = ("example-minimal", "example-subnets")
+WITHOUT_RAY = ("example-multi-node-type", "example-ml")
 FOLLOWS_A_BRANCH = "seed-2"
 # Longer than any of them takes on a computer that has other things to do.
 UP_SECONDS = 400
