@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
+import boto3
 import pytest
 import pytest_asyncio
 
@@ -61,27 +63,57 @@ async def sized() -> AsyncIterator[Bed]:
         yield bed
 
 
-async def test_work_gets_instances_while_the_laptop_is_off(sized: Bed) -> None:
-    assert len(sized.running()) == 1
-    command = "nohup python code/tasks.py > out.txt 2>&1 &"
-    (await sized.shoal(f"exec c.yaml '{command}'")).require("starting the program")
-    await sized.laptop.cut()
-    (head,) = sized.running()
-    out = sized.cloud.ec2.host(head).root() / "home/ubuntu/out.txt"
+def instances(bed: Bed, kind: str) -> list[dict[str, Any]]:
+    """The head, or the workers, that AWS has, those that are over apart."""
+    ec2 = boto3.client("ec2", **bed.cloud.ec2.client_options())
+    filters = [{"Name": "tag:ray-node-type", "Values": [kind]}]
+    pages = ec2.describe_instances(Filters=filters)["Reservations"]
+    records = [record for page in pages for record in page["Instances"]]
+    return [r for r in records if r["State"]["Name"] not in ("shutting-down", "terminated")]
+
+
+def head_of(bed: Bed) -> str:
+    return str(instances(bed, "head")[0]["InstanceId"])
+
+
+def workers_are_off(bed: Bed) -> bool:
+    return [i["State"]["Name"] for i in instances(bed, "worker")] == ["stopped"] * 2
+
+
+async def run_tasks(bed: Bed) -> None:
+    """Have the program run to its end while nobody is there."""
+    out = bed.cloud.ec2.host(head_of(bed)).root() / "home/ubuntu/out.txt"
+    command = "rm -f out.txt; nohup python code/tasks.py > out.txt 2>&1 &"
+    (await bed.shoal(f"exec c.yaml '{command}'")).require("starting the program")
+    await bed.laptop.cut()
     await until(lambda: "done on 2" in out.read_text(), "the tasks have run", timeout=120)
-    await sized.laptop.heal()
+    await bed.laptop.heal()
 
 
-async def test_what_is_idle_is_ended(sized: Bed) -> None:
-    await until(lambda: len(sized.running()) == 1, "the workers are ended", timeout=60)
+async def test_work_gets_instances_while_the_laptop_is_off(sized: Bed) -> None:
+    await run_tasks(sized)
+    assert len(sized.cloud.ledger.rentals) == 3
+
+
+async def test_what_is_idle_is_switched_off(sized: Bed) -> None:
+    await until(lambda: workers_are_off(sized), "the workers are off", timeout=60)
     done = await sized.shoal("status c.yaml --json")
-    gone = json.loads(done.stdout)["controller"]["state"]["gone"]
+    assert done.code == 0, done.stdout
+    status = json.loads(done.stdout)
+    assert [node["phase"] for node in status["nodes"]] == ["ready", "stopped", "stopped"]
+    gone = status["controller"]["state"]["gone"]
     assert [node["ended"][:8] for node in gone] == ["idle for"] * 2
 
 
+async def test_what_is_off_works_again_before_anything_new_is_bought(sized: Bed) -> None:
+    await run_tasks(sized)
+    assert len(sized.cloud.ledger.rentals) == 3
+
+
 async def test_the_head_was_given_no_credentials_and_made_nothing_but_machines(sized: Bed) -> None:
-    (head,) = sized.running()
-    printed = await sized.cloud.ec2.host(head).run("cat ~ubuntu/.shoal/controller/handover.json")
+    printed = await sized.cloud.ec2.host(head_of(sized)).run(
+        "cat ~ubuntu/.shoal/controller/handover.json"
+    )
     assert json.loads(printed.stdout)["spec"]["provider"]["settings"]["region"] == "us-west-2"
     calls = sized.cloud.ledger.calls()
     assert (calls["ImportKeyPair"], calls["CreateSecurityGroup"]) == (1, 1)
