@@ -20,6 +20,7 @@ available_node_types:
   boss: {resources: {CPU: 0}}
   small: {resources: {CPU: 1}, max_workers: 3}
   gpu: {resources: {CPU: 1, GPU: 1}, max_workers: 2}
+  broken: {resources: {broken: 1}, max_workers: 1, worker_setup_commands: [echo no luck; exit 3]}
 head_node_type: boss
 """
 

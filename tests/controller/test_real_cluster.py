@@ -61,10 +61,11 @@ print("on", len(set(ray.get([actor.where.remote() for actor in actors]))), "node
 print("pinned:", len(Gcs(os.environ["RAY_ADDRESS"]).pinned()))
 """
 
-# A program that is connected and asks for nothing.
+# A program that is connected, and asks for nothing, or in vain.
 SLEEPER = """
 import pathlib, ray, sys, time
 ray.init(log_to_driver=False, logging_level="ERROR")
+wishes = [ray.remote(lambda: None).options(resources={name: 1}).remote() for name in sys.argv[3:]]
 pathlib.Path(sys.argv[1]).touch()
 while not pathlib.Path(sys.argv[2]).exists():
     time.sleep(0.1)
@@ -137,6 +138,23 @@ def test_gangs_of_all_strategies_get_the_nodes_they_need(elastic: Elastic) -> No
     for strategy in ("STRICT_SPREAD", "SPREAD", "PACK", "STRICT_PACK"):
         assert f"placed {strategy}\n" in printed
     assert {n["node_type"] for n in elastic.workers()} == {"gpu"}
+    until(elastic.at_rest)
+
+
+def test_a_node_that_cannot_be_set_up_is_replaced_thrice_and_ray_status_says_so(
+    elastic: Elastic, tmp_path: Path
+) -> None:
+    program = elastic.start("sleeper", tmp_path / "connected", tmp_path / "enough", "broken")
+    until(lambda: any(d["action"] == "give up" for d in elastic.state()["decisions"]))
+    assert len([n for n in elastic.state()["gone"] if n["node_type"] == "broken"]) >= 2
+    pending = elastic.home.shoal("why", "--pending").stdout
+    assert "1 x {broken: 1}: none is coming" in pending
+    status = elastic.home.shoal("exec", "elastic", "ray status").stdout
+    assert "broken" in status.partition("Recent failures:")[2].partition("Resources")[0], status
+    logs = [log.read_text() for log in (elastic.control / "logs").iterdir()]
+    assert len(logs) == 3 and all("no luck\n" in log for log in logs)
+    (tmp_path / "enough").touch()
+    assert program.wait(timeout=30) == 0
     until(elastic.at_rest)
 
 

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from shoal.controller.act import MOST_SETUP_FAILURES
+from shoal.controller.lifecycle import Node
 from shoal.controller.reconcile import MOST_TRIES
+from shoal.controller.sizing import within_reach
 from shoal.errors import AuthError, CapacityError
 from shoal.events import Phase
 from shoal.providers.base import Launch
+from shoal.spec.model import ProviderSpec
 from tests.controller.world import Life, World
 from tests.specs import cluster, node_type
 
@@ -144,6 +147,32 @@ async def test_a_head_whose_ray_died_is_revived(life: Life) -> None:
     assert set(life.world.ray) == set(life.world.machines)
     assert len(life.world.creates) == 1
     assert life.said("restart") == ["the head's Ray has died; all nodes start theirs again"]
+
+
+async def test_a_head_that_dies_again_while_its_nodes_come_back_is_revived_again(
+    life: Life,
+) -> None:
+    life.world.wants(1)
+    await life.turns()
+    life.world.slow_setup = asyncio.Event()
+    for deaths in (1, 2):
+        life.world.head_dead = True
+        await life.turns(8, seconds=2)
+        assert not life.world.head_dead
+        assert len(life.said("restart")) == deaths
+    life.world.slow_setup.set()
+    await life.turns(2)
+    assert set(life.world.ray) == set(life.world.machines)
+
+
+def test_of_ones_own_machines_those_that_are_being_let_go_are_not_counted_on() -> None:
+    spec = replace(
+        cluster(max_workers=2),
+        provider=ProviderSpec("local", {"worker_ips": ["10.0.0.2", "10.0.0.3"]}),
+    )
+    leaving = Node("10.0.0.2", "worker-1", "worker", "worker", Phase.TERMINATING, 0.0, 0.0)
+    assert within_reach(spec, {}, {}).scaling.max_workers == 2
+    assert within_reach(spec, {}, {leaving.id: leaving}).scaling.max_workers == 1
 
 
 async def test_a_machine_that_nobody_needs_any_more_is_cancelled_before_it_is_a_node(
