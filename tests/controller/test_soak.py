@@ -1,7 +1,7 @@
 """A cluster under random faults for a while: every task is done, nothing is left over, and the
 journal tells the same story as the controller.
 
-Real Ray on simulated machines. Faults come for SHOAL_SOAK_SECONDS (40 unless it is set), drawn by
+Real Ray on simulated machines. Faults come for SHOAL_SOAK_SECONDS (30 unless it is set), drawn by
 SHOAL_SOAK_SEED.
 """
 
@@ -26,7 +26,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.simcloud, pytest.mark.ray]
 
-SECONDS = float(os.environ.get("SHOAL_SOAK_SECONDS", "40"))
+SECONDS = float(os.environ.get("SHOAL_SOAK_SECONDS", "30"))
 SEED = int(os.environ.get("SHOAL_SOAK_SEED", "7"))
 
 # One wave after the other until it is told that it is enough. A wave counts only when all of it
@@ -89,7 +89,7 @@ class Soak:
     async def cut_a_link(self) -> None:
         worker = self.some_worker()
         await worker.cut()
-        await asyncio.sleep(self.dice.uniform(2, 10))
+        await asyncio.sleep(self.dice.uniform(2, 8))
         await worker.heal()
 
     async def reboot_a_machine(self) -> None:
@@ -132,7 +132,7 @@ async def test_random_faults_lose_no_work_and_leave_nothing() -> None:
             # Each comes once before any comes again.
             faults = faults or dice.sample(soak.faults, len(soak.faults))
             await faults.pop()()
-            await asyncio.sleep(dice.uniform(1, 8))  # at any moment, not at one that we choose
+            await asyncio.sleep(dice.uniform(0.5, 5))  # at any moment, not at one that we choose
         before = _waves(soak.home)
         (soak.home / "enough").touch()
         await until((soak.home / "all-done").exists, _story(soak), timeout=240)

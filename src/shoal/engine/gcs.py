@@ -69,6 +69,7 @@ class Gcs:
     def __init__(self, address: str) -> None:
         self.address = address
         self._client: Any = None
+        self._accessor: Any = None
 
     def read(self) -> Reading:
         """Everything the controller needs to know. Raises `TransientError` when the GCS is
@@ -114,29 +115,16 @@ class Gcs:
 
     def pinned(self) -> frozenset[str]:
         """The Ray ids of nodes with actors that Ray would not start again elsewhere."""
-        from ray._raylet import (  # type: ignore[attr-defined,unused-ignore]
-            GcsClientOptions,
-            GlobalStateAccessor,
-        )
         from ray.core.generated import gcs_pb2
 
         with _Translated(self):
-            self._connected()  # the accessor would wait long for a GCS that is not there
-            options = GcsClientOptions.create(
-                self.address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False
-            )
-            accessor = GlobalStateAccessor(options)
-            accessor.connect()
-            try:
-                rows = accessor.get_actor_table(None, "ALIVE")
-            finally:
-                accessor.disconnect()
+            rows = self._tables().get_actor_table(None, "ALIVE")
             actors = (gcs_pb2.ActorTableData.FromString(row) for row in rows)
             return frozenset(a.address.node_id.hex() for a in actors if a.max_restarts == 0)
 
     def forget(self) -> None:
-        """Let go of the connection; the next call makes a new one."""
-        self._client = None
+        """Let go of the connections; the next call makes new ones."""
+        self._client = self._accessor = None
 
     def _drain(self, ray_id: str, reason: int, why: str, *, deadline_ms: int) -> tuple[bool, str]:
         with _Translated(self):
@@ -154,6 +142,20 @@ class Gcs:
 
             self._client = GcsClient(address=self.address)
         return self._client
+
+    def _tables(self) -> Any:
+        """The way to the GCS's tables, which the client does not have."""
+        if self._accessor is None:
+            self._connected()  # or it would wait long for a GCS that is not there
+            from ray import _raylet
+
+            options = _raylet.GcsClientOptions.create(  # type: ignore[attr-defined,unused-ignore]
+                self.address, None, allow_cluster_id_nil=True, fetch_cluster_id_if_nil=False
+            )
+            accessor = _raylet.GlobalStateAccessor(options)  # type: ignore[attr-defined,unused-ignore]
+            accessor.connect()
+            self._accessor = accessor
+        return self._accessor
 
 
 class _Translated:
