@@ -21,20 +21,30 @@ available_node_types:
   small: {resources: {CPU: 1}, max_workers: 3}
   gpu: {resources: {CPU: 1, GPU: 1}, max_workers: 2}
   broken: {resources: {broken: 1}, max_workers: 1, worker_setup_commands: [echo no luck; exit 3]}
+  slow:
+    resources: {slow: 1}
+    max_workers: 1
+    worker_setup_commands: ["until [ -e GATE ]; do sleep 0.1; done"]
 head_node_type: boss
 """
 
 
 class Elastic:
-    """The shared cluster and what can be seen of it."""
+    """The shared cluster and what can be seen of it. Nodes of type `slow` are set up when `gate`
+    is there."""
 
     def __init__(self, home: Home, directory: Path, programs: Mapping[str, str]) -> None:
         self.home = home
         self.yaml = directory / "elastic.yaml"
-        self.yaml.write_text(YAML)
+        self.gate = directory / "gate"
+        self.write()
         for name, text in programs.items():
             (directory / f"{name}.py").write_text(text)
         self._directory = directory
+
+    def write(self, more: str = "") -> None:
+        """Write the cluster file, with something at its end."""
+        self.yaml.write_text(YAML.replace("GATE", str(self.gate)) + more)
 
     def up(self) -> None:
         """Bring it up, and wait for the controller's first word."""

@@ -86,8 +86,15 @@ def authentication_prelude(mode: AuthMode, token_path: str) -> str:
 
 
 def head_environment() -> dict[str, str]:
-    """What a head needs so that its GCS reports all demand, and leaves the sizing to us."""
-    return {"RAY_enable_autoscaler_v2": "1", "RAY_max_resource_shapes_per_load_report": "-1"}
+    """What a head needs so that its GCS reports all demand, and soon, and leaves the sizing to
+    us."""
+    return {
+        "RAY_enable_autoscaler_v2": "1",
+        "RAY_max_resource_shapes_per_load_report": "-1",
+        # How often the GCS asks every node what waits there. Ray's own second would be most of the
+        # time that a task waits for a launch.
+        "RAY_gcs_pull_resource_loads_period_milliseconds": "400",
+    }
 
 
 def head_on_shared_machine(
