@@ -131,3 +131,14 @@ async def test_neither_token_nor_key_is_seen_where_they_do_not_belong(bed: Bed) 
             f"-o StrictHostKeyChecking=no ubuntu@{address} echo in"
         )
         assert await bed.read(bed.head, login) == "in"
+
+
+async def test_the_head_has_its_files_before_any_worker_gets_them(bed: Bed) -> None:
+    await bed.laptop.run("mkdir code && head -c 3000000 /dev/urandom > code/data")
+    await bed.write(file_mounts={"~/code": "code"})
+    events = await bed.up()
+    told = [(e["node"], e["detail"]) for e in events if e["event"] == "node"]
+    first = min(told.index((f"worker-{n}", "sends files")) for n in (1, 2))
+    assert told.index(("head", "sends files")) < first
+    for host in bed.hosts:
+        assert await bed.read(host, "stat -c %s code/data") == "3000000"

@@ -110,6 +110,9 @@ class _Shared:
         self.credentials: asyncio.Future[Credentials] = loop.create_future()
         self.is_set_up: asyncio.Future[None] = loop.create_future()
         self.is_up: asyncio.Future[None] = loop.create_future()
+        # Whether the head is about to get its files, or has them.
+        self.head_gets_files = False
+        self.head_has_files: asyncio.Future[None] = loop.create_future()
         self._asked: asyncio.Task[None] | None = None
         if head not in works:  # it runs already
             self.is_set_up.set_result(None)
@@ -150,9 +153,15 @@ class _Pipeline:
         work, shared = self._work, self._shared
         await work.runner.connect(timeout=work.reach_seconds)
         self._voice.phase(Phase.REACHABLE)
+        if self._is_head and work.house is None:  # into a house they go when it stands
+            shared.head_gets_files = True
         if work.claim:
             await self._step(lambda: steps.claim(work.runner, work.claim, self._voice))
-        await side_by_side([self._share_credentials(), self._take_stock()])
+        try:
+            await side_by_side([self._share_credentials(), self._take_stock()])
+        finally:
+            if self._is_head and not shared.head_has_files.done():
+                shared.head_has_files.set_result(None)
         if work.house is not None and work.start.shares_credentials:
             house = work.house
             await self._step(lambda: containers.lodge_secrets(work.runner, house))
@@ -186,6 +195,7 @@ class _Pipeline:
         now = self._now = await self._settle(now)
         if work.mode == "restart" or now.receipt.files == work.goal.files or not work.files.mounts:
             return
+        await self._let_the_head_go_first()
         self._voice.phase(Phase.PREPARING, "sends files")
         unfinished = replace(now.receipt, files="", setup="")
         if now.receipt != unfinished:
@@ -194,6 +204,18 @@ class _Pipeline:
             house = work.house
             await self._step(lambda: containers.make_way(work.runner, house, work.files))
         await self._step(lambda: steps.send_files(work.inside, work.files))
+        if self._is_head:
+            self._shared.head_has_files.set_result(None)
+
+    async def _let_the_head_go_first(self) -> None:
+        """Files for all leave from one place, and all wait for the head in the end: the sooner it
+        has them, the sooner everyone is done. A head that is not that far is not waited for."""
+        shared = self._shared
+        if self._is_head:
+            shared.head_gets_files = True
+        elif shared.head_gets_files:
+            self._voice.phase(Phase.PREPARING, "waits until the head has its files")
+            await asyncio.wait({shared.head_has_files})
 
     async def _settle(self, now: Vitals) -> Vitals:
         """Have the node's container running, where it has one. A new one has nothing in it of
