@@ -79,6 +79,21 @@ async def test_an_engine_that_is_not_installed(bed: Bed) -> None:
     await bed.head.run("for place in $(which -a docker.away); do mv $place ${place%.away}; done")
 
 
+async def test_files_reach_an_image_without_rsync(bed: Bed) -> None:
+    await bed.laptop.run("mkdir 'a tree'; echo one > 'a tree/f'; ln -s f 'a tree/link'; echo 2 > g")
+    mounts = {"~/tree": "a tree", "~/new name": "g", "/opt/dir/": "g"}
+    await bed.head.run("mkdir /opt/few && cp -s /usr/bin/* /opt/few && rm /opt/few/rsync")
+    await engines.make_image(bed.head, "few:1", user="ray", ENV="PATH=/opt/few")
+    few = box(head_image="few:1", run_options=[*OPTIONS, "-v /opt/few:/opt/few:ro"])
+    await bed.write(**few, file_mounts=mounts)
+    await bed.up()
+    done = await bed.shoal("exec c.yaml 'cat tree/link \"new name\" /opt/dir/g; stat -c %U tree/f'")
+    assert done.stdout == "one\n2\n2\nray\n", done.stderr
+    assert await bed.read(bed.head, "ls .shoal/staged") == ""
+    assert (await bed.shoal("down c.yaml --yes")).code == 0
+    await bed.write(file_mounts={})
+
+
 async def test_a_container_that_ends_at_once(bed: Bed) -> None:
     await engines.make_image(bed.head, "ends:1", ENTRYPOINT='["sh", "-c", "echo so long; exit 3"]')
     error = await fails(bed, **box(head_image="ends:1"))

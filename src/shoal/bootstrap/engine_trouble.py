@@ -106,12 +106,14 @@ def name_taken(case: Case) -> ShoalError:
 
 
 def _not_installed(case: Case, said: Sequence[str]) -> ShoalError:
-    package = "docker.io" if case.engine == "docker" else "podman"
+    install = "sudo apt-get update, sudo apt-get install -y podman"
+    if case.engine == "docker":
+        install = "sudo apt-get update, sudo apt-get install -y docker.io, "
+        install += "sudo usermod -aG docker $USER"
     return SetupError(
         f"the machine has no {case.engine}",
         why="the docker section asks for containers",
-        fix=f"initialization_commands: [sudo apt-get install -y {package}], "
-        "or take an image of the machine that has it",
+        fix=f"install it first: initialization_commands: [{install}]",
         node=case.node,
         output=said,
     )

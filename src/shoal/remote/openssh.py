@@ -16,7 +16,7 @@ from pathlib import Path
 
 from shoal.clock import Clock, SystemClock
 from shoal.errors import SetupError, ShoalError, UnreachableError
-from shoal.remote import files, master
+from shoal.remote import files, master, staging
 from shoal.remote.base import Completed, Filters, Forward, OnLine
 from shoal.remote.container import Container
 from shoal.remote.session import Lost, NotBegun, converse
@@ -157,7 +157,14 @@ class SshRunner:
         await hold_open(self.name, self.target, forwards, opened)
 
     async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
-        await self._transfer(lambda: files.put(self._place, source, target, filters))
+        try:
+            await self._transfer(lambda: files.put(self._place, source, target, filters))
+        except files.NoRsyncError:
+            if self.container is None:
+                raise
+            machine = copy.copy(self)
+            machine.container = None
+            await staging.put(machine, self.container, source, target, filters)
 
     async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
         await self._transfer(lambda: files.get(self._place, source, target, filters))
