@@ -165,6 +165,8 @@ async def test_what_a_container_is_made_from_decides_when_it_is_made_anew(bed: B
     changed = {**DOCKER, "worker_run_options": ["--env=WHERE='two words'"]}
     await bed.write(docker=changed)
     assert actions(await bed.up("--no-restart")) == []
+    await bed.up("--restart-only")
+    assert [await container_id(bed, host) for host in bed.hosts] == before
     assert actions(await bed.up()) == [("restart", "worker-1")]
     head, worker = [await container_id(bed, host) for host in bed.hosts]
     assert head == before[0] and worker != before[1]

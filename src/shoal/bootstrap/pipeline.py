@@ -148,6 +148,7 @@ class _Pipeline:
         self._is_head = work.instance.role == "head"
         self._now = Vitals()
         self._initialized = False
+        self._is_new = False  # its container, with nothing in it yet
 
     async def run(self) -> None:
         work, shared = self._work, self._shared
@@ -166,7 +167,7 @@ class _Pipeline:
             house = work.house
             await self._step(lambda: containers.lodge_secrets(work.runner, house))
         now = self._now
-        if work.mode != "restart":
+        if work.mode != "restart" or self._is_new:
             now = await self._set_up(now)
         if self._is_head:
             shared.is_set_up.set_result(None)
@@ -193,7 +194,11 @@ class _Pipeline:
             lambda: vitals.read(work.runner, work.instance, work.setup.container)
         )
         now = self._now = await self._settle(now)
-        if work.mode == "restart" or now.receipt.files == work.goal.files or not work.files.mounts:
+        if (
+            (work.mode == "restart" and not self._is_new)
+            or now.receipt.files == work.goal.files
+            or not work.files.mounts
+        ):
             return
         await self._let_the_head_go_first()
         self._voice.phase(Phase.PREPARING, "sends files")
@@ -221,13 +226,13 @@ class _Pipeline:
         """Have the node's container running, where it has one. A new one has nothing in it of
         what was done before."""
         work, house = self._work, self._work.house
-        if now.receipt.container == work.goal.container:
+        # One that should be another by now stays until more than Ray's restart is asked for.
+        stays = house is not None and work.mode != "full" and now.receipt.container != ""
+        if stays or now.receipt.container == work.goal.container:
             if house is not None and not now.container_runs:
                 woken = house
                 await self._step(lambda: containers.wake(work.runner, woken, self._voice))
             return now
-        if work.mode == "update" and now.ray_runs:
-            return now  # until it may be disturbed
         await self._write(Receipt())
         if house is None:
             await self._step(lambda: containers.leave(work.runner, work.instance))
@@ -237,6 +242,7 @@ class _Pipeline:
         await self._step(
             lambda: containers.build(work.runner, new, self._voice, seconds=work.command_seconds)
         )
+        self._is_new = True
         return Vitals(Receipt(container=house.origin), container_runs=True)
 
     async def _initialize(self) -> None:

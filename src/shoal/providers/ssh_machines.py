@@ -53,10 +53,10 @@ def _prelude(spec: ClusterSpec) -> str:
     return f"{authentication}\n{installation.sourced(spec.shoal.environment)}"
 
 
-def halting(spec: ClusterSpec, instance: Instance) -> list[str]:
-    """The commands that end a node's Ray, be it in a container or not."""
+def halting(spec: ClusterSpec, instance: Instance) -> str:
+    """The command that ends a node's Ray, be it in a container or not."""
     stop = stop_command(instance.id)
-    return [in_each(spec.cluster_name, ["sh", "-c", stop]), stop]
+    return f"{in_each(spec.cluster_name, ['sh', '-c', stop])} && {stop}"
 
 
 async def on_each(

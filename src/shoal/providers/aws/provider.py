@@ -175,7 +175,7 @@ class AwsProvider:
 
     async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         await ssh_machines.on_each(
-            instances, self._runner, "stop Ray", lambda i: ssh_machines.halting(spec, i)
+            instances, self._runner, "stop Ray", lambda i: [ssh_machines.halting(spec, i)]
         )
 
     async def stop(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[str]:

@@ -108,7 +108,7 @@ class HostsProvider:
         return picked
 
     async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
-        await self._on_each(instances, "stop Ray", lambda i: ssh_machines.halting(spec, i))
+        await self._on_each(instances, "stop Ray", lambda i: [ssh_machines.halting(spec, i)])
 
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         ended = {i.id for i in instances}
@@ -120,8 +120,7 @@ class HostsProvider:
         ends = any(i.role == "head" for i in instances)
         forgetting = [forget] if ends else []
         cleanup = [
-            remove_all(spec.cluster_name),
-            "rm -rf .shoal",
+            f"{remove_all(spec.cluster_name)} && rm -rf .shoal",
             claims.release_command(self._owner),
         ]
         await self._on_each(
