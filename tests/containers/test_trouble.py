@@ -82,7 +82,7 @@ async def test_an_engine_that_is_not_installed(bed: Bed) -> None:
 async def test_files_reach_an_image_without_rsync(bed: Bed) -> None:
     await bed.laptop.run("mkdir 'a tree'; echo one > 'a tree/f'; ln -s f 'a tree/link'; echo 2 > g")
     mounts = {"~/tree": "a tree", "~/new name": "g", "/opt/dir/": "g"}
-    await bed.head.run("mkdir /opt/few && cp -s /usr/bin/* /opt/few && rm /opt/few/rsync")
+    await bed.head.run("mkdir /opt/few; cp -s /usr/bin/* /opt/few; rm /opt/few/rsync")
     await engines.make_image(bed.head, "few:1", user="ray", ENV="PATH=/opt/few")
     few = box(head_image="few:1", run_options=[*OPTIONS, "-v /opt/few:/opt/few:ro"])
     await bed.write(**few, file_mounts=mounts)
