@@ -24,7 +24,7 @@ SETUP = ["mkdir -p ~/results", "date > ~/results/since"]
 
 
 async def main() -> None:
-    if reason := why_not():
+    if reason := why_not() or engines.why_not("docker"):
         sys.exit(f"cannot be measured here: {reason}")
     async with SimCloud() as cloud:
         clusters = await _clusters(cloud)

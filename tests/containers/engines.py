@@ -128,11 +128,16 @@ printf '[storage]\ndriver = "overlay"\ngraphroot = "/home/podman"\nrunroot = "/r
 """
 
 
+def why_not(engine: Engine) -> str | None:
+    """Return why there can be no such engine here, or None when there can."""
+    missing = [name for name in NEEDS[engine] if shutil.which(name) is None]
+    return f"no {engine} here: {', '.join(missing)} is missing" if missing else None
+
+
 def require(engine: Engine) -> None:
     """Skip where the engine is not installed; fail where the tests must not be skipped."""
-    missing = [name for name in NEEDS[engine] if shutil.which(name) is None]
-    if missing:
-        give_up(f"no {engine} engine here: {', '.join(missing)} is missing")
+    if reason := why_not(engine):
+        give_up(reason)
 
 
 def give_up(reason: str) -> None:
