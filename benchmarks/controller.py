@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def _pending_to_launch(home: Path) -> list[float]:
-    with _cluster(home, "r", ROUNDS, "worker_setup_commands: [sleep 3600]\n") as env:
+    with _cluster(home, ROUNDS, "worker_setup_commands: [sleep 3600]\n") as env:
         command = [SHOAL, "exec", "bench", f"python {home}/driver.py"]
         return _rounds(command, env, lambda number: _launched_at(home, f"t{number}"))
 
@@ -114,7 +114,7 @@ def _rounds(
 def _pending_to_running(home: Path) -> tuple[float, float]:
     """By how much a task waits longer than its node's Ray takes to start, and how long the cluster
     is without a controller after a kill."""
-    with _cluster(home, "r", NODES, "") as env:
+    with _cluster(home, NODES, "") as env:
         above = []
         with _driver([SHOAL, "exec", "bench", f"python {home}/driver.py wait"], env) as ask:
             for number in range(NODES):
@@ -163,9 +163,10 @@ def _home() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _cluster(home: Path, resource: str, types: int, more: str) -> Iterator[dict[str, str]]:
+def _cluster(home: Path, types: int, more: str) -> Iterator[dict[str, str]]:
     """A head, and node types that have one unit each of a resource that no other has."""
-    kinds = [f"  t{n}: {{resources: {{{resource}{n}: 1}}, max_workers: 1}}" for n in range(types)]
+    # With a CPU, since Ray starts as many worker processes with a node as that has CPUs.
+    kinds = [f"  t{n}: {{resources: {{CPU: 1, r{n}: 1}}, max_workers: 1}}" for n in range(types)]
     (home / "c.yaml").write_text(
         f"cluster_name: bench\nprovider: {{type: embedded}}\nmax_workers: {types}\n"
         f"upscaling_speed: 1000\n{more}head_node_type: head\n"
