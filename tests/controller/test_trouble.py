@@ -12,7 +12,7 @@ from shoal.controller.act import MOST_SETUP_FAILURES
 from shoal.controller.lifecycle import Node
 from shoal.controller.reconcile import MOST_TRIES
 from shoal.controller.sizing import within_reach
-from shoal.errors import AuthError, CapacityError
+from shoal.errors import AuthError, CapacityError, TransientError
 from shoal.events import Phase
 from shoal.providers.base import Launch
 from shoal.spec.model import ProviderSpec
@@ -117,14 +117,18 @@ async def test_a_list_that_lags_does_not_lose_a_new_machine(life: Life) -> None:
     assert life.memory.nodes[worker].phase is Phase.READY
 
 
-async def test_a_list_that_fails_is_told_and_nothing_is_launched_blindly(tmp_path: Path) -> None:
-    world = World(list_fails=True)
+@pytest.mark.parametrize("error", [TransientError("throttled"), KeyError("throttled")])
+async def test_a_list_that_fails_is_told_and_nothing_is_launched_blindly(
+    tmp_path: Path, error: Exception
+) -> None:
+    world = World(list_error=error)
     life = Life(world, tmp_path)
     world.wants(1)
     await life.turns(3)
     assert world.creates == []
-    assert life.said("odd") == ["throttled"]
-    world.list_fails = False
+    (told,) = life.said("odd")
+    assert "throttled" in told
+    world.list_error = None
     await life.turns(3)
     assert len(world.workers) == 1
 

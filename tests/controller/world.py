@@ -47,7 +47,7 @@ class World:
     busy: set[str] = field(default_factory=set)
     gcs_silent: bool = False
     head_dead: bool = False
-    list_fails: bool = False
+    list_error: Exception | None = None
     driver: bool = False
     pins: set[str] = field(default_factory=set)
     attended: bool = False
@@ -116,8 +116,8 @@ class World:
         return [id for id in self.machines if id != "head"]
 
     async def find(self) -> Sequence[Instance]:
-        if self.list_fails:
-            raise TransientError("throttled")
+        if self.list_error is not None:
+            raise self.list_error
         return list(self.machines.values())
 
     async def offers(self) -> Sequence[Offer]:

@@ -146,7 +146,7 @@ class Actor:
             got = await self.workshop.create(wish)
         except Exception as error:
             self._journal.record(Settled(intent.token))
-            self._failed_to_launch(intent, _told(error))
+            self._failed_to_launch(intent, told(error))
             return
         instances = got.instances
         self.known.update({i.id: i for i in instances})
@@ -199,7 +199,7 @@ class Actor:
                 instance, head, lambda event: self._hear(instance.id, event, log), anew=anew
             )
         except Exception as raised:
-            error = _told(raised)
+            error = told(raised)
         if instance.id not in self._journal.memory.nodes:
             return  # its machine vanished meanwhile
         if error is None:
@@ -276,7 +276,7 @@ class Actor:
         try:
             await self.workshop.end(instance, healthy=healthy)
         except Exception as error:
-            text = f"not ended yet: {_told(error)}"
+            text = f"not ended yet: {told(error)}"
             self._journal.record(self._say("retry", node.name, text))
             return
         self.note(node_id, Phase.GONE, why)
@@ -288,7 +288,7 @@ class Actor:
         return Decision(self._clock.now(), action, subject, why, cause)
 
 
-def _told(error: Exception) -> ShoalError:
+def told(error: Exception) -> ShoalError:
     """Any failure of an action as one that can be told: a fault of the program in one node's
     work must not stop the work on the others."""
     if isinstance(error, ShoalError):

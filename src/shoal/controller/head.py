@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Mapping
 
 from shoal.clock import Clock
-from shoal.controller.act import Actor
+from shoal.controller.act import Actor, told
 from shoal.controller.journal import Journal
 from shoal.controller.memory import Decision
 from shoal.engine.gcs import Reading
-from shoal.errors import ShoalError
 from shoal.events import Event, NodeChanged, Phase
 from shoal.providers.base import Instance
 
@@ -76,8 +75,8 @@ class HeadKeeper:
             for instance in instances:
                 self._actor.note(instance.id, Phase.BOOTING, "the head's Ray has died")
             await self._actor.workshop.revive(head, self._hear)
-        except ShoalError as error:
-            self.trouble = f"the head's Ray has died and cannot be started: {error}"
+        except Exception as error:  # it is tried again, and meanwhile the rest goes on
+            self.trouble = f"the head's Ray has died and cannot be started: {told(error)}"
             self._say("failed", self.trouble)
             self._rest()
         finally:

@@ -15,7 +15,7 @@ from shoal.catalog import offers_for
 from shoal.clock import Clock
 from shoal.controller import handover as handovers
 from shoal.controller import places, report
-from shoal.controller.act import Actor
+from shoal.controller.act import Actor, told
 from shoal.controller.act import Engine as ActingEngine
 from shoal.controller.autostop import Autostop
 from shoal.controller.handover import Handover
@@ -239,8 +239,8 @@ class Controller:
         task, self._listing = self._listing, None
         try:
             found = task.result()
-        except ShoalError as error:
-            self._say_once("odd", "the provider's list", str(error))
+        except Exception as error:  # whatever it is, the next list may be better
+            self._say_once("odd", "the provider's list", str(told(error)))
             return None
         self._listed_at = self._asked_at
         mine = {id: i for id, i in self._actor.known.items() if id in self.memory.nodes}
