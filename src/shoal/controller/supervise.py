@@ -31,11 +31,16 @@ _GRACE_SECONDS = 5.0
 _KILL_SECONDS = 10.0
 
 
+# macOS ends a process that forks after it has loaded certain libraries, unless told that it may.
+_MAY_FORK = {"OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
+
+
 def start(directory: Path) -> None:
     """Have a supervisor running. Returns at once; one that runs already is left alone."""
     with (directory / LOG).open("a") as log:
         subprocess.Popen(
             [sys.executable, "-m", "shoal.controller", "supervise", str(directory)],
+            env={**os.environ, **_MAY_FORK},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

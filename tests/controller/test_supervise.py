@@ -1,0 +1,100 @@
+"""One controller, and no second one: what keeps it running, and what ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.controller import supervise
+from shoal.controller.places import CONTROLLER_LOCK, HANDOVER, SUPERVISOR_LOCK
+from tests.waiting import alive, until
+
+# A supervisor whose controllers do nothing, and hear no request to end if so told.
+PROGRAM = """
+import signal, sys, time
+from pathlib import Path
+from shoal.controller.supervise import supervise
+
+def control():
+    if "deaf" in sys.argv:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(600)
+
+supervise(Path(sys.argv[1]), lambda: None, control)
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / HANDOVER).touch()
+    yield tmp_path
+    supervise.stop(tmp_path)
+
+
+def start(directory: Path, *how: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(directory), *how])
+
+
+def holder(directory: Path, lock: str) -> int:
+    """Who holds a lock; 0 if nobody does."""
+    if not (directory / lock).exists():
+        return 0
+    with supervise.Lock(directory / lock) as held:
+        return 0 if held.take() else held.signature() or 0
+
+
+async def test_a_killed_controller_has_a_successor_and_there_is_only_one(directory: Path) -> None:
+    supervisor = start(directory)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
+    first = holder(directory, CONTROLLER_LOCK)
+    second_supervisor = start(directory)
+    assert second_supervisor.wait(timeout=20) == 0, "one is enough"
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) not in (0, first), "another runs")
+    assert not alive(first)
+    assert holder(directory, SUPERVISOR_LOCK) == supervisor.pid
+
+
+async def test_a_new_supervisor_waits_for_the_controller_that_is_there(directory: Path) -> None:
+    supervisor = start(directory)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
+    controller = holder(directory, CONTROLLER_LOCK)
+    supervisor.kill()
+    supervisor.wait()
+    assert holder(directory, SUPERVISOR_LOCK) == 0, "its lock does not live on in its child"
+    start(directory)
+    await until(lambda: holder(directory, SUPERVISOR_LOCK) > 0, "there is a supervisor again")
+    assert holder(directory, CONTROLLER_LOCK) == controller
+    os.kill(controller, signal.SIGKILL)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) not in (0, controller), "another runs")
+
+
+async def test_what_does_not_end_when_asked_is_killed(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "_GRACE_SECONDS", 0.3)
+    start(directory, "deaf")
+    await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
+    controller = holder(directory, CONTROLLER_LOCK)
+    supervise.stop(directory)
+    assert not alive(controller)
+    assert holder(directory, SUPERVISOR_LOCK) == 0
+
+
+async def test_what_cannot_be_killed_is_not_waited_for_for_ever(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(directory)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
+    with monkeypatch.context() as patch:
+        patch.setattr(supervise, "_GRACE_SECONDS", 0.1)
+        patch.setattr(supervise, "_KILL_SECONDS", 0.1)
+        patch.setattr(os, "kill", lambda pid, sign: None)
+        with pytest.raises(SystemExit, match="do not end"):
+            supervise.stop(directory)
