@@ -21,7 +21,7 @@ class Rate:
     free_throughput: int = 0
 
 
-# List prices in us-east-1 in November 2026; other regions are up to a half dearer.
+# List prices of us-east-1 as AWS published them in 2025; most other regions are dearer.
 _RATES = {
     "gp3": Rate(0.08, iops=0.005, free_iops=3000, throughput=0.04, free_throughput=125),
     "gp2": Rate(0.10),
