@@ -170,12 +170,15 @@ async def test_what_is_ended_behind_our_back_is_replaced(bed: Bed) -> None:
     await bed.down()
 
 
-async def test_a_machine_that_is_taken_while_it_boots_is_replaced_in_the_same_up(bed: Bed) -> None:
+@pytest.mark.parametrize("kind", ["worker", "head"])
+async def test_a_machine_that_is_taken_while_it_boots_is_replaced_in_the_same_up(
+    bed: Bed, kind: str
+) -> None:
     bed.cloud.ec2.boot_delay(4)
     laptop = await bed.laptop.popen(UP)
     await until(lambda: len(bed.running()) == 3, "all machines are asked for")
     bed.cloud.ec2.boot_delay(0)
-    ec2(bed).terminate_instances(InstanceIds=[of_kind(bed, "worker")["InstanceId"]])
+    ec2(bed).terminate_instances(InstanceIds=[of_kind(bed, kind)["InstanceId"]])
     events = [json.loads(line) async for line in laptop.stdout]
     assert await laptop.wait() == 0, events[-1]
     (warning,) = [e for e in events if e["event"] == "warning"]
