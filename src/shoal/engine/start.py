@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from shoal.remote.base import quote
 from shoal.spec.model import AuthMode
@@ -118,7 +122,22 @@ def worker_on_shared_machine(
     python: str, address: str, head_address: str, directory: str
 ) -> list[str]:
     """Arguments for a worker that shares its machine with other nodes."""
-    return [*_ray_start(python, address, directory), f"--address={head_address}"]
+    argv = [*_ray_start(python, address, directory), f"--address={head_address}"]
+    if _shares_directories() and shutil.which("flock"):
+        lock = Path(directory).parent / "ray-start.lock"
+        return ["flock", "--close", str(lock), *argv]
+    return argv
+
+
+@cache
+def _shares_directories() -> bool:
+    """Whether the Ray here is one whose workers use their head's directory, whatever they are told.
+    On one machine, those that start at once then take the same names in it, and all but one die."""
+    try:
+        major, minor = map(int, version("ray").split(".")[:2])
+    except (PackageNotFoundError, ValueError):
+        return False
+    return (major, minor) < (2, 56)
 
 
 def wait_for_port(address: str) -> str:
