@@ -121,6 +121,19 @@ async def test_a_name_that_somebody_elses_container_has(bed: Bed) -> None:
     await bed.read(bed.head, "docker rm -f ray_box")
 
 
+async def test_a_machine_that_is_taken_from_another_cluster_loses_its_container(bed: Bed) -> None:
+    await bed.write(**box())
+    await bed.up()
+    before = await bed.read(bed.head, "docker ps -aq")
+    await bed.write(cluster_name="other")
+    assert (await bed.shoal("up c.yaml --yes")).code != 0
+    await bed.up("--force")
+    after = await bed.read(bed.head, "docker ps -aq")
+    assert len(after.split()) == 1 and after != before
+    assert (await bed.shoal("down c.yaml --yes")).code == 0
+    await bed.write(cluster_name="mine")
+
+
 async def test_a_wrong_image_name(bed: Bed) -> None:
     await engines.start_registry(bed.head)
     error = await fails(bed, **box(head_image=f"{REGISTRY}/nosuch:1"))

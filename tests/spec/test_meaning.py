@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.spec import default_embedded
+from shoal.spec.model import RegistrySpec
 
 from .conftest import loaded
 
@@ -180,6 +181,10 @@ class TestContainers:
         assert container.name
         assert not container.detect_gpu_runtime
         assert not container.detect_shm_size
+
+    def test_a_registry_has_a_server_and_a_place_for_its_password(self) -> None:
+        registry = loaded(AWS + "shoal: {registry: {username: me, password_env: P}}").spec.shoal
+        assert registry.registry == RegistrySpec("docker.io", "me", "P")
 
     def test_no_image_means_no_container(self) -> None:
         assert loaded(AWS + "docker: {}").spec.head_setup.container is None

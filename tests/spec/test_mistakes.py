@@ -174,3 +174,11 @@ def test_the_error_is_a_config_error_with_exit_code_2() -> None:
     with pytest.raises(ConfigError) as caught:
         loaded("nonsense: 1")
     assert caught.value.exit_code == 2
+
+
+def test_a_container_that_cannot_be_named_or_pulled_is_refused() -> None:
+    text = AWS + "docker: {image: i, container_name: a b}\nshoal: {registry: {server: r}}\n"
+    assert mistakes(text) == [
+        "cluster.yaml:2  docker.container_name  must be letters, digits, _, . and - only",
+        "cluster.yaml:3  shoal.registry  needs a username",
+    ]

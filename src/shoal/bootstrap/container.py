@@ -128,18 +128,19 @@ async def build(runner: Runner, house: House, voice: Voice, *, seconds: float) -
     """Make the container, in place of any that the cluster has on the machine."""
     voice.phase(Phase.PREPARING, "looks for its image")
     facts = await _facts(runner, house)
-    if facts.get("named") in ("of", "of <no value>"):
+    cluster = house.instance.cluster
+    owner = facts.get("named", f"of {cluster}").removeprefix("of").strip()
+    if owner in ("", "<no value>"):
         raise engine_trouble.name_taken(house.case)
     if not facts.get("image") or house.spec.pull_before_run:
         voice.phase(Phase.PREPARING, f"pulls {house.spec.image}")
         await pull(runner, house.case, facts, house.registry, voice.output, seconds=seconds)
     voice.phase(Phase.PREPARING, "makes its container")
     # What ran outside of it, or in another one, would be in the way.
-    for command in (
-        stop_command(house.instance.id),
-        remove_all(house.instance.cluster),
-        _note(house.spec.engine),
-    ):
+    before = [stop_command(house.instance.id), remove_all(cluster), _note(house.spec.engine)]
+    if owner != cluster:  # from which the machine was taken
+        before.append(quote([house.spec.engine, "rm", "-f", house.spec.name]))
+    for command in before:
         await _run(runner, house, command)
     done = await runner.run(_run_command(house, facts), timeout=_SHORT_SECONDS)
     if not done.ok:
@@ -209,7 +210,7 @@ async def _facts(runner: Runner, house: House) -> Mapping[str, str]:
     if engine_trouble.is_forbidden(done.tail):
         await runner.renew()
         done, printed = await capture(runner, command, timeout=_SHORT_SECONDS)
-    if not done.ok and "free_kib" not in "".join(printed):
+    if not done.ok:
         raise engine_trouble.no_engine(house.case, done.code, done.tail)
     pairs = [line.partition(" ") for line in printed]
     return {word: value.strip() for word, _, value in pairs}
