@@ -27,7 +27,9 @@ async def bed() -> AsyncIterator[Bed]:
     async with housed(
         initialization_commands=["id -un > ~/initialized"],
         setup_commands=["id -un >> ~/set_up; test -s ~/code/hello.txt"],
+        head_setup_commands=["mkdir -p ~/made && echo here > ~/made/by-head"],
         file_mounts={"~/code": "code", "/opt/shared/one.txt": "code/hello.txt"},
+        cluster_synced_files=["~/made"],
     ) as bed:
         await bed.laptop.run("mkdir code; echo hello > code/hello.txt")
         await bed.up()
@@ -56,6 +58,10 @@ async def test_files_belong_to_the_user_that_the_image_has(bed: Bed) -> None:
         stat = f"stat -c '%u %a' {home}/code/hello.txt"
         assert await inside(bed, host, stat) == f"{owner} 644"
         assert await inside(bed, host, "stat -c %u /opt/shared/one.txt") == str(owner)
+
+
+async def test_files_that_the_head_makes_reach_the_workers_containers(bed: Bed) -> None:
+    assert await inside(bed, bed.workers[0], "cat /root/made/by-head") == "here"
 
 
 async def test_shared_memory_follows_the_machines(bed: Bed) -> None:
