@@ -159,7 +159,7 @@ class TestExec:
 
     async def test_what_cannot_be_is_refused_with_the_reason(self, bed: Bed) -> None:
         for options, reason in (
-            ("--run-env docker", "has no container"),
+            ("--run-env docker", "have no container"),
             ("--tmux --stop", "--stop does not go with --tmux"),
             ("--tmux -p 80", "--port-forward does not go with --tmux"),
         ):
