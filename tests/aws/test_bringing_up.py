@@ -206,7 +206,10 @@ async def test_a_head_that_hangs_is_told_and_ended_all_the_same(bed: Bed) -> Non
     await bed.up()
     await bed.cloud.ec2.host(of_kind(bed, "head")["InstanceId"]).freeze()
     nodes = json.loads((await bed.shoal("status c.yaml --json")).stdout)["nodes"]
-    assert {node["role"]: node["phase"] for node in nodes} == {"head": "failed", "worker": "failed"}
+    assert {(node["role"], node["phase"], node["detail"]) for node in nodes} == {
+        ("head", "failed", "it does not answer"),
+        ("worker", "failed", "its head does not answer"),
+    }
     await bed.down()
 
 

@@ -10,7 +10,6 @@ from typing import Literal
 from shoal.bootstrap import vitals
 from shoal.bootstrap.orders import Mode, Orders, files_for
 from shoal.bootstrap.pipeline import NodeWork
-from shoal.bootstrap.receipt import Receipt
 from shoal.bootstrap.vitals import Vitals
 from shoal.engine.view import RayNode, probe_command, ray_nodes, version_command
 from shoal.errors import ConfigError, NotFoundError, ShoalError
@@ -104,13 +103,6 @@ class Site:
         container = self.spec.container_for(instance.node_type, instance.role)
         runner = self.provider.runner(self.spec, instance)
         return await vitals.read(runner, instance, container)
-
-    async def receipt(self, instance: Instance) -> Receipt:
-        """What was last done to a machine; nothing, if it does not say."""
-        try:
-            return (await self.vitals(instance)).receipt
-        except ShoalError:
-            return Receipt()
 
     async def ray_version(self, instance: Instance, head: Instance) -> str:
         """The Ray that a machine has; nothing, if it does not say."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shoal.bootstrap import receipt
 from shoal.engine.view import RayNode
+from shoal.errors import ShoalError
 from shoal.events import Phase, Role
 from shoal.ops import control, target
 from shoal.ops.context import Context
@@ -18,6 +20,11 @@ from shoal.ops.site import Site
 from shoal.parallel import side_by_side
 from shoal.providers.base import Instance, State
 from shoal.spec.model import ClusterSpec
+
+# How long a machine may take to say how it is.
+_ANSWER_SECONDS = 15.0
+_MUTE = "it does not answer"
+_HEAD_MUTE = "its head does not answer"
 
 
 @dataclass(frozen=True)
@@ -74,8 +81,11 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
                 site.alive(head), control.read_report(ctx, site, head)
             )
     silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
-    stopped = await _stopped_on_purpose(site, silent)
-    odd = await _with_another_ray(site, head, [i for i in silent if i not in stopped])
+    told = await _receipts(site, silent)
+    stopped = [i for i in silent if i.id in told and told[i.id].start == receipt.STOPPED]
+    mute = [i for i in silent if i.id not in told]
+    asked = [i for i in silent if i not in (*stopped, *mute)]
+    odd = await _with_another_ray(site, head, asked) if head not in mute else {}
     spare = spare_workers(spec, instances) if head and head.state is State.RUNNING else []
     doing = _doing(report)
     order = sorted(instances, key=lambda i: (i.role != "head", i.created_at or 0, i.name))
@@ -88,6 +98,8 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
         if i.id in doing and i.id not in alive
         else _status(ctx, i, Phase.FAILED, odd[i.id])
         if i.id in odd
+        else _status(ctx, i, Phase.FAILED, _MUTE if i in mute else _HEAD_MUTE)
+        if i in mute or (i in silent and head in mute)
         else _node(ctx, i, alive.get(i.id), has_head=bool(head))
         for i in order
     ]
@@ -109,11 +121,17 @@ def _doing(report: Report | None) -> dict[str, tuple[Phase, str]]:
     return {id: entry for id, entry in phases.items() if entry[0] is not Phase.READY}
 
 
-async def _stopped_on_purpose(site: Site, instances: Sequence[Instance]) -> list[Instance]:
-    receipts = await side_by_side(site.receipt(i) for i in instances)
-    return [
-        i for i, found in zip(instances, receipts, strict=True) if found.start == receipt.STOPPED
-    ]
+async def _receipts(site: Site, instances: Sequence[Instance]) -> dict[str, receipt.Receipt]:
+    """What was last done to these machines, by id; one that does not answer soon is left out."""
+    found: dict[str, receipt.Receipt] = {}
+
+    async def ask(instance: Instance) -> None:
+        with contextlib.suppress(ShoalError, asyncio.TimeoutError):
+            now = await asyncio.wait_for(site.vitals(instance), _ANSWER_SECONDS)
+            found[instance.id] = now.receipt
+
+    await side_by_side(ask(instance) for instance in instances)
+    return found
 
 
 async def _with_another_ray(
