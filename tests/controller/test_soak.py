@@ -121,8 +121,12 @@ class Soak:
         await self.bed.head.run(f"kill -9 $(cat {self._there(who)}); true")
 
     async def _both_run(self) -> bool:
-        pids = [f"$(cat {self._there(who)})" for who in ("supervisor", "controller")]
-        return (await self.bed.head.run(f"kill -0 {pids[0]} && kill -0 {pids[1]}")).code == 0
+        # One that was killed and not yet reaped by the other does not run.
+        files = " ".join(
+            f"/proc/$(cat {self._there(who)})/status" for who in ("supervisor", "controller")
+        )
+        done = await self.bed.head.run(f"grep -hc '^State:.[RSD]' {files}")
+        return done.stdout.split() == ["1", "1"]
 
     def _there(self, who: str) -> str:
         return f"/home/ubuntu/.shoal/controller/{who}.lock"
