@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import shutil
 import sys
 import tarfile
@@ -33,14 +34,17 @@ USER_ID = 1234
 
 # How commands run in every image, as instructions of a Dockerfile.
 SETTINGS = {
-    "ENV": f"PATH={sys.prefix}/bin:{SYSTEM_PATH}",
+    "ENV": f"PATH={SYSTEM_PATH}",
     "WORKDIR": "/",
 }
 
 # What the images lack: the machine's programs, and the environment that has Ray.
 OPTIONS = [
     "-v /usr:/usr:ro",
-    *(f"-v {path}:{path}:ro" for path in sorted({str(PROJECT), sys.prefix, sys.base_prefix})),
+    *(
+        f"-v {shlex.quote(f'{path}:{path}:ro')}"
+        for path in sorted({str(PROJECT), sys.prefix, sys.base_prefix})
+    ),
 ]
 
 _DOCKER = {

@@ -30,8 +30,8 @@ class PackageIndex:
     async def open(cls, cloud: SimCloud) -> PackageIndex:
         host = await cloud.boot()
         (host.root() / PAGES.lstrip("/")).mkdir(parents=True)
-        serve = f"exec {sys.executable} -u -m http.server {PORT} --directory {PAGES} > {LOG} 2>&1"
-        await host.popen(["sh", "-c", serve], user="root")
+        serve = f'exec "$0" -u -m http.server {PORT} --directory {PAGES} > {LOG} 2>&1'
+        await host.popen(["sh", "-c", serve, sys.executable], user="root")
         index = cls(host)
         await until(lambda: "Serving" in index._log(), timeout=20)
         return index

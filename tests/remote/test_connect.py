@@ -314,7 +314,8 @@ async def test_a_proxy_command_leads_to_the_machine(new_server: NewServer, tmp_p
     relay = tmp_path / "relay.py"
     relay.write_text(RELAY)
     asked = shlex.quote(str(tmp_path / "asked"))
-    command = f"echo '%h' %p > {asked}; {sys.executable} {relay} {server.port}"
+    python = shlex.quote(sys.executable)
+    command = f"echo '%h' %p > {asked}; {python} {relay} {server.port}"
     runner = SshRunner("node-1", replace(target, host="by-proxy", proxy_command=command))
     assert (await runner.run("echo here")).tail == ("here",)
     await runner.disconnect()

@@ -163,7 +163,7 @@ async def test_the_python_that_runs_the_tests_serves_the_hosts_user(cloud: SimCl
 async def test_the_hosts_user_may_add_to_its_python(cloud: SimCloud) -> None:
     host = await cloud.boot()
     where = "$(python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))')"
-    added = await host.run(f"echo 'x = 7' > {where}/added_here.py", user="ubuntu")
+    added = await host.run(f'echo "x = 7" > "{where}"/added_here.py', user="ubuntu")
     assert added.code == 0, added.stderr
     result = await host.run(["python", "-c", "import added_here; print(added_here.x)"])
     assert result.stdout == "7\n"
