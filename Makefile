@@ -19,7 +19,7 @@ demo: install
 
 test: .venv/.dev lint
 	@sh scripts/debian-packages --optional $$(cat tests/system-packages.txt)
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 # The oldest Ray that clusters may run, in an environment of its own.
 OLDEST_RAY := 2.52.0

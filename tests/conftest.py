@@ -1,7 +1,9 @@
 """What every test may use."""
 
+import os
 import signal
 
+import pytest
 from hypothesis import settings
 
 # How long one example takes says more about the machine than about the code. Every run tries the
@@ -16,3 +18,12 @@ settings.load_profile("shoal")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.simcloud.fixtures"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what takes long, unless it is asked for."""
+    if not os.environ.get("SHOAL_LONG_TESTS"):
+        skip = pytest.mark.skip(reason="takes a minute or more; set SHOAL_LONG_TESTS=1")
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(skip)

@@ -202,6 +202,7 @@ async def test_a_head_that_somebody_ended_is_missed_and_the_rest_can_still_go(be
     await bed.down(home="~/another-laptop")
 
 
+@pytest.mark.long
 async def test_a_head_that_hangs_is_told_and_ended_all_the_same(bed: Bed) -> None:
     await bed.up()
     await bed.cloud.ec2.host(of_kind(bed, "head")["InstanceId"]).freeze()

@@ -23,6 +23,7 @@ from tests.waiting import until
 pytestmark = [
     pytest.mark.simcloud,
     pytest.mark.ray,
+    pytest.mark.long,
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
