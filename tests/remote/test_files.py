@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 from collections.abc import Callable
@@ -80,6 +81,18 @@ async def test_a_file_comes_under_the_targets_name_or_into_a_directory(
     await runner.put(source, "~/new/dir/yours")
     await runner.put(source, "~/other/dir/")
     assert tree(server.home) == {"new/dir/yours": "x", "other/dir/mine": "x"}
+
+
+async def test_a_file_changed_within_the_same_second_is_sent_again(
+    runner: SshRunner, server: Sshd, tmp_path: Path
+) -> None:
+    source = plant(tmp_path / "source", {"a": "1"})
+    os.utime(source / "a", ns=(10**18, 10**18 + 1))
+    await runner.put(source, "there")
+    (source / "a").write_text("2")
+    os.utime(source / "a", ns=(10**18, 10**18 + 2))
+    await runner.put(source, "there")
+    assert tree(server.home / "there") == {"a": "2"}
 
 
 async def test_what_else_is_there_stays(runner: SshRunner, server: Sshd, tmp_path: Path) -> None:

@@ -1,14 +1,16 @@
 """Files to and from a machine: rsync over the shared connection.
 
-What is already there is not sent again, and nothing that is there besides is removed. Only what
-every rsync since 2.6.9 understands is used, because that is what a Mac has.
+What is already there is not sent again, and nothing that is there besides is removed. Where this
+machine's rsync is older than 3, as on a Mac, only what 2.6.9 understands is used.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,6 +117,17 @@ def _rules(filters: Filters) -> list[str]:
     ]
 
 
+@functools.cache
+def _precision() -> tuple[str, ...]:
+    """Have times compared to the nanosecond, or a file of the same size that was changed within
+    the same second would not be sent again. An older rsync at the far end looks at all files."""
+    try:
+        told = subprocess.run(["rsync", "--version"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return ("--modify-window=-1",) if re.search(r"version 3\.", told.stdout) else ()
+
+
 async def _rsync(place: Place, script: str, path: str, arguments: Sequence[str]) -> None:
     enter = "" if place.container is None else f"{shlex.join(place.container.enter())} "
     # The dot keeps a new line at the path's end from being taken for printf's.
@@ -125,6 +138,7 @@ async def _rsync(place: Place, script: str, path: str, arguments: Sequence[str])
         f"--rsh={shlex.join([*shared_argv(place.machine), '-T'])}",
         f"--rsync-path={far_rsync}",
         _HOW,
+        *_precision(),
         *arguments,
     ]
     # The user's own settings for rsync are meant for other transfers than these.
