@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from shoal import spec
 from shoal.errors import ShoalError
-from shoal.events import Emit, Event, Output
+from shoal.events import Emit, Event, Output, unheard
 from shoal.ops import down, execute, services, status, sync, up
 from shoal.ops.context import Context
 
@@ -53,7 +53,7 @@ class Cluster:
             spec.default_embedded(overrides) if source is None else spec.load(source, overrides)
         )
         self.spec = loaded.launchable()
-        self._on_event: Emit = on_event or _ignore
+        self._on_event: Emit = on_event or unheard
 
     def up(self, *, no_restart: bool = False) -> None:
         """Bring the cluster up, or to what its file says now."""
@@ -124,7 +124,3 @@ class Cluster:
 
     def _context(self, emit: Emit | None = None) -> Context:
         return Context(emit=emit or self._on_event)
-
-
-def _ignore(event: Event) -> None:
-    pass

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shoal.errors import ConfigError
 from shoal.events import PlanStep, Removed, Stage
 from shoal.ops.context import Context
 from shoal.parallel import side_by_side
+from shoal.providers import require_aws
 from shoal.providers.base import State
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ async def everything(ctx: Context) -> list[Owned]:
     """Every cluster of the account, Shoal's and Ray's."""
     from shoal.providers.aws.inventory import holdings
 
-    _needs_boto3()
+    require_aws()
     ctx.emit(Stage("asking every region"))
     return [_owned(ctx, holding) for holding in await holdings(ctx.clock, ctx.emit)]
 
@@ -45,7 +44,7 @@ async def collect_garbage(ctx: Context) -> bool:
     have no machine any more. False when the person said no."""
     from shoal.providers.aws.inventory import give_back, holdings
 
-    _needs_boto3()
+    require_aws()
     ctx.emit(Stage("asking every region"))
     orphans = [h for h in await holdings(ctx.clock, ctx.emit) if h.is_orphan]
     for holding in orphans:
@@ -88,12 +87,3 @@ def _state(holding: Holding) -> str:
     if states <= {State.STOPPED, State.STOPPING}:
         return "stopped"
     return "up"
-
-
-def _needs_boto3() -> None:
-    if importlib.util.find_spec("boto3") is None:
-        raise ConfigError(
-            "AWS cannot be asked",
-            why="the Python package boto3 is missing",
-            fix="pip install 'shoal[aws]'",
-        )

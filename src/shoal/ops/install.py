@@ -106,7 +106,7 @@ async def install(
     work = _Installing(ctx, spec, site, installation, wish, there)
     target.remember(ctx, spec)
     version = await work.run(machines)
-    if version == there and work.dropped:
+    if work.is_there:
         ctx.emit(Unchanged(spec.cluster_name, f"Ray {there} is the newest"))
         return version
     seconds = ctx.clock.monotonic() - began
@@ -145,7 +145,6 @@ class _Installing:
         self._credentials: asyncio.Future[Credentials] = loop.create_future()
         self._python: asyncio.Future[str] = loop.create_future()
         self._fetched: asyncio.Future[str] = loop.create_future()
-        self.dropped = False
         self.runs = False
 
     async def run(self, machines: Sequence[Instance]) -> str:
@@ -166,8 +165,7 @@ class _Installing:
         if failures:
             raise _incomplete(failures, len(machines))
         version = self._fetched.result()
-        self.dropped = version == self._there and self._wish.is_met_by_any
-        last = self._installation.drop if self.dropped else self._installation.switch
+        last = self._installation.drop if self.is_there else self._installation.switch
         await side_by_side(
             self._script(m, last(self._name), "moving to the new Ray", _SHORT_SECONDS)
             for m in machines
@@ -189,18 +187,19 @@ class _Installing:
         else:
             voice.phase(Phase.PREPARING, "waits for the packages")
             await asyncio.shield(self._fetched)
-            if not self._is_there:
+            if not self.is_there:
                 shared = FilesSpec(mounts={}, cluster_synced=(self._installation.wheels,))
                 source = self._site.provider.runner(self._spec, head)
                 await steps.fetch_from_head(source, runner, machine, shared, self._seconds)
-        if not self._is_there:
+        if not self.is_there:
             voice.phase(Phase.PREPARING, f"installs Ray {self._fetched.result()}")
             install = self._installation.install(self._name, self._fetched.result())
             await self._script(machine, install, "installing Ray", self._seconds, voice)
         voice.phase(Phase.READY, "")
 
     @property
-    def _is_there(self) -> bool:
+    def is_there(self) -> bool:
+        """Whether what was fetched is what the machines have already."""
         return self._wish.is_met_by_any and self._fetched.result() == self._there
 
     @property
@@ -302,8 +301,10 @@ async def _versions(
         try:
             await runner.connect(timeout=_REACH_SECONDS)
             _, printed = await capture(runner, installation.version(), timeout=_SHORT_SECONDS)
-        except ShoalError as error:
-            silent[machine.name] = error
+        except (ShoalError, TimeoutError) as error:
+            silent[machine.name] = (
+                error if isinstance(error, ShoalError) else SetupError("it does not answer")
+            )
             return ""
         return _answer(printed, RAY_MARK)
 

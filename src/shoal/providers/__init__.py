@@ -45,15 +45,20 @@ def embedded_provider(home: Path, clock: Clock) -> Provider:
     return EmbeddedProvider(home / "e", clock)
 
 
-def _aws_provider(
-    spec: ClusterSpec, home: Path, clock: Clock, emit: Emit, *, on_head: bool
-) -> Provider:
+def require_aws() -> None:
+    """Raise `ConfigError` where what AWS is asked by is not installed."""
     if importlib.util.find_spec("boto3") is None:
         raise ConfigError(
             "clusters on AWS are not installed",
             why="the Python package boto3 is missing",
             fix="pip install 'shoal[aws]'",
         )
+
+
+def _aws_provider(
+    spec: ClusterSpec, home: Path, clock: Clock, emit: Emit, *, on_head: bool
+) -> Provider:
+    require_aws()
     from shoal.providers.aws.provider import AwsProvider
 
     return AwsProvider(spec, home, clock, emit, on_head=on_head)
