@@ -21,6 +21,7 @@ from shoal.spec import load
 from tests.aws.account import Account
 from tests.aws.bed import Bed, events_of
 from tests.aws.examples import BRANCH, EXAMPLES, REPOSITORY, Example
+from tests.hosts.bed import ON_EVERY_NODE
 from tests.simcloud.cloud import SimCloud
 
 pytestmark = [
@@ -36,20 +37,6 @@ FOLLOWS_A_BRANCH = "seed-2"
 # Longer than any of them takes on a computer that has other things to do.
 UP_SECONDS = 400
 
-EVERYWHERE = """
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
-ray.init(log_to_driver=False)
-
-@ray.remote(num_cpus=0)
-def where():
-    return ray.util.get_node_ip_address()
-
-nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-everywhere = [where.options(scheduling_strategy=On(node, soft=False)) for node in nodes]
-print(sorted(ray.get([task.remote() for task in everywhere])))
-"""
-
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bed() -> AsyncIterator[Bed]:
@@ -61,7 +48,7 @@ async def bed() -> AsyncIterator[Bed]:
             f"mkdir {REPOSITORY} && cd {REPOSITORY} && git init -q -b {BRANCH} && "
             f"{git} commit -q --allow-empty -m first && cat > ~/everywhere.py"
         )
-        (await laptop.run(prepare, stdin=EVERYWHERE)).require("preparing the laptop")
+        (await laptop.run(prepare, stdin=ON_EVERY_NODE)).require("preparing the laptop")
         yield Bed(cloud, laptop)
 
 

@@ -5,23 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.aws.bed import Bed, cluster_file
-from tests.hosts.bed import USE_OUR_RAY
+from tests.hosts.bed import ON_EVERY_NODE, USE_OUR_RAY
 
 pytestmark = [pytest.mark.simcloud, pytest.mark.ray]
 
-WHERE = """
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
-ray.init(log_to_driver=False)
-
-@ray.remote(num_cpus=0)
-def where():
-    return ray.util.get_node_ip_address()
-
-nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-everywhere = [where.options(scheduling_strategy=On(node, soft=False)) for node in nodes]
-print(sorted(ray.get([task.remote() for task in everywhere])))
-"""
 RAY = "--disable-usage-stats --object-store-memory=100000000"
 
 
@@ -40,7 +27,7 @@ async def test_a_program_runs_on_every_node_of_a_cluster_on_aws(bed: Bed) -> Non
         ],
         worker_start_ray_commands=["ray stop", f"ray start --address=$RAY_HEAD_IP:6379 {RAY}"],
     )
-    await bed.laptop.run("mkdir code; cat > code/where.py", stdin=WHERE)
+    await bed.laptop.run("mkdir code; cat > code/where.py", stdin=ON_EVERY_NODE)
     events = await bed.up(timeout=300)
     assert events[-1]["nodes"] == 3
     done = await bed.shoal("exec c.yaml 'python code/where.py'")

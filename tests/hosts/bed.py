@@ -35,6 +35,22 @@ QUICK_START = {
     "shoal": {"controller": False},
 }
 
+# A Ray program that prints where it ran. Each node is asked by name: left to itself, Ray may well
+# give all to the one that is quickest.
+ON_EVERY_NODE = """
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+ray.init(log_to_driver=False)
+
+@ray.remote(num_cpus=0)
+def where():
+    return ray.util.get_node_ip_address()
+
+nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+everywhere = [where.options(scheduling_strategy=On(node, soft=False)) for node in nodes]
+print(sorted(ray.get([task.remote() for task in everywhere])))
+"""
+
 
 @dataclass
 class Bed:

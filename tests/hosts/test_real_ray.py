@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.hosts.bed import USE_OUR_RAY, Bed, actions
+from tests.hosts.bed import ON_EVERY_NODE, USE_OUR_RAY, Bed, actions
 from tests.simcloud.cloud import SimCloud
 from tests.waiting import until
 
@@ -19,20 +19,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-# Each node is asked by name: left to itself, Ray may well give all to the one that is quickest.
-WHERE = """
-import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
-ray.init(log_to_driver=False)
-
-@ray.remote(num_cpus=0)
-def where():
-    return ray.util.get_node_ip_address()
-
-nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-everywhere = [where.options(scheduling_strategy=On(node, soft=False)) for node in nodes]
-print(sorted(ray.get([task.remote() for task in everywhere])))
-"""
 
 LONG_JOB = """
 import pathlib, time, ray
@@ -55,7 +41,7 @@ async def real() -> AsyncIterator[Bed]:
     async with SimCloud() as cloud:
         laptop, *hosts = await asyncio.gather(cloud.laptop(), *(cloud.boot() for _ in range(2)))
         bed = Bed(cloud, laptop, hosts)
-        await laptop.run("mkdir code; cat > code/where.py", stdin=WHERE)
+        await laptop.run("mkdir code; cat > code/where.py", stdin=ON_EVERY_NODE)
         await laptop.run("cat > code/long.py", stdin=LONG_JOB)
         await bed.write(file_mounts={"~/code": "code"}, setup_commands=[USE_OUR_RAY])
         await bed.up()
