@@ -153,6 +153,31 @@ async def test_a_head_whose_ray_died_is_revived(life: Life) -> None:
     assert life.said("restart") == ["the head's Ray has died; all nodes start theirs again"]
 
 
+async def test_a_head_is_revived_of_which_only_the_gcs_is_left(life: Life) -> None:
+    await life.turns()
+    del life.world.ray["head"]
+    await life.turns(8, seconds=2)
+    assert "head" in life.world.ray
+    assert len(life.said("restart")) == 1
+
+
+async def test_nodes_that_fail_for_want_of_the_head_are_not_held_against_their_type(
+    life: Life,
+) -> None:
+    life.world.setup_failures = MOST_SETUP_FAILURES
+    for _ in range(MOST_SETUP_FAILURES):
+        life.world.slow_setup = asyncio.Event()
+        life.world.wants(1)
+        await life.turns()
+        life.world.head_dead = True
+        life.world.slow_setup.set()
+        await life.turns(8, seconds=2)
+    assert life.memory.failures == ()
+    assert life.said("give up") == []
+    await life.turns(2)
+    assert len(life.world.workers) == 1
+
+
 async def test_a_head_that_dies_again_while_its_nodes_come_back_is_revived_again(
     life: Life,
 ) -> None:

@@ -171,7 +171,7 @@ class World:
         return self.attended
 
     async def head_runs(self, head: Instance) -> bool:
-        return not self.head_dead
+        return not self.head_dead and head.id in self.ray
 
     async def revive(self, head: Instance, emit: Emit) -> None:
         self.head_dead = False

@@ -42,13 +42,14 @@ class Engine(Protocol):
 class Actor:
     """The tasks that are under way, by what they are about: a node's id or an intent's token.
     `known` are the machines, by id: those that the provider listed, and those just created, which
-    its list may not show yet."""
+    its list may not show yet. `head_missed_at` is when the head's Ray was last not there."""
 
     def __init__(
         self, workshop: Workshop, engine: Engine, journal: Journal, clock: Clock, logs: Path
     ) -> None:
         self.workshop = workshop
         self.known: dict[str, Instance] = {}
+        self.head_missed_at = float("-inf")
         self._engine = engine
         self._journal = journal
         self._clock = clock
@@ -193,13 +194,14 @@ class Actor:
             self._give_up(intent.node_type, f"{error}; fix: {error.fix or 'correct the file'}")
 
     async def _bring_up(self, instance: Instance, head: Instance, *, anew: bool) -> None:
-        log = _Log()
+        log, began = _Log(), self._clock.now()
         try:
             error = await self.workshop.bring_up(
                 instance, head, lambda event: self._hear(instance.id, event, log), anew=anew
             )
         except Exception as raised:
             error = told(raised)
+        blameless = error is not None and not await self._head_was_well(head, began)
         if instance.id not in self._journal.memory.nodes:
             return  # its machine vanished meanwhile
         if error is None:
@@ -207,7 +209,17 @@ class Actor:
             self._journal.record(Success(instance.node_type, "setup"))
             return
         kept = log.keep(self._logs / f"{instance.name}-{instance.id}.log", error)
-        self._failed_setup(instance, error, kept)
+        self._failed_setup(instance, error, kept, blameless=blameless)
+
+    async def _head_was_well(self, head: Instance, since: float) -> bool:
+        """Whether the head's Ray has been there all the time. No node can join without, and that
+        says nothing of the node."""
+        if self.head_missed_at >= since:
+            return False
+        try:
+            return await self.workshop.head_runs(head)
+        except ShoalError:
+            return False
 
     def _hear(self, node_id: str, event: Event, log: _Log) -> None:
         if isinstance(event, Output):
@@ -216,12 +228,14 @@ class Actor:
         elif isinstance(event, NodeChanged) and event.phase not in (Phase.FAILED, Phase.READY):
             self.note(node_id, event.phase, event.detail)
 
-    def _failed_setup(self, instance: Instance, error: ShoalError, log: Path) -> None:
+    def _failed_setup(
+        self, instance: Instance, error: ShoalError, log: Path, *, blameless: bool
+    ) -> None:
         node = self._journal.memory.nodes[instance.id]
         text = f"{error} (its log: {log})"
         self.note(instance.id, Phase.FAILED, text, ended=text)
         self._journal.record(self._say("failed", node.name, text, error.label))
-        if self.workshop.is_of_the_type(error):
+        if not blameless and self.workshop.is_of_the_type(error):
             self._count_failure(node, error)
 
     def _count_failure(self, node: Node, error: ShoalError) -> None:

@@ -13,21 +13,22 @@ from shoal.engine.gcs import Reading
 from shoal.events import Event, NodeChanged, Phase
 from shoal.providers.base import Instance
 
-# A GCS may be silent for a moment under load; then its machine is asked.
+# A GCS may be silent for a moment under load, or miss the node it is on; then the machine is asked.
 _SILENCE_SECONDS = 5.0
 _FIRST_REST_SECONDS = 10.0
 _LONGEST_REST_SECONDS = 300.0
 
 
 class HeadKeeper:
-    """Watches the GCS and starts the cluster's Ray again when its daemons have died. `trouble`
-    says what is wrong; empty: nothing."""
+    """Watches the head's Ray and starts the cluster's anew when its daemons have died: the GCS, or
+    the raylet beside it, without which the head runs nothing. `trouble` says what is wrong; empty:
+    nothing."""
 
     def __init__(self, actor: Actor, journal: Journal, clock: Clock) -> None:
         self._actor = actor
         self._journal = journal
         self._clock = clock
-        self._silent_since: float | None = None
+        self._missed_since: float | None = None
         self._rest_until = 0.0
         self._failures = 0
         self._task: asyncio.Task[None] | None = None
@@ -43,17 +44,19 @@ class HeadKeeper:
         return next((i for i in instances.values() if i.role == "head"), None)
 
     def watch(self, reading: Reading | None, instances: Mapping[str, Instance]) -> None:
-        """Take note of whether the GCS answered, and do something about it if it does not."""
+        """Take note of whether the GCS answered and knows its own node, and do something about it
+        if not."""
         now = self._clock.now()
-        if reading is not None:
-            self._silent_since, self._failures, self.trouble = None, 0, ""
-            return
-        if self._silent_since is None:
-            self._silent_since = now
         head = self.instance(instances)
+        if reading is not None and (head is None or head.id in reading.nodes):
+            self._missed_since, self._failures, self.trouble = None, 0, ""
+            return
+        self._actor.head_missed_at = now
+        if self._missed_since is None:
+            self._missed_since = now
         if head is None or self.busy or now < self._rest_until:
             return
-        if now - self._silent_since >= _SILENCE_SECONDS:
+        if now - self._missed_since >= _SILENCE_SECONDS:
             self._task = asyncio.ensure_future(self._revive(head, list(instances.values())))
 
     async def close(self) -> None:
@@ -65,7 +68,7 @@ class HeadKeeper:
     async def _revive(self, head: Instance, instances: list[Instance]) -> None:
         try:
             if await self._actor.workshop.head_runs(head):
-                self.trouble = "Ray runs on the head, but its GCS does not answer"
+                self.trouble = "Ray runs on the head, but its GCS does not answer or know of it"
                 self._rest()
                 return
             self._say("restart", "the head's Ray has died; all nodes start theirs again")
@@ -80,7 +83,7 @@ class HeadKeeper:
             self._say("failed", self.trouble)
             self._rest()
         finally:
-            self._silent_since = None  # the new one may take its time, too
+            self._missed_since = None  # the new one may take its time, too
 
     def _hear(self, event: Event) -> None:
         head = self.instance(self._actor.known)
