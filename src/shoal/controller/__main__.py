@@ -58,6 +58,8 @@ def _run(directory: Path) -> None:
     handover = handovers.read(directory)
     if handover is not None:
         asyncio.run(_control(directory, handover))
+    if handovers.stamp(directory) is None:
+        boot.disable(directory)  # a cluster that was given back leaves nothing behind
 
 
 async def _control(directory: Path, handover: Handover) -> None:
