@@ -90,12 +90,15 @@ def _workshop(handover: Handover) -> Workshop:
     from shoal.controller.standpoint import from_the_head
     from shoal.controller.workshop import RealWorkshop
     from shoal.providers import provider_for
+    from shoal.providers.base import Vouches
 
     clock = SystemClock()
     spec = from_the_head(handover.spec)
     home = Path(handover.home).expanduser()
     workshop: RealWorkshop
     provider = provider_for(spec, home, clock, lambda event: workshop.hear(event), on_head=True)
+    if isinstance(provider, Vouches):
+        provider.keyring.take(handover.host_keys)
     workshop = RealWorkshop(Orders(spec, provider, handover.files_digest), clock)
     return workshop
 

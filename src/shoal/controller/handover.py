@@ -7,24 +7,27 @@ controller at its next look; one that is taken away tells it to end.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shoal import spec
 from shoal.controller.places import HANDOVER
+from shoal.remote.known_hosts import HostKeys
 from shoal.spec.model import ClusterSpec
 
 
 @dataclass(frozen=True)
 class Handover:
     """`home` is where providers keep local state on the head; `files_digest` stands for what the
-    laptop has sent, and the address is that of the GCS."""
+    laptop has sent, and the address is that of the GCS. `host_keys` are those by which the laptop
+    knows the machines."""
 
     spec: ClusterSpec
     files_digest: str
     home: str
     gcs_address: str
+    host_keys: HostKeys = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As data that `json.dumps` takes."""
@@ -33,6 +36,7 @@ class Handover:
             "files_digest": self.files_digest,
             "home": self.home,
             "gcs_address": self.gcs_address,
+            "host_keys": dict(self.host_keys),
         }
 
 

@@ -21,7 +21,7 @@ from shoal.ops.context import Context
 from shoal.ops.parcel import Parcel, deliver, parcel
 from shoal.ops.site import Site
 from shoal.parallel import side_by_side
-from shoal.providers.base import Entrusts, Instance, Introduces, RayStart
+from shoal.providers.base import Entrusts, Instance, Introduces, RayStart, Vouches
 from shoal.remote.base import Completed, Runner, capture, quote
 from shoal.spec.model import ClusterSpec
 
@@ -82,6 +82,7 @@ async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
         site.orders.files_digest,
         str(ctx.home) if here else _HOME_THERE,
         start.gcs_address,
+        site.provider.keyring.keys() if isinstance(site.provider, Vouches) else {},
     )
     try:
         prelude = ""

@@ -14,6 +14,7 @@ from typing import Literal, Protocol, runtime_checkable
 from shoal.engine.credentials import Credentials
 from shoal.events import NodeChanged, Phase, Role
 from shoal.remote.base import Runner
+from shoal.remote.known_hosts import Keyring
 from shoal.scaling.state import Offer
 from shoal.spec.model import ClusterSpec
 
@@ -202,6 +203,14 @@ class Entrusts(Protocol):
         """The spec as the head may have it: without secrets, and with what only this machine's
         surroundings say."""
         ...
+
+
+@runtime_checkable
+class Vouches(Protocol):
+    """A provider that knows its machines by their host keys, and can pass that knowledge on: whoever
+    gets it need not believe a machine at first sight."""
+
+    keyring: Keyring
 
 
 @runtime_checkable

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from shoal.clock import Clock
 from shoal.errors import ShoalError, UnreachableError
 from shoal.remote.base import capture, quote
+from shoal.remote.known_hosts import read, write
 from shoal.remote.openssh import SshRunner
 from shoal.remote.process import run_process
 from shoal.remote.target import SshTarget
@@ -106,10 +107,7 @@ def _kind(text: str) -> str:
 
 def pin(known_hosts: Path, alias: str, public: str, *more: str) -> None:
     """Make these the only keys by which a machine is known."""
-    known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = known_hosts.with_name(f"{known_hosts.name}.new")
-    draft.write_text("".join(f"{alias} {key}\n" for key in (public, *more)))
-    draft.replace(known_hosts)
+    write(known_hosts, {alias: [public, *more]})
 
 
 class FirstContactRunner(SshRunner):
@@ -173,11 +171,7 @@ class FirstContactRunner(SshRunner):
 
     def _one_time_keys(self) -> list[str]:
         """All keys that the machine may have now, if the one-time key is among them."""
-        try:
-            lines = self.target.known_hosts.read_text().splitlines()
-        except FileNotFoundError:
-            return []
-        keys = [line.partition(" ")[2] for line in lines]
+        keys = read(self.target.known_hosts).get(self.target.host_key_alias, [])
         return keys if any(key.endswith(_ONE_TIME) for key in keys) else []
 
     async def _change_key(self, known: list[str]) -> None:

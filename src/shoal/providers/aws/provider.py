@@ -40,6 +40,7 @@ from shoal.providers.aws.offers import Refusals
 from shoal.providers.aws.orders import Desk
 from shoal.providers.base import Finding, Instance, Launch, RayStart, State
 from shoal.remote.base import Runner
+from shoal.remote.known_hosts import FilePerMachine
 from shoal.scaling.state import Offer
 from shoal.spec.model import ClusterSpec
 
@@ -74,6 +75,7 @@ class AwsProvider:
         here = home / "aws" / self._aws.region
         self._home = here / tags.name_for(spec.cluster_name)
         self._journal = Journal(self._home / "launches", clock)
+        self.keyring = FilePerMachine(self._home / "known_hosts")
         refusals = Refusals(here / "refusals.json", clock)
         self._desk = Desk(self._aws, self._journal, refusals, emit)
         fates = Fates(functools.partial(self._list, spec.cluster_name), clock)

@@ -22,6 +22,7 @@ from shoal.providers.base import Finding, Instance, Launch, RayStart, State
 from shoal.providers.hosts import claims
 from shoal.remote.base import Runner, capture, quote
 from shoal.remote.container import remove_all
+from shoal.remote.known_hosts import OneFile
 from shoal.remote.openssh import SshRunner
 from shoal.remote.target import SshTarget, control_directory
 from shoal.spec.model import ClusterSpec, HostSpec
@@ -41,6 +42,7 @@ class HostsProvider:
         self._owner = claims.owner(spec.cluster_name, self._head)
         self._spec = spec
         self._known_hosts = home / "hosts" / spec.cluster_name / "known_hosts"
+        self.keyring = OneFile(self._known_hosts)
         self._runners: dict[str, SshRunner] = {}
         self._picked: set[str] = set()
         self.troubles: dict[str, ShoalError] = {}
