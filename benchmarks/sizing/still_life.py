@@ -1,9 +1,11 @@
 """A large cluster in which nothing happens, for measuring what watching it costs: Ray's reply is a
-real message of its own, parsed anew at every reading."""
+real message of its own, parsed anew at every reading. Half of the nodes have work, and the others
+are idle for ever longer."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,6 +28,8 @@ class StillLife:
         from ray.core.generated import autoscaler_pb2
 
         self._messages = autoscaler_pb2
+        self._known = gcs.KnownNodes()
+        self._began = time.monotonic()
         ids = ["head", *(f"i-{n}" for n in range(nodes))]
         self._instances = [
             Instance(
@@ -61,7 +65,10 @@ class StillLife:
     def read(self) -> Reading:
         state = self._messages.ClusterResourceState()
         state.ParseFromString(self._state)
-        return gcs.parse(state)
+        idle_ms = int(1000 * (time.monotonic() - self._began))
+        for node in state.node_states[::2]:
+            node.idle_duration_ms = idle_ms
+        return gcs.parse(state, self._known)
 
     def report(
         self, version: int, pending: Sequence[Pending], failed: Sequence[Failed] = ()

@@ -28,6 +28,8 @@ class Sizing:
         self._history = History(brought_up=True)
         self.offers = offers
         self.pinned: Collection[str] | None = None
+        # What the nodes looked like last, and what that was made from.
+        self._seen: dict[str, tuple[Node, RayNode, bool, NodeView]] = {}
 
     def plan(self, spec: ClusterSpec, reading: Reading, now: float) -> Plan:
         """What should be done now."""
@@ -42,10 +44,21 @@ class Sizing:
         return decided
 
     def _views(self, reading: Reading, now: float) -> Iterator[NodeView]:
+        before, self._seen = self._seen, {}
         for node in self._journal.memory.nodes.values():
             ray = reading.nodes.get(node.id)
-            movable = ray is not None and self.pinned is not None and ray.ray_id not in self.pinned
-            yield _view(node, ray, now, movable=movable)
+            if ray is None:
+                yield _view(node, ray, now, movable=False)
+                continue
+            movable = self.pinned is not None and ray.ray_id not in self.pinned
+            last = before.get(node.id)
+            # A node that is not idle looks the same as long as nothing about it has changed.
+            if last and not ray.idle_s and last[:3] == (node, ray, movable):
+                view = last[3]
+            else:
+                view = _view(node, ray, now, movable=movable)
+            self._seen[node.id] = (node, ray, movable, view)
+            yield view
         for intent in self._journal.memory.intents.values():
             for number in range(intent.count):
                 yield NodeView(

@@ -126,6 +126,8 @@ class Grower:
         teams = self._work.teams
         loose = [*self._work.packed_gangs, *self._work.tasks]
         first_task = len(self._work.packed_gangs)
+        if not teams and not loose:
+            return  # to add up the room on thousands of nodes for nothing is most of a plan
         room = self._room()
         bought: list[Purchase] = []
         lacking: Sequence[int] = ()

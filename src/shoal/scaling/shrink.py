@@ -70,8 +70,11 @@ class Shrinker:
 
     def _unneeded(self) -> list[NodeView]:
         """Nodes that neither work, nor floors, nor minimums need, first to go first."""
+        could_go = self._census.could_go()
+        if not any(map(self._may_go, could_go)):
+            return []
         rows: dict[object, list[NodeView]] = {}
-        for node in self._census.could_go():
+        for node in could_go:
             labels = self._frame.label_class(self._census.labels_of(node))
             total = self._census.total_of(node)
             rows.setdefault((node.node_type, self._frame.room(total), labels), []).append(node)
