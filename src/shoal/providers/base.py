@@ -207,8 +207,8 @@ class Entrusts(Protocol):
 
 @runtime_checkable
 class Vouches(Protocol):
-    """A provider that knows its machines by their host keys, and can pass that knowledge on: whoever
-    gets it need not believe a machine at first sight."""
+    """A provider that knows its machines by their host keys, and can pass that on: whoever gets it
+    need not believe a machine at first sight."""
 
     keyring: Keyring
 
