@@ -4,6 +4,7 @@ switched off. One cluster, used by the tests in order."""
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -80,6 +81,14 @@ async def test_the_controller_runs_from_what_was_sent_to_the_head(sized: Bed) ->
         sized.head, "tr '\\0' '\\n' < /proc/$(cat ~/.shoal/controller/controller.lock)/environ"
     )
     assert "PYTHONPATH=/home/ubuntu/.shoal/lib/" in printed
+
+
+async def test_the_head_is_told_by_which_keys_the_laptop_knows_the_machines(sized: Bed) -> None:
+    handover = sized.head.root() / "home/ubuntu/.shoal/controller/handover.json"
+    told = json.loads(handover.read_text())["host_keys"]
+    kinds = {address: [" ".join(key.split()[:2]) for key in keys] for address, keys in told.items()}
+    real = {h.address: [" ".join(h.machine.host_key.public.split()[:2])] for h in sized.hosts}
+    assert kinds == real
 
 
 async def test_a_released_machine_rejoins(sized: Bed) -> None:
