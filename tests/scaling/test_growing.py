@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shoal.events import Phase
 from shoal.scaling import Cause, History, LaunchFailure, NodeView, Offer, Strategy, plan
 from shoal.scaling.demand import LabelRule, Request, Shape
@@ -331,3 +333,35 @@ def test_aggressive_mode_returns_to_initial_workers_for_any_work() -> None:
     later = History(brought_up=True)
     assert counts(plan(legacy, [HEAD], demand(tasks(1, CPU=1)), later, 0.0)) == {"c4": 7}
     assert not plan(legacy, [HEAD], demand(), later, 0.0).launches
+
+
+def test_work_on_a_machine_that_will_be_taken_away_gets_another_one() -> None:
+    doomed = replace(ready("a", C4, {"CPU": 1}), doomed=True)
+    result = plan(YARD, [HEAD, doomed], demand(), NONE, 0.0, OFFERS)
+    assert counts(result) == {"c4": 1}
+    assert "will be taken away" in result.launches[0].reason.text
+    again = plan(YARD, carried_out(result, [HEAD, doomed]), demand(), NONE, 0.0, OFFERS)
+    assert again.is_empty
+    there = plan(YARD, [HEAD, doomed, ready("b", C4, {"CPU": 3})], demand(), NONE, 0.0, OFFERS)
+    assert there.is_empty, "another node has room for it"
+
+
+def test_a_machine_that_will_be_taken_away_offers_no_room_and_takes_no_place() -> None:
+    small = spec(node_type("c4", {"CPU": 4}, most=1), max_workers=1)
+    doomed = replace(ready("a", C4, {"CPU": 4}, idle_s=5.0), doomed=True)
+    assert plan(small, [HEAD, doomed], demand(), NONE, 0.0, OFFERS).is_empty
+    result = plan(small, [HEAD, doomed], demand(tasks(1, CPU=1)), NONE, 0.0, OFFERS)
+    assert counts(result) == {"c4": 1}
+
+
+def test_replacements_are_not_held_back_as_growth() -> None:
+    slow = spec(C4, upscaling_speed=0.01)
+    doomed = [replace(ready(f"n{i}", C4), doomed=True) for i in range(20)]
+    result = plan(slow, [HEAD, *doomed], demand(tasks(100, CPU=4)), NONE, 0.0, OFFERS)
+    assert counts(result) == {"c4": 25}, "twenty take over, and five more may come at first"
+
+
+def test_marks_and_memory_that_nobody_asked_for_are_no_work() -> None:
+    total = {"CPU": 4.0, "node:10.0.0.1": 1.0, "object_store_memory": 9.0, "CPU_group_0_ab": 1.0}
+    doomed = replace(ready("a", C4), total=total, available={"CPU": 4.0}, doomed=True)
+    assert plan(YARD, [HEAD, doomed], demand(), NONE, 0.0, OFFERS).is_empty

@@ -53,9 +53,13 @@ class Growth:
 
 
 class Grower:
-    """One run through the stages."""
+    """One run through the stages. So many of the tasks are `displaced`: what takes over for a
+    machine that is taken away is no growth, and is not held back as such."""
 
-    def __init__(self, frame: Frame, census: Census, shop: Shop, work: Work) -> None:
+    def __init__(
+        self, frame: Frame, census: Census, shop: Shop, work: Work, *, displaced: int = 0
+    ) -> None:
+        self._displaced = displaced
         self._frame = frame
         self._census = census
         self._work = work
@@ -151,7 +155,8 @@ class Grower:
         """Names the tasks that can be helped; the others are named among what is unmet."""
         pairs = zip(self._work.tasks, lacking, strict=True)
         helped = [(task, n) for task, n in pairs if self.market.holds(task.item)]
-        return because_of_demand([task for task, _ in helped], sum(n for _, n in helped))
+        lacking_in_all = sum(n for _, n in helped)
+        return because_of_demand([task for task, _ in helped], lacking_in_all, self._displaced)
 
     def _top_up(
         self, workers: int, reason: Callable[[int, int], Reason], *, throttled: bool
@@ -187,7 +192,7 @@ class Grower:
         if scaling.autoscaling_mode == "aggressive":
             return math.inf
         allowed = max(FIRST_CHUNK, math.ceil(scaling.upscaling_speed * self._census.ready_count))
-        return max(0, allowed - self._census.throttled_count)
+        return max(0, allowed + self._displaced - self._census.throttled_count)
 
     def _within_chunk(self, bought: Sequence[Purchase]) -> list[Purchase]:
         """As many machines as may start now, in the proportions of the whole mix."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from shoal.scaling.census import Census
 from shoal.scaling.consolidate import QUIET_S, REPLACING_S, Consolidation, Consolidator
 from shoal.scaling.decision import Launch, Plan
 from shoal.scaling.demand import Demand, Shape
+from shoal.scaling.displaced import displaced
 from shoal.scaling.excess import excess
 from shoal.scaling.frame import Frame
 from shoal.scaling.grow import Grower, Growth
@@ -61,16 +63,19 @@ class _Planning:
         self._history = history
         self._now = now
         self._shop = Shop(spec, offers, history, now)
+        self._displaced = displaced(nodes)
+        nodes = [node for node in nodes if not node.doomed]
         whole = Census(spec, self._shop, nodes)
         self._excess = excess(whole)
         leaving = self._excess.leaving
         self._census = Census(spec, self._shop, nodes, leaving) if leaving else whole
 
     def plan(self, demand: Demand) -> Plan:
+        demand = replace(demand, requests=(*demand.requests, *self._displaced))
         possible, hopeless = self._split(demand)
         frame = Frame(shapes_of(possible), self._shop.resources.values())
         work = encode(frame, possible, self._holdable)
-        grower = Grower(frame, self._census, self._shop, work)
+        grower = Grower(frame, self._census, self._shop, work, displaced=len(self._displaced))
         waiting = bool(work.tasks or work.packed_gangs or work.teams)
         legacy = targets(self._census, self._history, waiting=waiting)
         growth = grower.run(legacy)

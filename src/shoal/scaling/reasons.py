@@ -44,11 +44,16 @@ def because_of_gangs(teams: Sequence[Team], packed: Sequence[Loose], unplaced: U
     return Reason(Cause.GANG, f"no room for {_some(parts)}", {"lacking": lacking})
 
 
-def because_of_demand(tasks: Sequence[Loose], lacking: int) -> Reason:
-    """Tasks and actors have no room."""
+def because_of_demand(tasks: Sequence[Loose], lacking: int, displaced: int) -> Reason:
+    """Tasks and actors have no room, or will have none: so many of them stand for the work of a
+    machine that is being taken away."""
     total = sum(task.item.count for task in tasks)
     text = f"{lacking:,} of {total:,} pending ({_named(tasks)}) have no room; cheapest mix found"
-    return Reason(Cause.DEMAND, text, {"pending": total, "lacking": lacking})
+    if displaced:
+        text += f"; {displaced:,} for work on machines that will be taken away"
+    return Reason(
+        Cause.DEMAND, text, {"pending": total, "lacking": lacking, "displaced": displaced}
+    )
 
 
 def _named(loose: Sequence[Loose]) -> str:

@@ -27,7 +27,8 @@ class NodeView:
     `total` and `available` are Ray's figures; a node on its way has none yet and counts with
     what its type promises. `idle_s` is Ray's own account. `restartable` says that all that runs
     here may be moved. `throttled` is what the launch said: whether it counted against
-    `upscaling_speed`.
+    `upscaling_speed`. `doomed` says that its machine will be taken away: it counts for nothing any
+    more, and what runs on it needs another place.
     """
 
     id: str
@@ -43,6 +44,7 @@ class NodeView:
     price_per_hour: float | None = None
     restartable: bool = False
     throttled: bool = True
+    doomed: bool = False
 
     @cached_property
     def likeness(self) -> str:
