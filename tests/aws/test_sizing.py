@@ -119,5 +119,21 @@ async def test_the_head_was_given_no_credentials_and_made_nothing_but_machines(s
     assert (calls["ImportKeyPair"], calls["CreateSecurityGroup"]) == (1, 1)
 
 
+async def test_a_cluster_that_nobody_uses_is_switched_off_by_itself_head_included(
+    sized: Bed,
+) -> None:
+    await sized.write(shoal={"down": "stop"})
+    await sized.up("--no-restart --autostop 3s")
+    await sized.laptop.cut()
+
+    def states() -> set[str]:
+        machines = [*instances(sized, "head"), *instances(sized, "worker")]
+        return {machine["State"]["Name"] for machine in machines}
+
+    await until(lambda: states() == {"stopped"}, "all are off", timeout=90)
+    await sized.laptop.heal()
+    await sized.write(shoal={})
+
+
 async def test_nothing_is_left_after_down(sized: Bed) -> None:
     await sized.down()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
 from shoal.controller import report
 from shoal.controller.journal import replay
 from shoal.controller.places import HANDOVER, JOURNAL, STATE
+from shoal.errors import TransientError
 from shoal.events import Phase
 from shoal.scaling import Demand, Gang, Shape, Strategy
 from tests.controller.world import Life
@@ -25,8 +27,6 @@ async def test_pending_work_gets_its_nodes_in_one_turn(life: Life) -> None:
 
 
 async def test_nodes_on_their_way_are_not_launched_again(life: Life) -> None:
-    import asyncio
-
     life.world.slow_setup = asyncio.Event()
     life.world.wants(2)
     await life.turns(5)
@@ -103,7 +103,7 @@ async def test_new_limits_reach_a_running_controller(life: Life) -> None:
 
 async def test_a_cluster_that_nobody_used_for_long_is_given_back_whole(life: Life) -> None:
     spec = cluster(max_workers=5)
-    life.hand(replace(spec, shoal=replace(spec.shoal, autostop_s=60)))
+    life.hand(replace(spec, shoal=replace(spec.shoal, autostop=60)))
     life.world.wants(1)
     life.world.idle("head", 1000)
     await life.turns()
@@ -127,7 +127,41 @@ async def test_a_cluster_that_nobody_used_for_long_is_given_back_whole(life: Lif
     assert worker in life.world.machines, "they may come back at once"
     await life.turns(seconds=60)
     assert life.world.machines == {}
-    assert life.said("stop") == ["idle for 60 s, as autostop_s allows"]
+    assert life.said("stop") == ["idle for 60 s, as autostop allows"]
+
+
+async def test_a_cluster_whose_node_boots_is_in_use_and_autostop_can_be_turned_off(
+    life: Life,
+) -> None:
+    spec = cluster(max_workers=5)
+    life.hand(replace(spec, shoal=replace(spec.shoal, autostop=60)))
+    life.world.slow_setup = asyncio.Event()
+    life.world.wants(1)
+    await life.turns()
+    life.world.wants(0)
+    life.world.idle("head", 1000)
+    await life.turns(3)
+    assert "head" in life.world.machines
+    life.hand(spec)
+    life.world.slow_setup.set()
+    await life.turns(2)
+    life.world.idle(life.world.workers[0], 100)
+    await life.turns(2, seconds=100)
+    assert "head" in life.world.machines
+    assert life.said("follow")[-1].endswith("no autostop")
+
+
+async def test_a_cluster_that_does_not_go_at_first_is_tried_again(life: Life) -> None:
+    spec = cluster(max_workers=5)
+    life.hand(replace(spec, shoal=replace(spec.shoal, autostop=60)))
+    life.world.idle("head", 1000)
+    life.world.end_error = TransientError("the provider is busy")
+    await life.turns(3)
+    assert "head" in life.world.machines
+    assert set(life.said("retry")) == {"the provider is busy"}
+    life.world.end_error = None
+    await life.turns()
+    assert life.world.machines == {}
 
 
 async def test_it_ends_when_its_handover_is_taken_away(life: Life) -> None:

@@ -212,8 +212,9 @@ def test_a_cluster_that_nobody_uses_is_given_back_whole(elastic: Elastic, tmp_pa
     program = elastic.start("sleeper", connected, enough)
     until(connected.exists)
     until(lambda: len(elastic.workers()) == 0, 30)
-    elastic.write("shoal: {autostop_s: 3}\n")
-    assert elastic.home.shoal("up", str(elastic.yaml), "--no-restart").returncode == 0
+    done = elastic.home.shoal("up", str(elastic.yaml), "--no-restart", "--autostop", "3s")
+    assert done.returncode == 0, done.stderr
+    until(lambda: elastic.state()["limits"]["autostop_s"] == 3, 10.0)
     seen = elastic.state()["at"]
     until(lambda: elastic.state()["at"] > seen + 9)  # three times as long as it may be idle
     machines = elastic.home.machines()

@@ -12,21 +12,26 @@ from pathlib import Path
 import pytest
 
 from shoal.controller import supervise
-from shoal.controller.places import CONTROLLER_LOCK, HANDOVER, SUPERVISOR_LOCK
+from shoal.controller.places import CONTROLLER_LOCK, HANDOVER, PULSE, SUPERVISOR_LOCK
 from tests.waiting import alive, until
 
-# A supervisor whose controllers do nothing, and hear no request to end if so told.
+# A supervisor whose controllers do nothing but show that they live, and hear no request to end if
+# so told. One that does not show it for three seconds is taken to stand still.
 PROGRAM = """
 import signal, sys, time
 from pathlib import Path
-from shoal.controller.supervise import supervise
+from shoal.controller import places, supervise
+
+supervise.LOOK_SECONDS, supervise.MOST_LOOKS = 0.1, 30
 
 def control():
     if "deaf" in sys.argv:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    time.sleep(600)
+    while True:
+        time.sleep(0.05)
+        Path(sys.argv[1], places.PULSE).touch()
 
-supervise(Path(sys.argv[1]), lambda: None, control)
+supervise.supervise(Path(sys.argv[1]), lambda: None, control)
 """
 
 
@@ -59,6 +64,24 @@ async def test_a_killed_controller_has_a_successor_and_there_is_only_one(directo
     await until(lambda: holder(directory, CONTROLLER_LOCK) not in (0, first), "another runs")
     assert not alive(first)
     assert holder(directory, SUPERVISOR_LOCK) == supervisor.pid
+
+
+async def test_a_controller_that_stands_still_is_replaced_and_one_that_turns_is_not(
+    directory: Path,
+) -> None:
+    start(directory)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
+    first = holder(directory, CONTROLLER_LOCK)
+    await until((directory / PULSE).exists, "it shows that it lives")
+    watchdog = supervise.Watchdog(directory)
+    for _ in range(3 * supervise.MOST_LOOKS):
+        watchdog.look()
+        seen = (directory / PULSE).stat().st_mtime_ns
+        await until(lambda seen=seen: (directory / PULSE).stat().st_mtime_ns > seen)  # type: ignore[misc]
+    assert holder(directory, CONTROLLER_LOCK) == first
+    os.kill(first, signal.SIGSTOP)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) not in (0, first), "another runs")
+    assert not alive(first)
 
 
 async def test_a_new_supervisor_waits_for_the_controller_that_is_there(directory: Path) -> None:

@@ -45,9 +45,11 @@ class World:
     setup_failures: int = 0
     slow_setup: asyncio.Event | None = None
     busy: set[str] = field(default_factory=set)
+    drained: dict[str, float] = field(default_factory=dict)
     gcs_silent: bool = False
     head_dead: bool = False
     list_error: Exception | None = None
+    end_error: Exception | None = None
     driver: bool = False
     pins: set[str] = field(default_factory=set)
     attended: bool = False
@@ -83,6 +85,11 @@ class World:
         return (False, "busy") if ray_id in self.busy else (True, "")
 
     def drain_busy(self, ray_id: str, why: str, deadline: float) -> tuple[bool, str]:
+        if self.gcs_silent:
+            raise TransientError("Ray on the head does not answer")
+        self.drained[ray_id] = deadline
+        if ray_id in self.ray:
+            self.ray[ray_id] = replace(self.ray[ray_id], status="draining")
         return True, ""
 
     def report(
@@ -107,7 +114,8 @@ class World:
     def _seen(self, node: RayNode) -> RayNode:
         if node.ray_id not in self.busy:
             return node
-        return replace(node, status="running", available={}, idle_s=0.0)
+        status = "draining" if node.status == "draining" else "running"
+        return replace(node, status=status, available={}, idle_s=0.0)
 
     # machines
 
@@ -159,6 +167,8 @@ class World:
         self.ray.pop(instance.id, None)
 
     async def give_back(self, instances: Sequence[Instance]) -> None:
+        if self.end_error is not None:
+            raise self.end_error
         self.machines.clear()
 
     def has_drivers(self) -> bool:
@@ -167,7 +177,7 @@ class World:
     def pinned(self) -> set[str]:
         return self.pins
 
-    async def is_attended(self, gcs_address: str) -> bool:
+    async def is_attended(self, gcs_address: str, instances: Sequence[Instance]) -> bool:
         return self.attended
 
     async def head_runs(self, head: Instance) -> bool:

@@ -113,6 +113,11 @@ class Ec2:
         self.instances.errand(self._take_back(instance_id, seconds))
 
     @on_fabric
+    async def rebalance_recommendation(self, instance_id: str) -> None:
+        """Say in a spot instance's metadata that it may well be taken soon."""
+        self.metadata.recommend_rebalance(instance_id, time.time())
+
+    @on_fabric
     async def maintenance_notice(self, instance_id: str, seconds: float = 3600) -> None:
         """Announce a retirement of the hardware below an instance in its metadata."""
         self.metadata.announce_maintenance(instance_id, time.time() + seconds)

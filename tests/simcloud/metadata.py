@@ -32,12 +32,16 @@ class Metadata:
         self._tokens: dict[str, tuple[str, float]] = {}
         self._spot_ends: dict[str, float] = {}
         self._maintenance: dict[str, float] = {}
+        self._rebalances: dict[str, float] = {}
 
     def announce_spot_end(self, instance_id: str, when: float) -> None:
         self._spot_ends[instance_id] = when
 
     def announce_maintenance(self, instance_id: str, when: float) -> None:
         self._maintenance[instance_id] = when
+
+    def recommend_rebalance(self, instance_id: str, when: float) -> None:
+        self._rebalances[instance_id] = when
 
     async def handle(self, request: web.Request) -> web.Response:
         instance_id = self._instances.by_address(request.remote or "")
@@ -89,6 +93,9 @@ class Metadata:
             "placement": {"availability-zone": record["zone"], "region": region},
             "events": {"maintenance": {"scheduled": json.dumps(self._events(instance_id))}},
         }
+        if instance_id in self._rebalances:
+            told = {"noticeTime": _stamp(self._rebalances[instance_id])}
+            about["events"]["recommendations"] = {"rebalance": json.dumps(told)}
         if record["public"]:
             about["public-ipv4"] = record["public"]
         if record["profile"]:

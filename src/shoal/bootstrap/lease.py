@@ -1,36 +1,62 @@
-"""Lets a worker that has lost its cluster end itself, so that no machine runs on unnoticed.
+"""Lets a machine that has lost its cluster end itself, so that none runs on unnoticed.
 
-A small shell loop on the worker asks the head's GCS port now and then. When nobody has answered
-there for the length of the lease, the machine does what its provider says. Nobody has to renew
-anything, so a thousand workers cost their head a thousand short connections a minute at most.
+A small shell loop on the machine asks the controller now and then, which answers, with the length
+of the lease, only while its loop turns. When it has not answered for so long, the machine does
+what its provider says. Nobody keeps a list of leases: a thousand workers are a thousand short
+questions a minute at most.
 """
 
 from __future__ import annotations
 
+from shoal.bootstrap import hotline
+from shoal.events import Role
 from shoal.remote.base import quote
 
-# How often in the length of a lease the head is asked, and at least how rarely in seconds.
+# How often in the length of a lease the controller is asked, and at least how rarely in seconds.
 _LOOKS = 5
 _LONGEST_PAUSE = 60
 
-# $0 is the host, $1 the port, $2 the seconds, $3 the pause, $4 what to do in the end. What that is
-# may be to end all processes of this node, so it must not be known as one of them.
-_WATCH = r"""
-last=$(date +%s)
-while sleep "$3"; do
-  if timeout 5 bash -c 'exec 3<>"/dev/tcp/$0/$1"' "$0" "$1" 2>/dev/null; then
-    last=$(date +%s)
-  elif [ $(($(date +%s) - last)) -ge "$2" ]; then
-    exec env -u RAY_CLOUD_INSTANCE_ID setsid sh -c "$4"
+# $0 is the head's address, $1 the controller's port, $2 the GCS's, $3 the node's role, $4 the
+# length of the lease in seconds (0: endless) until the controller has said another, $5 what to do
+# in the end, $6 how often in a lease it is asked, $7 the longest pause.
+#
+# A machine that has never heard of a controller, because its cluster has none or a firewall is in
+# between, holds on to the head's GCS instead. When it has, `.shoal/lease` tells a person for how
+# long the last promise was and, by its date, from when. What is done in the end may be to end all
+# processes of this node, so it must not be known as one of them.
+_WATCH = rf"""
+lock=lease.lock
+{hotline.ONLY_ONE}
+{hotline.ASK}
+now() {{ if read -r up _ 2>/dev/null < /proc/uptime; then echo "${{up%%.*}}"; else date +%s; fi; }}
+gcs() {{ timeout 5 bash -c 'exec 3<>"/dev/tcp/$0/$1"' "$1" "$2" 2>/dev/null; }}
+lease=$4 heard='' last=$(now)
+while
+  pause=$((lease / $6))
+  left=$((last + lease - $(now)))
+  [ "$left" -ge "$pause" ] || pause=$left
+  [ "$lease" -gt 0 ] && [ "$pause" -le "$7" ] || pause=$7
+  [ "$pause" -ge 1 ] || pause=1
+  sleep "$pause"
+do
+  if said=$(printf 'GET /lease/%s HTTP/1.0\r\n\r\n' "$3" | ask "$0" "$1"); then
+    case $said in ''|*[!0-9]*) ;; *) lease=$said ;; esac
+    heard=yes last=$(now)
+    echo "$lease" > .shoal/lease
+  elif [ -z "$heard" ] && gcs "$0" "$2"; then
+    last=$(now)
+  elif [ "$lease" -gt 0 ] && [ $(($(now) - last)) -ge "$lease" ]; then
+    exec env -u RAY_CLOUD_INSTANCE_ID setsid sh -c "$5"
   fi
 done
 """
 
 
-def watch_command(gcs_address: str, seconds: float, on_lapse: str) -> str:
+def watch_command(gcs_address: str, role: Role, seconds: float, on_lapse: str) -> str:
     """A command that leaves the loop running and returns. The loop is part of the node, and ends
-    with the node's Ray when that is stopped."""
+    with the node's Ray when that is stopped; where one runs already, it is left alone."""
     host, _, port = gcs_address.rpartition(":")
-    pause = max(1, min(round(seconds / _LOOKS), _LONGEST_PAUSE))
-    watch = quote(["sh", "-c", _WATCH, host, port, str(round(seconds)), str(pause), on_lapse])
+    figures = [str(hotline.PORT), port, role, str(round(seconds)), on_lapse]
+    pace = [str(_LOOKS), str(_LONGEST_PAUSE)]
+    watch = quote(["sh", "-c", _WATCH, host, *figures, *pace])
     return f"setsid {watch} < /dev/null > /dev/null 2>&1 &"

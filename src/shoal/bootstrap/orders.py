@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from shoal.bootstrap import lease
+from shoal.bootstrap import lease, notices
 from shoal.bootstrap.container import House
 from shoal.bootstrap.pipeline import NodeWork
-from shoal.providers.base import Instance, Provider
+from shoal.providers.base import Instance, Provider, Warns
 from shoal.providers.quarters import quarters
 from shoal.spec.model import ClusterSpec, FilesSpec
 
@@ -49,6 +49,7 @@ class Orders:
             files_digest=self.files_digest,
             claim=self.provider.claim(spec, instance, force=self.force),
             lease=self._lease(instance, head),
+            notices=self._notices(instance, head),
             house=House(container, instance, spec.shoal.registry) if container else None,
             mode=mode,
             reach_seconds=spec.shoal.reach_timeout_s
@@ -57,10 +58,20 @@ class Orders:
         )
 
     def _lease(self, instance: Instance, head: Instance) -> str:
-        """How a worker ends itself when its head is gone. In a container it could not."""
-        seconds, on_lapse = self.spec.shoal.lease, self.provider.on_lapse(self.spec, instance)
-        contained = self.spec.setup_for(instance.node_type, instance.role).container is not None
-        if instance.role == "head" or contained or not seconds or not on_lapse:
+        """How a machine ends itself when it has lost its cluster."""
+        on_lapse = self.provider.on_lapse(self.spec, instance)
+        if not on_lapse:
             return ""
         start = self.provider.ray_start(self.spec, instance, head)
-        return lease.watch_command(start.gcs_address, seconds, on_lapse)
+        seconds = self.spec.shoal.lease_of(instance.role)
+        return lease.watch_command(start.gcs_address, instance.role, seconds, on_lapse)
+
+    def _notices(self, instance: Instance, head: Instance) -> str:
+        """How the controller hears that the machine will be taken away."""
+        if not isinstance(self.provider, Warns) or not self.spec.shoal.controller:
+            return ""
+        watch = self.provider.warnings(self.spec, instance)
+        if not watch:
+            return ""
+        start = self.provider.ray_start(self.spec, instance, head)
+        return notices.agent_command(start.gcs_address, instance.id, watch)

@@ -43,7 +43,8 @@ class NodeWork:
     `runner` leads to the machine, `inside` to where its commands and its Ray run: in its `house`,
     if it has one.
     `mode` says how much: all of it, all but touching a Ray that runs, or only Ray's restart.
-    `lease` is a command that has the machine end itself when it has lost its cluster.
+    `lease` is a command that has the machine end itself when it has lost its cluster, `notices`
+    one that has the controller hear when its provider is about to take it away.
     `reach_seconds` is how long the machine may take to answer, `command_seconds` how long one
     of the user's commands may take.
     """
@@ -57,6 +58,7 @@ class NodeWork:
     files_digest: str
     claim: str = ""
     lease: str = ""
+    notices: str = ""
     house: House | None = None
     mode: Literal["full", "update", "restart"] = "full"
     reach_seconds: float = 300.0
@@ -166,6 +168,8 @@ class _Pipeline:
         if work.house is not None and work.start.shares_credentials:
             house = work.house
             await self._step(lambda: containers.lodge_secrets(work.runner, house))
+        if work.notices:  # from now on: it may be taken away before it is a node
+            await self._leave_running(work.notices)
         now = self._now
         if work.mode != "restart" or self._is_new:
             now = await self._set_up(now)
@@ -284,8 +288,13 @@ class _Pipeline:
         # `ray start` returns when the node has registered with the head's GCS, not before.
         await self._run(commands, "start", work.inside, tries=1)
         if work.lease:
-            await self._step(lambda: steps.keep_lease(work.runner, work.lease, work.start.env))
+            await self._leave_running(work.lease)
         await self._write(replace(now.receipt, start=work.goal.start))
+
+    async def _leave_running(self, command: str) -> None:
+        """Have the machine look after something by itself, until the node ends."""
+        work = self._work
+        await self._step(lambda: steps.leave_running(work.runner, command, work.start.env))
 
     async def _gcs_answers(self) -> None:
         """Wait, on the worker itself, for the head's GCS port. It opens well before the head's

@@ -80,11 +80,11 @@ async def wait_for_gcs(runner: Runner, address: str) -> None:
         ) from None
 
 
-async def keep_lease(runner: Runner, command: str, env: Mapping[str, str]) -> None:
-    """Have the machine look after itself from now on."""
+async def leave_running(runner: Runner, command: str, env: Mapping[str, str]) -> None:
+    """Have the machine look after something by itself from now on."""
     done = await runner.run(command, env=env, timeout=_SHORT_SECONDS)
     if not done.ok:
-        raise SetupError("the machine cannot watch for its head", output=done.tail)
+        raise SetupError("the machine cannot look after itself", output=done.tail)
 
 
 # Copies one path from the head to the same path on a worker, over the cluster's own key. What is

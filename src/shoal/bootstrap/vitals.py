@@ -6,7 +6,7 @@ dear (asking it means importing Ray): a machine knows best which processes it ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shoal.bootstrap import receipt as receipts
 from shoal.bootstrap.receipt import Receipt
@@ -74,3 +74,11 @@ async def read(
         receipt = Receipt()  # whatever was done went with the container that it was done in
     needed = {"raylet", "gcs_server"} if instance.role == "head" else {"raylet"}
     return Vitals(receipt, done.ok and needed <= set(rest), runs == "true")
+
+
+async def mark_stopped(
+    runner: Runner, instance: Instance, container: ContainerSpec | None = None
+) -> None:
+    """Write on a machine that its Ray was stopped on purpose."""
+    now = await read(runner, instance, container)
+    await receipts.write(runner, replace(now.receipt, start=receipts.STOPPED))

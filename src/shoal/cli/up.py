@@ -16,10 +16,25 @@ if TYPE_CHECKING:
     from shoal.ops.target import Wanted
 
 
+def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    from shoal.spec.durations import seconds
+
+    try:
+        return None if value is None else seconds(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}, not {value}") from None
+
+
 @click.command("up")
 @cluster_argument
 @click.option("--min-workers", type=int, help="Override the file's min_workers.")
 @click.option("--max-workers", type=int, help="Override the file's max_workers.")
+@click.option(
+    "--autostop",
+    callback=_seconds,
+    metavar="TIME",
+    help="The whole cluster goes when nobody has used it for so long: 30m, 2h, or off.",
+)
 @click.option("--no-restart", is_flag=True, help="Apply changes without restarting Ray.")
 @click.option("--restart-only", is_flag=True, help="Only restart Ray, without setup.")
 @click.option("--force", is_flag=True, help="Take machines that another cluster has claimed.")
@@ -43,6 +58,7 @@ def command(
     wanted: Wanted,
     min_workers: int | None,
     max_workers: int | None,
+    autostop: float | None,
     no_restart: bool,
     restart_only: bool,
     force: bool,
@@ -83,6 +99,8 @@ def command(
             cluster = spec.default_embedded(overrides).spec
         else:
             cluster = await target.resolve(ctx, replace(wanted, overrides=overrides))
+        if autostop is not None:
+            cluster = replace(cluster, shoal=replace(cluster.shoal, autostop=autostop))
         with contextlib.ExitStack() as stack:
             if redirect:
                 ctx = stack.enter_context(redirected(ctx, cluster.cluster_name))

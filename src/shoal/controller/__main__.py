@@ -1,5 +1,6 @@
 """`python -m shoal.controller VERB DIRECTORY`, on the head: `start` (with `at-boot-too` behind it,
-if wished) and `stop` are what `shoal` runs there, `supervise` what those start in turn."""
+if wished) and `stop` (with the seconds for which a deputy is to stand in) are what `shoal` runs
+there, `supervise` and `deputize` what those start in turn."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.controller import boot, supervise
+from shoal.controller.places import DEPUTY_LOCK, HANDOVER, TOKEN
 
 if TYPE_CHECKING:
     from shoal.controller.handover import Handover
@@ -23,26 +25,42 @@ _SUPERVISOR_CHECK_SECONDS = 1.0
 _SUPERVISOR_START_SECONDS = 10.0
 
 
-def main(verb: str, path: str, when: str = "now") -> None:
+def main(verb: str, path: str, more: str = "") -> None:
     directory = Path(path).absolute()
     directory.mkdir(parents=True, exist_ok=True)
     if verb == "start":
         supervise.start(directory)
-        if when == "at-boot-too":
+        if more == "at-boot-too":
             boot.enable(directory)
     elif verb == "stop":
-        boot.disable(directory)
-        supervise.stop(directory)
+        _stop(directory, float(more or 0))
     elif verb == "supervise":
         supervise.supervise(directory, _load, functools.partial(_run, directory))
+    elif verb == "deputize":
+        from shoal.controller import deputy
+
+        deputy.run(directory, float(more))
     else:
         sys.exit(f"there is no {verb}")
+
+
+def _stop(directory: Path, deputy_seconds: float) -> None:
+    from shoal.controller import deputy
+
+    boot.disable(directory)
+    deputy.remember(directory)
+    supervise.stop(directory)
+    if deputy_seconds:
+        deputy.start(directory, deputy_seconds)
+    else:
+        deputy.forget(directory)
 
 
 def _load() -> None:
     """Everything that a controller needs, so that one is there at once."""
     import shoal.controller.loop
     import shoal.controller.metrics
+    import shoal.controller.reception
     import shoal.controller.workshop
     import shoal.engine.gcs
 
@@ -64,27 +82,36 @@ def _run(directory: Path) -> None:
 
 async def _control(directory: Path, handover: Handover) -> None:
     """Run the controller until it ends or is told to, and keep the supervisor alive meanwhile."""
+    from shoal.bootstrap import hotline
     from shoal.clock import SystemClock
     from shoal.controller.loop import Controller, Tools
     from shoal.controller.metrics import Metrics
+    from shoal.controller.reception import Reception
     from shoal.engine.gcs import Gcs
 
     # An embedded head shares its machine with others, and has a loopback address of its own.
-    host = handover.gcs_address.rpartition(":")[0]
-    metrics = Metrics(host if host.startswith("127.") else "127.0.0.1")
-    tools = Tools(Gcs(handover.gcs_address), _workshop, SystemClock(), metrics)
-    running = asyncio.ensure_future(Controller(directory, handover, tools).run())
+    host = hotline.host_of(handover.gcs_address)
+    metrics = Metrics(host if handover.is_of_one_machine else "127.0.0.1")
+    make = functools.partial(_workshop, directory)
+    tools = Tools(Gcs(handover.gcs_address), make, SystemClock(), metrics)
+    controller = Controller(directory, handover, tools)
+    reception = Reception(controller, host, hotline.PORT, directory.parent / TOKEN)
+    supervise.end(directory, DEPUTY_LOCK)  # not before: it answers while all of this is loaded
+    running = asyncio.ensure_future(controller.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     wait = _SUPERVISOR_CHECK_SECONDS
     while not running.done():
+        if not handover.is_of_one_machine:
+            await reception.open()
         await asyncio.wait([running], timeout=wait)
         started = not running.done() and supervise.see_to_supervisor(directory)
         wait = _SUPERVISOR_START_SECONDS if started else _SUPERVISOR_CHECK_SECONDS
+    await reception.close()
     with contextlib.suppress(asyncio.CancelledError):
         await running
 
 
-def _workshop(handover: Handover) -> Workshop:
+def _workshop(directory: Path, handover: Handover) -> Workshop:
     from shoal.bootstrap.orders import Orders
     from shoal.clock import SystemClock
     from shoal.controller.standpoint import from_the_head
@@ -99,7 +126,12 @@ def _workshop(handover: Handover) -> Workshop:
     provider = provider_for(spec, home, clock, lambda event: workshop.hear(event), on_head=True)
     if isinstance(provider, Vouches):
         provider.keyring.take(handover.host_keys)
-    workshop = RealWorkshop(Orders(spec, provider, handover.files_digest), clock)
+
+    def take_leave() -> None:
+        boot.disable(directory)
+        (directory / HANDOVER).unlink(missing_ok=True)
+
+    workshop = RealWorkshop(Orders(spec, provider, handover.files_digest), clock, take_leave)
     return workshop
 
 

@@ -7,6 +7,7 @@ known.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -63,7 +64,7 @@ class Actor:
         return set(self._tasks)
 
     async def stirred(self) -> None:
-        """Return when a task has ended since this was last called."""
+        """Return when a task has ended, or something was heard, since this was last called."""
         await self._stirred.wait()
         self._stirred.clear()
 
@@ -97,6 +98,14 @@ class Actor:
         node = self._journal.memory.nodes[wish.node_id]
         self._journal.record(self._decision("drain", node.name, wish.reason))
         self._start(node.id, self._drain(node, ray_id, wish.reason))
+
+    def leave(self, node: Node, ray_id: str) -> None:
+        """Keep new work away from a node whose machine will be taken away."""
+        self._start(node.id, self._leave(node, ray_id, self._tasks.get(node.id)))
+
+    def stir(self) -> None:
+        """Have the loop look again at once."""
+        self._stirred.set()
 
     def end(self, node: Node, why: str) -> None:
         """Give a node's machine back, whatever is being done with it."""
@@ -268,10 +277,23 @@ class Actor:
             agreed, answer = await asyncio.to_thread(ask)
         except ShoalError as error:
             agreed, answer = False, str(error)
-        if not agreed:
+        now = self._journal.memory.nodes.get(node.id)
+        if not agreed and now is not None and not now.notice:
             self.note(node.id, Phase.READY, ended="")
             why = f"it has work again: {answer}" if answer else "it has work again"
             self._journal.record(self._say("keep", node.name, why, "busy"))
+
+    async def _leave(self, node: Node, ray_id: str, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        deadline = node.taken_at or self._clock.now() + _MOVE_SECONDS
+        # A GCS that does not hear it now is told again when it is read.
+        with contextlib.suppress(ShoalError):
+            await asyncio.to_thread(self._engine.drain_busy, ray_id, node.ended, deadline)
+            last = [d for d in self._journal.memory.decisions if d.subject == node.name][-1:]
+            if [d.action for d in last] != ["drained"]:
+                why = "Ray gives it no new work, and knows until when it is there"
+                self._journal.record(self._say("drained", node.name, why, "notice"))
 
     async def _end(self, node_id: str, why: str, before: asyncio.Task[None] | None) -> None:
         if before is not None:

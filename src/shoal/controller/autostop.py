@@ -1,40 +1,86 @@
-"""Gives the whole cluster back when nobody has used it for long enough."""
+"""Has the whole cluster go when nobody has used it for long enough."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from shoal.clock import Clock
+from shoal.controller.act import Actor
+from shoal.controller.handover import Handover
 from shoal.controller.memory import Memory
 from shoal.engine.gcs import Reading
-from shoal.providers.base import IN_USE
-from shoal.remote.process import run_process
+from shoal.errors import ShoalError
 
-_SECONDS = 20.0
-# Whether a process on this machine was started in a person's session. $0 is the variable that
-# says so.
-_SESSIONS = r"""
-if [ -d /proc/self ]; then
-  grep -qszxF "$0" /proc/[0-9]*/environ
-else
-  ps -axEww -o command= | grep -qF " $0 "
-fi
-"""
+# How long one turn waits for the cluster's end before the loop turns again.
+_TURN_SECONDS = 5.0
+
+
+class Engine(Protocol):
+    """The part of the GCS that knows programs. Calls block."""
+
+    def has_drivers(self) -> bool: ...
 
 
 class Autostop:
-    """Knows since when nobody can have used the cluster."""
+    """Knows since when nobody can have used the cluster. `say` records a decision, by its verb and
+    its reason."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, actor: Actor, engine: Engine, clock: Clock, say: Callable[[str, str], None]
+    ) -> None:
+        self._actor = actor
+        self._engine = engine
+        self._clock = clock
+        self._say = say
         self._used_at = float("-inf")
+        self._ending: asyncio.Task[None] | None = None
 
-    def is_due(self, after_s: float | None, reading: Reading, memory: Memory, now: float) -> bool:
-        """Whether the cluster has been idle for as long as its file allows, as far as Ray's nodes
-        show it."""
-        if after_s is None or now - self._used_at < after_s:
+    @property
+    def has_begun(self) -> bool:
+        """Whether the cluster is being given back."""
+        return self._ending is not None
+
+    async def is_due(self, handover: Handover, reading: Reading, memory: Memory) -> bool:
+        """Whether nobody has used the cluster for as long as its file allows. People and programs
+        that ask for nothing are looked for only when Ray's own account says that it is time."""
+        now, after = self._clock.now(), handover.spec.shoal.autostop
+        if not after or now - self._used_at < after or idle_seconds(reading, memory) < after:
             return False
-        return idle_seconds(reading, memory) >= after_s
+        try:
+            runs = await asyncio.to_thread(self._engine.has_drivers)
+        except ShoalError:
+            return False
+        machines = list(self._actor.known.values())
+        if runs or await self._actor.workshop.is_attended(handover.gcs_address, machines):
+            self._used_at = now
+            return False
+        return True
 
-    def saw_use(self, now: float) -> None:
-        """A program that asks for nothing, or a person, was there after all."""
-        self._used_at = now
+    async def stop(self, handover: Handover) -> bool:
+        """Whether the whole cluster is gone, or switched off. That takes as many calls as it takes;
+        a machine that does not go is tried again."""
+        if self._ending is None:
+            self._say("stop", f"idle for {handover.spec.shoal.autostop:.0f} s, as autostop allows")
+            await self._actor.close()
+            machines = list(self._actor.known.values())
+            self._ending = asyncio.ensure_future(self._actor.workshop.give_back(machines))
+        await asyncio.wait([self._ending], timeout=_TURN_SECONDS)
+        if not self._ending.done():
+            return False
+        ended, self._ending = self._ending, None
+        try:
+            ended.result()
+        except ShoalError as error:
+            self._say("retry", str(error))
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of it; whoever comes next finds the same idle cluster."""
+        if self._ending is not None:
+            self._ending.cancel()
 
 
 def idle_seconds(reading: Reading, memory: Memory) -> float:
@@ -44,12 +90,3 @@ def idle_seconds(reading: Reading, memory: Memory) -> float:
     if reading.demand.requests or reading.demand.gangs or coming or not reading.nodes:
         return 0.0
     return min(node.idle_s for node in reading.nodes.values())
-
-
-async def has_session(gcs_address: str) -> bool:
-    """Whether what a person runs on this head, by `exec`, `submit` or `attach`, still does."""
-    command = ["sh", "-c", _SESSIONS, f"{IN_USE}={gcs_address}"]
-    try:
-        return (await run_process(command, timeout=_SECONDS)).ok
-    except TimeoutError:
-        return True  # nobody is thrown out because this machine is busy

@@ -29,6 +29,11 @@ class Handover:
     gcs_address: str
     host_keys: HostKeys = field(default_factory=dict)
 
+    @property
+    def is_of_one_machine(self) -> bool:
+        """Whether all nodes share the head's machine, as embedded ones do: none can lose it."""
+        return self.gcs_address.startswith("127.")
+
     def to_json(self) -> dict[str, Any]:
         """As data that `json.dumps` takes."""
         return {
@@ -40,11 +45,11 @@ class Handover:
         }
 
 
-def read(directory: Path) -> Handover | None:
-    """The current handover; None when there is none any more. Raises ValueError for a file that
-    is not one."""
+def read(directory: Path, name: str = HANDOVER) -> Handover | None:
+    """The current handover, or one kept under another name; None when there is none any more.
+    Raises ValueError for a file that is not one."""
     try:
-        data = json.loads((directory / HANDOVER).read_text())
+        data = json.loads((directory / name).read_text())
     except FileNotFoundError:
         return None
     return Handover(**{**data, "spec": spec.from_json(data["spec"])})

@@ -43,7 +43,8 @@ DEADLINES: Mapping[Phase, tuple[float, Phase]] = {
 @dataclass(frozen=True)
 class Node:
     """An instance's life in the cluster. `since` is when it entered its phase, `why` says why it
-    exists, `ended` why it no longer should; `tries` counts how often it was brought back."""
+    exists, `ended` why it no longer should; `tries` counts how often it was brought back. `notice`
+    says that its machine will be taken away (`end`, at `taken_at`) or may well be (`risk`)."""
 
     id: str
     name: str
@@ -61,6 +62,8 @@ class Node:
     market: str = "on-demand"
     zone: str = ""
     price_per_hour: float | None = None
+    notice: str = ""
+    taken_at: float | None = None
 
     @property
     def on_the_way(self) -> bool:
@@ -78,7 +81,12 @@ def moved(node: Node, phase: Phase, now: float, detail: str = "") -> Node | None
 
 
 def overdue(node: Node, now: float) -> Phase | None:
-    """What a node has to become because its phase took too long; None if it has time."""
+    """What a node has to become because its phase took too long; None if it has time. One that
+    leaves because of a notice has until its machine is taken away; for a mere risk, nobody's work
+    is cut short."""
+    if node.phase is Phase.DRAINING and node.notice:
+        late = node.taken_at is not None and now >= node.taken_at
+        return Phase.TERMINATING if late else None
     limit = DEADLINES.get(node.phase)
     if limit is None or now - node.since < limit[0]:
         return None

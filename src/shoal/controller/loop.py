@@ -18,16 +18,20 @@ from shoal.controller import places, report
 from shoal.controller.act import Actor, told
 from shoal.controller.act import Engine as ActingEngine
 from shoal.controller.autostop import Autostop
+from shoal.controller.autostop import Engine as CountingEngine
 from shoal.controller.handover import Handover
 from shoal.controller.head import HeadKeeper
 from shoal.controller.journal import Journal
+from shoal.controller.lifecycle import Node
 from shoal.controller.memory import Decision, Memory, Noted, Unblocked
 from shoal.controller.metrics import Metrics
+from shoal.controller.notices import Notice, heeded, in_words
 from shoal.controller.reconcile import Sight, reconcile
 from shoal.controller.sizing import Sizing, price_per_hour, within_reach
 from shoal.controller.workshop import Workshop
 from shoal.engine.gcs import Failed, Pending, Reading
 from shoal.errors import ShoalError
+from shoal.events import Role
 from shoal.providers.base import Instance
 from shoal.scaling import Plan
 from shoal.scaling.state import Offer
@@ -47,15 +51,17 @@ _LIST_SECONDS_ELSEWHERE = 20.0
 _READ_SECONDS = 8.0
 # How old the knowledge of what may move can be: an actor that came since is not asked about.
 _PIN_SECONDS = 10.0
+# How long a turn waits for the first list before the next one does.
+_FIRST_LIST_SECONDS = 20.0
+# A loop that has not turned for so long stands still, and promises nothing any more.
+_STILL_SECONDS = 60.0
 _NEVER = float("-inf")
 
 
-class Engine(ActingEngine, Protocol):
+class Engine(ActingEngine, CountingEngine, Protocol):
     """Ray's GCS. Calls block."""
 
     def read(self) -> Reading: ...
-
-    def has_drivers(self) -> bool: ...
 
     def pinned(self) -> Collection[str]: ...
 
@@ -94,10 +100,18 @@ class Controller:
         self._head = HeadKeeper(self._actor, self._journal, self._clock)
         self._sizing = Sizing(self._journal, offers_for(handover.spec))
         self._offers: asyncio.Task[Sequence[Offer]] | None = None
-        self._autostop = Autostop()
+        cluster = handover.spec.cluster_name
+        self._autostop = Autostop(
+            self._actor,
+            tools.engine,
+            self._clock,
+            lambda action, why: self._say_once(action, cluster, why),
+        )
         self._queue = report.Queue()
         self._asked_at = self._listed_at = self._pins_asked_at = _NEVER
         self._listing: asyncio.Task[Sequence[Instance]] | None = None
+        self._reading: Reading | None = None
+        self._turned_at = _NEVER
         self._plan = Plan()
         self._turn_seconds = 0.0
         self._told: object = None
@@ -113,9 +127,11 @@ class Controller:
         return bool(self._actor.busy or self._head.busy)
 
     async def run(self) -> None:
-        """Take turns until the handover is taken away."""
+        """Take turns until the handover is taken away; an end that has begun is finished."""
+        self._leave_sign()
         try:
-            while self.read_handover() and not await self.turn():
+            while (self._autostop.has_begun or self.read_handover()) and not await self.turn():
+                self._leave_sign()
                 await self._pause()
         finally:
             await self.close()
@@ -125,6 +141,7 @@ class Controller:
         for asked in (self._listing, self._offers):
             if asked is not None:
                 asked.cancel()
+        self._autostop.close()
         await self._head.close()
         await self._actor.close()
         self._journal.close()
@@ -132,15 +149,17 @@ class Controller:
     async def turn(self) -> bool:
         """Look once, decide once, and start what follows. Returns whether that was the last:
         the cluster has been given back."""
+        if self._autostop.has_begun:
+            return await self._autostop.stop(self._handover)
         began = self._clock.monotonic()
         fresh = await self._list()
-        reading = await self._read_gcs()
+        reading = self._reading = await self._read_gcs()
         self._reconcile(fresh, reading)
         self._head.watch(reading, self._actor.known)
         if reading is not None and self._listed_at != _NEVER:
             self._resume_intents()
-            if await self._nobody_needs_it(reading):
-                return await self._stop()
+            if await self._autostop.is_due(self._handover, reading, self.memory):
+                return await self._autostop.stop(self._handover)
             self._learn_offers()
             await self._learn_what_may_move()
             spec = within_reach(self._handover.spec, self._actor.known, self.memory.nodes)
@@ -150,6 +169,43 @@ class Controller:
         self._turn_seconds = self._clock.monotonic() - began
         return False
 
+    def lease(self, role: Role) -> float | None:
+        """For how long a machine may count on its cluster from now on; see `reception.Host`."""
+        if self._clock.monotonic() - self._turned_at > _STILL_SECONDS:
+            return None
+        return self._handover.spec.shoal.lease_of(role)
+
+    def hear(self, node_id: str, notice: Notice) -> bool:
+        """Take note, at once, that a machine will be taken away: nothing new runs there, and the
+        next turn, which begins now, asks for another. False while no such node is known."""
+        node = self.memory.nodes.get(node_id)
+        if node is None:
+            return False
+        if node.role == "head":
+            self._say_once("warn", node.name, in_words(notice), "notice")
+        after = heeded(node, notice, self._clock.now())
+        if after is not None:
+            said = Decision(self._clock.now(), "drain", node.name, after.ended, "notice")
+            self._journal.record(Noted(after), said)
+            if after.on_the_way:
+                self._actor.end(after, after.ended)
+            else:
+                self._keep_work_away(after)
+            self._actor.stir()
+        return True
+
+    def _keep_work_away(self, node: Node) -> None:
+        """Have Ray know that a node is leaving; while the GCS is silent, the next turn does."""
+        ray = self._reading.nodes.get(node.id) if self._reading is not None else None
+        if ray is not None:
+            self._actor.leave(node, ray.ray_id)
+
+    def _leave_sign(self) -> None:
+        """Show that the loop turns, to the supervisor and to whoever asks for a lease."""
+        self._turned_at = self._clock.monotonic()
+        with contextlib.suppress(FileNotFoundError):  # the cluster may be on its way out
+            (self._directory / places.PULSE).touch()
+
     def _learn_offers(self) -> None:
         """Decide by what the provider itself says of its machines, as soon as it has; until then,
         and if it does not, by the catalog."""
@@ -157,20 +213,6 @@ class Controller:
             self._offers = asyncio.ensure_future(self._actor.workshop.offers())
         elif self._offers.done() and self._offers.exception() is None:
             self._sizing.offers = self._offers.result()
-
-    async def _nobody_needs_it(self, reading: Reading) -> bool:
-        """Whether the cluster may be given back whole."""
-        now, after = self._clock.now(), self._handover.spec.shoal.autostop_s
-        if not self._autostop.is_due(after, reading, self.memory, now):
-            return False
-        try:
-            runs = await asyncio.to_thread(self._tools.engine.has_drivers)
-        except ShoalError:
-            return False
-        if runs or await self._actor.workshop.is_attended(self._handover.gcs_address):
-            self._autostop.saw_use(now)
-            return False
-        return True
 
     async def _learn_what_may_move(self) -> None:
         """Ask Ray, now and then, which nodes have work that cannot be started again elsewhere. Only
@@ -183,18 +225,6 @@ class Controller:
             self._sizing.pinned = await asyncio.to_thread(self._tools.engine.pinned)
         except ShoalError:
             self._sizing.pinned = None
-
-    async def _stop(self) -> bool:
-        """Give the whole cluster back. A machine that does not go is tried again next turn."""
-        idle = f"idle for {self._handover.spec.shoal.autostop_s:.0f} s, as autostop_s allows"
-        self._say_once("stop", self._handover.spec.cluster_name, idle)
-        await self._actor.close()
-        try:
-            await self._actor.workshop.give_back(list(self._actor.known.values()))
-        except ShoalError as error:
-            self._say_once("retry", self._handover.spec.cluster_name, str(error))
-            return False
-        return True
 
     def read_handover(self) -> bool:
         """Whether to go on, with the newest wishes."""
@@ -216,9 +246,7 @@ class Controller:
         if self._offers is not None:
             self._offers.cancel()
             self._offers = None
-        scaling = handover.spec.scaling
-        text = f"max_workers {scaling.max_workers}, idle timeout {scaling.idle_timeout_s:.0f} s"
-        cluster = handover.spec.cluster_name
+        text, cluster = report.in_words(handover.spec), handover.spec.cluster_name
         self._journal.record(
             Unblocked(), Decision(self._clock.now(), "follow", cluster, f"new settings: {text}")
         )
@@ -233,7 +261,8 @@ class Controller:
             self._listing = asyncio.ensure_future(self._actor.workshop.find())
         if self._listing is None:
             return None
-        await asyncio.wait([self._listing], timeout=None if self._listed_at == _NEVER else 0.05)
+        patience = _FIRST_LIST_SECONDS if self._listed_at == _NEVER else 0.05
+        await asyncio.wait([self._listing], timeout=patience)
         if not self._listing.done():
             return None
         task, self._listing = self._listing, None
@@ -271,6 +300,8 @@ class Controller:
             node, instance = self.memory.nodes[id], self._actor.known.get(id)
             if errand == "end":
                 self._actor.end(node, node.ended or node.detail)
+            elif errand == "drain":
+                self._keep_work_away(node)
             elif instance is not None and head is not None:
                 self._actor.bring_up(node, instance, head, anew=True)
 

@@ -24,7 +24,7 @@ _JOINED_AFTER_S = 15.0
 MOST_TRIES = 3
 
 
-Errand = Literal["bring up", "end"]
+Errand = Literal["bring up", "drain", "end"]
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,8 @@ def _look_after(outcome: Outcome, node: Node, sight: Sight) -> None:
     if node.phase is Phase.DRAINING:
         if ray is None or _is_idle(ray):
             outcome.errands[node.id] = "end"
+        elif node.notice and ray.status != "draining":
+            outcome.errands[node.id] = "drain"  # Ray was not told, or has forgotten
     elif node.phase is Phase.READY:
         if ray is None and sight.now - node.since > _JOINED_AFTER_S:
             _lost(outcome, node, sight)

@@ -59,11 +59,20 @@ def limits(spec: ClusterSpec) -> dict[str, Any]:
     return {
         "max_workers": spec.scaling.max_workers,
         "idle_timeout_s": spec.scaling.idle_timeout_s,
+        "autostop_s": spec.shoal.autostop,
+        "lease_s": spec.shoal.lease,
         "types": {
             name: {"min_workers": t.min_workers, "max_workers": t.max_workers}
             for name, t in spec.node_types.items()
         },
     }
+
+
+def in_words(spec: ClusterSpec) -> str:
+    """The most important of them, for a person."""
+    scaling, autostop = spec.scaling, spec.shoal.autostop
+    text = f"max_workers {scaling.max_workers}, idle timeout {scaling.idle_timeout_s:.0f} s"
+    return f"{text}, {f'autostop {autostop:.0f} s' if autostop else 'no autostop'}"
 
 
 def usage(nodes: Iterable[RayNode]) -> dict[str, tuple[float, float]]:

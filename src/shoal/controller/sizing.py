@@ -96,6 +96,7 @@ def _view(node: Node, ray: RayNode | None, now: float, *, movable: bool) -> Node
         price_per_hour=node.price_per_hour,
         throttled=node.throttled,
         restartable=movable,
+        doomed=bool(node.notice),
     )
 
 

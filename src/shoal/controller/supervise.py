@@ -4,7 +4,8 @@ dies, and ends it when asked.
 The supervisor has loaded everything that a controller needs, and makes one by forking: on a busy
 machine loading alone takes longer than a cluster should be without. It knows that the controller
 lives by its lock, which goes with the process; the controller knows the supervisor by the same
-means, and starts another when it is gone (`see_to_supervisor`).
+means, and starts another when it is gone (`see_to_supervisor`). A controller that has its lock and
+does nothing is ended as well: its loop leaves a sign at every turn.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from shoal.controller.places import CONTROLLER_LOCK, HANDOVER, LOG, SUPERVISOR_LOCK
+from shoal.controller.places import (
+    CONTROLLER_LOCK,
+    DEPUTY_LOCK,
+    HANDOVER,
+    LOG,
+    PULSE,
+    SUPERVISOR_LOCK,
+)
 
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 3.0
@@ -29,6 +37,10 @@ _HEALTHY_SECONDS = 30.0
 # How long a process may take to end when asked, and then when killed.
 _GRACE_SECONDS = 5.0
 _KILL_SECONDS = 10.0
+# How often the controller's sign is looked for, and how many looks in a row may find no new one. A
+# turn takes seconds, and half a minute where everything that it asks is slow to answer.
+LOOK_SECONDS = 5.0
+MOST_LOOKS = 12
 
 
 # macOS ends a process that forks after it has loaded certain libraries, unless told that it may.
@@ -49,11 +61,17 @@ def start(directory: Path) -> None:
 
 
 def stop(directory: Path) -> None:
-    """Return when neither supervisor nor controller runs. Nothing is ended but those."""
+    """Return when neither supervisor nor controller runs, nor a deputy. Nothing is ended but
+    those."""
     (directory / HANDOVER).unlink(missing_ok=True)
+    end(directory, SUPERVISOR_LOCK, CONTROLLER_LOCK, DEPUTY_LOCK)
+
+
+def end(directory: Path, *locks: str) -> None:
+    """Return when none of these locks is held any more."""
     asked_until = time.monotonic() + _GRACE_SECONDS
     killed_until = asked_until + _KILL_SECONDS
-    while holders := _holders(directory):
+    while holders := [pid for name in locks if (pid := _holder(directory / name))]:
         now = time.monotonic()
         if now > killed_until:
             sys.exit(f"these processes do not end, not even when killed: {holders}")
@@ -130,6 +148,11 @@ class _Supervisor:
             self._load()
         except Exception as error:  # the controller will fail in the same way, and say so
             _print(f"the controller cannot be loaded: {error}")
+        # Interrupts the wait for the lock, which then goes on. A second thread would not do: who
+        # forks must have none.
+        watchdog = Watchdog(self._directory)
+        signal.signal(signal.SIGALRM, lambda *_: watchdog.look())
+        signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS, LOOK_SECONDS)
         pause = _FIRST_PAUSE_SECONDS
         child: int | None = None
         began = time.monotonic()
@@ -156,6 +179,7 @@ class _Supervisor:
         # The supervisor's lock must not outlive it here.
         self._own.__exit__()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         code = 1
         try:
             lock.sign()
@@ -172,20 +196,47 @@ class _Supervisor:
         return (self._directory / HANDOVER).exists()
 
 
+class Watchdog:
+    """Kills a controller that lives and leaves no sign. Looks are counted, not seconds: while the
+    whole machine sleeps, nobody looks and nobody is late."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._seen: int | None = None
+        self._in_vain = 0
+
+    def look(self) -> None:
+        """Look once."""
+        sign = _changed_at(self._directory / PULSE)
+        self._in_vain = self._in_vain + 1 if sign == self._seen else 0
+        self._seen = sign
+        if self._in_vain < MOST_LOOKS:
+            return
+        self._in_vain = 0
+        if pid := _holder(self._directory / CONTROLLER_LOCK):
+            _print(f"the controller stands still, and is killed: process {pid}")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _changed_at(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
 def _reaped(child: int | None) -> int | None:
     """How a child that has ended did."""
     return None if child is None else os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _holders(directory: Path) -> list[int]:
-    """The processes that hold a lock now."""
-    found = []
-    for name in (SUPERVISOR_LOCK, CONTROLLER_LOCK):
-        if (directory / name).exists():
-            with Lock(directory / name) as lock:
-                if not lock.take() and (pid := lock.signature()):
-                    found.append(pid)
-    return found
+def _holder(path: Path) -> int | None:
+    """The process that holds a lock now."""
+    if not path.exists():
+        return None
+    with Lock(path) as lock:
+        return None if lock.take() else lock.signature()
 
 
 def _print(text: str) -> None:

@@ -4,7 +4,7 @@ pipeline as `up`, so a node that came later is no different."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,14 +14,18 @@ from shoal.bootstrap.pipeline import assemble
 from shoal.bootstrap.status_board import StatusBoard
 from shoal.catalog import offers_for
 from shoal.clock import Clock
-from shoal.controller.autostop import has_session
+from shoal.controller import attendance
 from shoal.controller.together import Together
 from shoal.errors import ShoalError, UnreachableError
 from shoal.events import Emit, Event, LaunchTried
-from shoal.providers.base import Instance, Keeps, Launch, Sells
+from shoal.parallel import side_by_side
+from shoal.providers.base import Instance, Keeps, Launch, Sells, State
+from shoal.providers.quarters import quarters
+from shoal.remote.base import Runner
 from shoal.scaling.state import Offer
 
-# Where machines are ended one by one, and one that cannot be reached must not hold up the others.
+# Where machines are ended one by one, since one that cannot be reached must not hold up the others,
+# and where only what runs on them can be stopped.
 _ONE_BY_ONE = ("embedded", "local")
 
 
@@ -67,11 +71,12 @@ class Workshop(Protocol):
         ...
 
     async def give_back(self, instances: Sequence[Instance]) -> None:
-        """End the whole cluster, the machine on which this runs included."""
+        """End the whole cluster, or switch it off, as its file says; the machine on which this runs
+        included."""
         ...
 
-    async def is_attended(self, gcs_address: str) -> bool:
-        """Whether a person's program or shell runs on this head."""
+    async def is_attended(self, gcs_address: str, instances: Sequence[Instance]) -> bool:
+        """Whether a person's program or shell runs on any of these machines."""
         ...
 
     async def head_runs(self, head: Instance) -> bool:
@@ -84,10 +89,12 @@ class Workshop(Protocol):
 
 
 class RealWorkshop:
-    """The workshop of a running cluster."""
+    """The workshop of a running cluster. `take_leave` has nobody start the controller again, for a
+    head that is about to be switched off."""
 
-    def __init__(self, orders: Orders, clock: Clock) -> None:
+    def __init__(self, orders: Orders, clock: Clock, take_leave: Callable[[], None]) -> None:
         self._orders = orders
+        self._take_leave = take_leave
         self._clock = clock
         self._board = StatusBoard(orders.provider, clock)
         self._endings = Together(self._terminate, clock)
@@ -145,14 +152,41 @@ class RealWorkshop:
 
     async def give_back(self, instances: Sequence[Instance]) -> None:
         spec, provider = self._orders.spec, self._orders.provider
+        workers = [i for i in instances if i.role == "worker"]
+        head = [i for i in instances if i.role == "head"]
         # The head last: without it nobody is left to end the others.
-        for role in ("worker", "head"):
-            await provider.terminate(spec, [i for i in instances if i.role == role])
+        if spec.shoal.down == "stop":
+            await provider.stop(spec, workers)
+            await side_by_side(self._mark_stopped(i) for i in instances)
+            self._take_leave()
+            await provider.stop(spec, head)
+            return
+        await provider.terminate(spec, workers)
+        await provider.terminate(spec, head)
         # Where the head could end itself, nobody is here any more; `down` then releases.
         await provider.release(spec)
 
-    async def is_attended(self, gcs_address: str) -> bool:
-        return await has_session(gcs_address)
+    async def is_attended(self, gcs_address: str, instances: Sequence[Instance]) -> bool:
+        if await attendance.is_here(gcs_address):
+            return True
+        spec, provider = self._orders.spec, self._orders.provider
+        if spec.provider.type == "embedded":
+            return False  # all of its machines are this one
+        ways: list[Runner] = []
+        for instance in instances:
+            if instance.state is State.RUNNING:
+                ways.append(provider.runner(spec, instance))
+                if spec.container_for(instance.node_type, instance.role) is not None:
+                    ways.append(quarters(provider, spec, instance))
+        return await attendance.is_at_any(ways, gcs_address)
+
+    async def _mark_stopped(self, instance: Instance) -> None:
+        spec, provider = self._orders.spec, self._orders.provider
+        if spec.provider.type not in _ONE_BY_ONE:
+            return  # its provider says that it is off
+        container = spec.container_for(instance.node_type, instance.role)
+        with contextlib.suppress(ShoalError):
+            await vitals.mark_stopped(provider.runner(spec, instance), instance, container)
 
     async def head_runs(self, head: Instance) -> bool:
         work = self._orders.work(head, head)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,9 @@ from shoal.spec.model import ClusterSpec
 _SECONDS = 60.0
 _READ_SECONDS = 20.0
 _CONNECT_SECONDS = 10.0
+# How long a person may have their hand on the cluster. Workers that are not being worked on must
+# not take that for the loss of it.
+HAND_SECONDS = 7200.0
 _FILE = f"{DIRECTORY}/{HANDOVER}"
 _VERSION = f"{DIRECTORY}/version"
 # The newest parcel is as good as any to end a controller with.
@@ -35,7 +39,7 @@ _DISMISS = f"""
 test -d {DIRECTORY} || exit 0
 newest=$(ls -td "$PWD"/.shoal/lib/*/ 2>/dev/null | head -n 1)
 [ -z "$newest" ] || export PYTHONPATH="$newest"
-{{module}} stop {DIRECTORY}
+{{module}} stop {DIRECTORY} {{seconds}}
 """
 # Hands over what arrives on standard input. A controller of another Shoal does not know what
 # this one writes, so it is replaced.
@@ -71,7 +75,7 @@ async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
     run. One that runs takes it over without being restarted. A cluster without a controller is
     still a cluster: what stands in the way is a warning."""
     if not has_controller(site.spec):
-        await dismiss(site, head)  # it may have had one
+        await dismiss(site, head, deputy_seconds=math.inf)  # it may have had one
         return
     start = site.provider.ray_start(site.spec, head, head)
     runner = site.inside(head)
@@ -137,14 +141,16 @@ async def _bring_packages(runner: Runner, start: RayStart, packages: Sequence[st
         )
 
 
-async def dismiss(site: Site, head: Instance) -> None:
-    """End the controller, so that nobody else changes the cluster. Without one, nothing is done;
-    a head that cannot be reached has nobody to dismiss."""
+async def dismiss(site: Site, head: Instance, *, deputy_seconds: float = 0.0) -> None:
+    """End the controller, so that nobody else changes the cluster; for so long, a deputy promises
+    the cluster's machines in its place that they are not lost. Without a controller, nothing is
+    done; a head that cannot be reached has nobody to dismiss."""
     start = site.provider.ray_start(site.spec, head, head)
     runner = site.inside(head)
     with contextlib.suppress(ShoalError, TimeoutError):
         await runner.connect(timeout=_CONNECT_SECONDS)
-        await _run(runner, start, _DISMISS.format(module=_module(start)))
+        script = _DISMISS.format(module=_module(start), seconds=deputy_seconds)
+        await _run(runner, start, script)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,7 @@ machines can be switched off, they are."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from shoal.bootstrap import receipt as receipts
+from shoal.bootstrap import vitals
 from shoal.bootstrap.pipeline import assemble
 from shoal.bootstrap.status_board import StatusBoard
 from shoal.errors import NotFoundError
@@ -78,7 +76,7 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     for instance in (*asleep, *orphans):
         reason = "its head starts anew" if instance in orphans else "Ray is not running on it"
         ctx.emit(PlanStep("start", instance.name, reason))
-    await control.dismiss(site, head)
+    await control.dismiss(site, head, deputy_seconds=control.HAND_SECONDS)
     await site.provider.halt(spec, orphans)
     works = [
         # What was never set up is, since nothing could start there.
@@ -105,9 +103,8 @@ async def _there(ctx: Context, spec: ClusterSpec) -> tuple[Site, Seen]:
 
 
 async def _write_stopped(site: Site, instance: Instance) -> None:
-    runner = site.provider.runner(site.spec, instance)
-    now = await site.vitals(instance)
-    await receipts.write(runner, replace(now.receipt, start=receipts.STOPPED))
+    container = site.spec.container_for(instance.node_type, instance.role)
+    await vitals.mark_stopped(site.provider.runner(site.spec, instance), instance, container)
 
 
 def _not_up(spec: ClusterSpec, why: str) -> NotFoundError:

@@ -85,7 +85,8 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     target.remember(ctx, spec)
     for instance in seen.instances:
         if instance.role == "head" and instance.state is State.RUNNING:
-            await control.dismiss(site, instance)  # one hand at a time
+            # One hand at a time.
+            await control.dismiss(site, instance, deputy_seconds=control.HAND_SECONDS)
     result = await _bring_up(ctx, site, seen, plan)
     for _ in range(_REFILLS):
         if not await _were_lost(ctx, site, result):

@@ -178,8 +178,8 @@ class Provider(Protocol):
         ...
 
     def on_lapse(self, spec: ClusterSpec, instance: Instance) -> str:
-        """A command by which a machine that has lost its cluster ends its part in it. Empty where
-        that cannot happen."""
+        """A command for the machine by which it ends its part in a cluster that it has lost. Empty
+        where that cannot happen."""
         ...
 
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
@@ -229,6 +229,17 @@ class Sells(Protocol):
 
     async def offers(self, spec: ClusterSpec) -> Sequence[Offer]:
         """What the file's node types can be bought for, and what they will have."""
+        ...
+
+
+@runtime_checkable
+class Warns(Protocol):
+    """A provider that takes machines away, and tells them so beforehand."""
+
+    def warnings(self, spec: ClusterSpec, instance: Instance) -> str:
+        """A command that runs on the machine for as long as that lives, and prints a line for
+        each thing it is told: `end` and the time, in epoch seconds, at which it will be taken
+        away, or `risk` when it may well be. Empty for a machine that is never taken away."""
         ...
 
 

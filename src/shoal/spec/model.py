@@ -127,15 +127,15 @@ class ShoalSettings:
     machines, by address; `via_head` says that workers are reached through the head;
     `command_timeout_s` is how long one setup command may take, `reach_timeout_s` how long a
     machine may take until it answers (None: as fits the provider); `consolidate` allows moving
-    restartable work to fewer or cheaper nodes; `autostop_s` is how long the whole cluster may be
-    idle before it is given back (None: for ever); `controller` says whether a controller is left
-    on the head at all; `lease` is after how many seconds without its head a worker ends its part
-    (0: never); `environment` is a file of shell settings on every node that is read before
-    anything that has to do with Ray; `registry` is where images come from that not everyone may
-    have. For clouds: `fallback` has the machine types to take, by node type, when its own is not
-    to be had; `on_demand_fallback` allows full price where no spot machine is; `ssh_from` has the
-    address ranges from which SSH is let in (empty: the caller's); `down` says whether `down` ends
-    machines or only switches them off."""
+    restartable work to fewer or cheaper nodes; `autostop` is how many seconds the whole cluster may
+    be idle before it goes (0: for ever); `controller` says whether a controller is left on the head
+    at all; `lease` is after how many seconds without a controller a worker ends its part (0:
+    never); `environment` is a file of shell settings on every node that is read before anything
+    that has to do with Ray; `registry` is where images come from that not everyone may have.
+    For clouds: `fallback` has the machine types to take, by node type, when its own is not to
+    be had; `on_demand_fallback` allows full price where no spot machine is; `ssh_from` has the
+    address ranges from which SSH is let in (empty: the caller's); `down` says whether `down`,
+    and who stops by `autostop`, ends machines or only switches them off."""
 
     auth: AuthMode = "token"
     hosts: Mapping[str, HostSpec] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class ShoalSettings:
     command_timeout_s: float = 1800.0
     reach_timeout_s: float | None = None
     consolidate: bool = False
-    autostop_s: float | None = None
+    autostop: float = 0.0
     controller: bool = True
     environment: str = ""
     lease: float = 900.0
@@ -152,6 +152,11 @@ class ShoalSettings:
     on_demand_fallback: bool = False
     ssh_from: tuple[str, ...] = ()
     down: DownMode = "terminate"
+
+    def lease_of(self, role: Role) -> float:
+        """After how many seconds without a controller a machine ends its part; 0: never. Who wants
+        a cluster to go when nobody uses it wants no head that nobody looks after, either."""
+        return self.lease if role == "worker" or self.autostop else 0.0
 
 
 @dataclass(frozen=True)

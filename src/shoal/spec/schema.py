@@ -7,7 +7,6 @@ A new setting of our own is one field in `ShoalYaml` and one in `model.ShoalSett
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args, get_origin
@@ -15,11 +14,9 @@ from typing import Annotated, Any, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
+from shoal.spec import durations
 from shoal.spec.document import Document
 from shoal.spec.problems import KeyPath, Problem, did_you_mean, likely, shown
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smh])")
-_SECONDS_IN = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def _wrong(words: str) -> PydanticCustomError:
@@ -64,12 +61,14 @@ def _fraction(value: Any) -> float:
 
 def _duration(value: Any) -> float:
     """Seconds, from a number of them, from text like 90s, 15m or 2h, or from a plain no."""
-    if value is False or value == "off":
+    if value is False:
         return 0.0
-    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if isinstance(value, str) and found is None:
-        raise _wrong(f"must be a time like 90s, 15m or 2h, or off, not {shown(value)}")
-    return float(found[1]) * _SECONDS_IN[found[2]] if found else _amount(value)
+    if not isinstance(value, str):
+        return _amount(value)
+    try:
+        return durations.seconds(value)
+    except ValueError as error:
+        raise _wrong(f"{error}, not {shown(value)}") from None
 
 
 def _flag(value: Any) -> bool:
@@ -218,7 +217,7 @@ class ShoalYaml(_Section):
     command_timeout_s: Amount = 0
     reach_timeout_s: Amount = 0
     consolidate: Flag = False
-    autostop_s: Amount = 0
+    autostop: Duration = 0
     controller: Flag = True
     environment: Text = ""
     lease: Duration = 0

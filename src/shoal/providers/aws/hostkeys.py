@@ -73,9 +73,9 @@ def _read_key(file: Path) -> OneTimeKey:
     return OneTimeKey(file.read_text(), Path(f"{file}.pub").read_text().strip())
 
 
-def user_data(key: OneTimeKey, own: str, lets_in: Sequence[str] = ()) -> str:
+def user_data(key: OneTimeKey, *others: str, lets_in: Sequence[str] = ()) -> str:
     """Launch data that gives a machine its first host key and lets the owners of some public keys
-    in, along with the user's `own`."""
+    in, along with `others`, such as the user's own."""
     config = (
         "#cloud-config\n"
         "ssh_deletekeys: true\n"
@@ -86,11 +86,12 @@ def user_data(key: OneTimeKey, own: str, lets_in: Sequence[str] = ()) -> str:
     )
     if lets_in:
         config += "ssh_authorized_keys:\n" + "".join(f"  - {line.strip()}\n" for line in lets_in)
-    if not own:
+    if not any(others):
         return config
     parts = MIMEMultipart(boundary="shoal-user-data")
     parts.attach(MIMEText(config, "cloud-config", "us-ascii"))
-    parts.attach(MIMEText(own, _kind(own), "utf-8"))
+    for other in filter(None, others):
+        parts.attach(MIMEText(other, _kind(other), "utf-8"))
     return parts.as_string()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.events import Emit
-from shoal.providers.aws import hostkeys, identity, keypair, launch, network, prices, tags
+from shoal.providers.aws import guard, hostkeys, identity, keypair, launch, network, prices, tags
 from shoal.providers.aws.calls import Aws
 from shoal.providers.aws.filling import Fill, Record, fill
 from shoal.providers.aws.foundation import Site
@@ -47,7 +47,9 @@ class Desk:
             wish.token,
             launch_hash(spec, wish.node_type),
         )
-        data = hostkeys.user_data(key, str(site.config.get("UserData") or ""), lets_in)
+        own = str(site.config.get("UserData") or "")
+        alone = guard.script(spec.auth.ssh_user, spec.shoal.lease_of(wish.role))
+        data = hostkeys.user_data(key, own, alone, lets_in=lets_in)
         stands_on = ground if wish.role == "head" else Ground(ground.key_name, ground.groups, None)
 
         async def ask(offer: Offer, count: int) -> Sequence[Record]:

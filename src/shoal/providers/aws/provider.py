@@ -21,6 +21,7 @@ from shoal.providers.aws import (
     examination,
     foundation,
     keypair,
+    notices,
     prices,
     sizes,
     spares,
@@ -233,7 +234,10 @@ class AwsProvider:
 
     def on_lapse(self, spec: ClusterSpec, instance: Instance) -> str:
         # It was launched so that this ends it.
-        return "sudo -n shutdown -h now || shutdown -h now"
+        return "until sudo -n shutdown -h now || shutdown -h now; do sleep 30; done"
+
+    def warnings(self, spec: ClusterSpec, instance: Instance) -> str:
+        return notices.watch_command() if instance.market == "spot" else ""
 
     async def label(self, statuses: Mapping[str, str]) -> None:
         async def one(status: str) -> None:

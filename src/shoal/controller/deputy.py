@@ -1,0 +1,85 @@
+"""Answers the cluster's machines while its controller is away on purpose, because a person has
+their hand on the cluster or wants no controller there: nobody's lease is to run out over that.
+
+It promises what the controller promised and does nothing else; notices wait for the controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+from shoal.bootstrap import hotline
+from shoal.controller import handover as handovers
+from shoal.controller import supervise
+from shoal.controller.handover import Handover
+from shoal.controller.notices import Notice
+from shoal.controller.places import DEPUTY_LOCK, HANDOVER, LAST_HANDOVER, LOG, TOKEN
+from shoal.controller.reception import Reception
+from shoal.events import Role
+
+_PAUSE_SECONDS = 0.5
+
+
+def remember(directory: Path) -> None:
+    """Keep what the controller was told, for the deputy; to be called before it is taken away."""
+    if (directory / HANDOVER).exists():
+        (directory / HANDOVER).replace(directory / LAST_HANDOVER)
+
+
+def forget(directory: Path) -> None:
+    """Have no deputy ever again for what was."""
+    (directory / LAST_HANDOVER).unlink(missing_ok=True)
+
+
+def start(directory: Path, seconds: float) -> None:
+    """Have a deputy for so long, if there was a controller to stand in for."""
+    handover = handovers.read(directory, LAST_HANDOVER)
+    if handover is None or handover.is_of_one_machine:
+        return
+    with (directory / LOG).open("a") as log:
+        subprocess.Popen(
+            [sys.executable, "-m", "shoal.controller", "deputize", str(directory), str(seconds)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def run(directory: Path, seconds: float) -> None:
+    """Be the deputy for so long."""
+    handover = handovers.read(directory, LAST_HANDOVER)
+    with supervise.Lock(directory / DEPUTY_LOCK) as lock:
+        if handover is not None and lock.take():
+            lock.sign()
+            asyncio.run(_answer(directory, handover, seconds))
+
+
+async def _answer(directory: Path, handover: Handover, seconds: float) -> None:
+    address = hotline.host_of(handover.gcs_address)
+    reception = Reception(_Deputy(handover), address, hotline.PORT, directory.parent / TOKEN)
+    left = seconds
+    while not await reception.open() and left > 0:
+        await asyncio.sleep(_PAUSE_SECONDS)
+        left -= _PAUSE_SECONDS
+    if math.isfinite(left):
+        await asyncio.sleep(left)
+    else:
+        await asyncio.Event().wait()
+
+
+class _Deputy:
+    """A `reception.Host`."""
+
+    def __init__(self, handover: Handover) -> None:
+        self._settings = handover.spec.shoal
+
+    def lease(self, role: Role) -> float | None:
+        return self._settings.lease_of(role)
+
+    def hear(self, node_id: str, notice: Notice) -> bool:
+        return False
