@@ -76,8 +76,9 @@ async def test_every_machine_gets_ray_and_each_package_is_fetched_once(session: 
         "ray-1.0-py3-none-any.whl": 1,
         "paddle-3.1-py3-none-any.whl": 1,
     }
+    assert "Output(node='head', line='Successfully installed" in done.stdout
     for node in ("head", "worker-1"):
-        assert f"Output(node='{node}', line='Successfully installed" in done.stdout
+        assert f"Output(node='{node}', line='ray version: 1.0'" in done.stdout
 
 
 async def test_installing_what_is_there_does_nothing(session: Session) -> None:
@@ -135,6 +136,13 @@ async def test_machines_with_different_rays_are_not_started(session: Session) ->
 async def test_status_tells_which_machine_has_another_ray(session: Session) -> None:
     done = await session.laptop.run("shoal status nodes")
     assert "it has Ray 2.0, and the head has 2.1.dev0" in done.stdout, done.stderr
+
+
+async def test_doctor_tells_which_machine_has_another_ray(session: Session) -> None:
+    done = await session.laptop.run("shoal doctor nodes")
+    assert "worker-1 cannot join" in done.stdout, done.stderr
+    assert "it has Ray 2.0, and the head has 2.1.dev0" in done.stdout
+    assert done.code == 2
 
 
 async def test_a_version_that_does_not_exist_is_told_with_what_pip_said(session: Session) -> None:

@@ -312,14 +312,16 @@ class _Pipeline:
 
     async def _fetch_from_head(self) -> None:
         work, head = self._work, self._shared.head
-        await steps.fetch_from_head(
-            head.inside,
-            work.inside,
-            work.instance,
-            work.files,
-            work.command_seconds,
-            container=None if work.house is None else work.house.container,
-        )
+        for path in work.files.cluster_synced:
+            await steps.fetch_from_head(
+                head.inside,
+                work.inside,
+                work.instance,
+                path,
+                work.command_seconds,
+                why="cluster_synced_files names it",
+                container=None if work.house is None else work.house.container,
+            )
 
     async def _run(
         self, commands: Sequence[str], title: str, runner: Runner, *, tries: int

@@ -108,26 +108,27 @@ async def fetch_from_head(
     head: Runner,
     worker: Runner,
     instance: Instance,
-    files: FilesSpec,
+    path: str,
     seconds: float,
     *,
+    why: str,
     container: Container | None = None,
 ) -> None:
-    """Bring the head's shared files to a worker, whose container they go into if it has one."""
+    """Bring a file or a tree of the head's to a worker, whose container it goes into if it has
+    one."""
     login = f"{instance.user}@{instance.address}"
     enter = "exec" if container is None else quote(container.enter())
-    for path in files.cluster_synced:
-        await worker.run(quote(["sh", "-c", _MAKE_PARENT, path]), timeout=_SHORT_SECONDS)
-        command = quote(["sh", "-c", _SHARE, path, login, str(instance.port or 22), enter])
-        done = await head.run(command, timeout=seconds)
-        if not done.ok:
-            raise SetupError(
-                f"the head could not send {path}",
-                why="cluster_synced_files names it",
-                fix="let the head reach this machine by SSH, and install rsync on both",
-                node=instance.name,
-                output=done.tail,
-            )
+    await worker.run(quote(["sh", "-c", _MAKE_PARENT, path]), timeout=_SHORT_SECONDS)
+    command = quote(["sh", "-c", _SHARE, path, login, str(instance.port or 22), enter])
+    done = await head.run(command, timeout=seconds)
+    if not done.ok:
+        raise SetupError(
+            f"the head could not send {path}",
+            why=why,
+            fix="let the head reach this machine by SSH, and install rsync on both",
+            node=instance.name,
+            output=done.tail,
+        )
 
 
 async def run_command(

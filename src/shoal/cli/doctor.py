@@ -11,28 +11,31 @@ import click
 
 from shoal.cli.render.words import block
 from shoal.cli.session import run
+from shoal.cli.which import cluster_argument, which_cluster
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
     from shoal.ops.doctor import Diagnosis
+    from shoal.ops.target import Wanted
 
 
 @click.command("doctor")
-@click.argument("cluster")
-@click.option("-n", "--cluster-name", metavar="NAME", help="Use this name, not the file's.")
+@cluster_argument
+@which_cluster
 @click.option("--json", "json", is_flag=True, help="Print for a program: JSON only.")
-def command(cluster: str, cluster_name: str | None, json: bool) -> None:
+def command(wanted: Wanted, json: bool) -> None:
     """Find what would keep a cluster from coming up, before a cent is spent.
 
-    CLUSTER is a YAML file or an http(s) address of one. Everything that is found is told at once:
-    what, why, the line of the file, and the fix. Nothing is created or changed.
+    CLUSTER is a YAML file, an http(s) address of one, or the name of a cluster that is up, of
+    which it also tells nodes that cannot join. Everything that is found is told at once: what, why,
+    the line of the file, and the fix. Nothing is created or changed.
     """
-    from shoal import spec
+    from shoal.ops import target
     from shoal.ops.context import Context
     from shoal.ops.doctor import diagnose
 
     async def operation(ctx: Context) -> list[Diagnosis]:
-        return await diagnose(ctx, spec.load(cluster, spec.Overrides(cluster_name=cluster_name)))
+        return await diagnose(ctx, await target.load(ctx, wanted))
 
     found = run(operation, json=json, answers=True)
     errors = sum(one.finding.severity == "error" for one in found)

@@ -3,8 +3,7 @@ the shell text that puts it there. Runs nothing.
 
     DIRECTORY/ray              a link to the environment in use
     DIRECTORY/ray-envs/NAME    one for each installation, since an environment cannot be moved
-    DIRECTORY/ray-wheels       the packages, fetched by the head for all, while they are needed
-    DIRECTORY/ray-given        a wheel that came from the laptop, likewise
+    DIRECTORY/ray-given        a wheel that came from the laptop, while it is needed
     DIRECTORY/worker_code      the user's modules
     DIRECTORY/setup-env.sh     what a shell needs to use all of it
 """
@@ -22,42 +21,57 @@ PYTHON_MARK = "python version: "
 RAY_MARK = "ray version: "
 
 # The directory may start at the home of a user whom only the machine knows. $0 is it, $1 the name
-# of the environment.
-_PLACES = r"""
+# of the environment. The last line of `ray_is_there` tells by its failure what is missing, on a
+# machine that got Ray from another one.
+_PLACES = rf"""
 set -e
-case $0 in "~") dir=$HOME;; "~/"*) dir=$HOME/${0#"~/"};; *) dir=$0;; esac
+case $0 in "~") dir=$HOME;; "~/"*) dir=$HOME/${{0#"~/"}};; /*) dir=$0;; *) dir=$PWD/$0;; esac
 env=$dir/ray-envs/$1
-pip() { "$env/bin/python" -m pip --disable-pip-version-check --no-input "$@"; }
+ray_version() {{
+  for info in "$1"/lib/python*/site-packages/ray-*.dist-info; do
+    [ -d "$info" ] || continue
+    info=${{info##*/ray-}}
+    echo "{RAY_MARK}${{info%.dist-info}}"
+  done
+}}
+ray_is_there() {{
+  ray_version "$env"
+  "$env/bin/python" -c 'import ray'
+}}
 """
 
-_PREPARE = rf"""{_PLACES}
+_PYTHON = rf"""
 command -v python3 > /dev/null || {{ echo "python3 is not installed" >&2; exit 1; }}
-rm -rf "$env"
+exec python3 -c 'import platform as p, sys
+print("{PYTHON_MARK}%d.%d for %s %s" % (*sys.version_info[:2], p.system(), p.machine()))'
+"""
+
+# $2 is the requirement; if it is a file, its path starts at the directory.
+_MAKE = rf"""{_PLACES}
 mkdir -p "$dir/ray-envs"
 # Debian keeps the module that makes environments in a package of its own.
 if ! python3 -m venv "$env"; then
   sudo -n apt-get update -q && sudo -n apt-get install -q -y python3-venv
   python3 -m venv --clear "$env"
 fi
-"$env/bin/python" -c 'import sys; print("{PYTHON_MARK}%d.%d" % sys.version_info[:2])'
-"""
-
-# $2 is the requirement; if it is a file, its path starts at the directory.
-_FETCH = rf"""{_PLACES}
 cd "$dir"
-rm -rf ray-wheels
-pip wheel --progress-bar off --wheel-dir ray-wheels "$2"
+"$env/bin/python" -m pip --disable-pip-version-check --no-input install --progress-bar off "$2"
 rm -rf ray-given
-cd ray-wheels
-for wheel in ray-*.whl; do
-  wheel=${{wheel#ray-}}
-  echo "{RAY_MARK}${{wheel%%-*}}"
-done
+printf %s "$env" > "$env/made-at"
+ray_is_there
 """
 
-# $2 is the version.
-_INSTALL = rf"""{_PLACES}
-pip install --no-index --find-links "$dir/ray-wheels" --progress-bar off "ray[default]==$2"
+# The interpreter, and perhaps the directory, is elsewhere here than where the environment was made.
+_ADOPT = rf"""{_PLACES}
+rm -f "$env"/bin/python*
+python3 -m venv --without-pip "$env"
+"$env/bin/python" -c 'import pathlib, sys
+here = sys.argv[1].encode()
+there = pathlib.Path(sys.argv[1], "made-at").read_bytes()
+for file in pathlib.Path(sys.argv[1], "bin").iterdir():
+    if here != there and not file.is_symlink() and file.read_bytes().startswith(b"#!"):
+        file.write_bytes(file.read_bytes().replace(there, here))' "$env"
+ray_is_there
 """
 
 # Moves to the environment, and forgets all others but the one before, from which Ray may run. $2
@@ -70,7 +84,6 @@ mkdir -p "$dir/worker_code"
 ln -sfn "ray-envs/$1" "$dir/ray.new"
 "$env/bin/python" -c 'import os, sys; os.replace(*sys.argv[1:])' "$dir/ray.new" "$dir/ray"
 mv "$dir/setup-env.sh.new" "$dir/setup-env.sh"
-rm -rf "$dir/ray-wheels"
 for other in "$dir/ray-envs"/*; do
   case ray-envs/${{other##*/}} in "ray-envs/$1"|"$before") ;; *) rm -rf "$other";; esac
 done
@@ -78,15 +91,11 @@ done
 
 # Drops an environment that was not moved to.
 _DROP = rf"""{_PLACES}
-rm -rf "$env" "$dir/ray-wheels"
+rm -rf "$env"
 """
 
 _VERSION = rf"""{_PLACES}
-for info in "$dir"/ray/lib/python*/site-packages/ray-*.dist-info; do
-  [ -d "$info" ] || continue
-  info=${{info##*/ray-}}
-  echo "{RAY_MARK}${{info%.dist-info}}"
-done
+ray_version "$dir/ray"
 """
 
 _SETUP_ENV = f"""\
@@ -110,10 +119,6 @@ class Installation:
         return self.inside("ray-given")
 
     @property
-    def wheels(self) -> str:
-        return self.inside("ray-wheels")
-
-    @property
     def worker_code(self) -> str:
         return self.inside("worker_code")
 
@@ -121,18 +126,22 @@ class Installation:
     def setup_env(self) -> str:
         return self.inside("setup-env.sh")
 
-    def prepare(self, name: str) -> str:
-        """Makes an empty environment, and prints its Python's version."""
-        return self._script(_PREPARE, name)
+    def environment(self, name: str) -> str:
+        """Where the environment of one installation lies."""
+        return self.inside(f"ray-envs/{name}")
 
-    def fetch(self, name: str, requirement: str) -> str:
-        """Fetches, or builds, all packages that the requirement needs, and prints the version of
-        the Ray among them."""
-        return self._script(_FETCH, name, requirement)
+    def python(self) -> str:
+        """Prints which Python the machine has, and for what kind of machine."""
+        return self._script(_PYTHON)
 
-    def install(self, name: str, version: str) -> str:
-        """Puts the fetched packages into the environment."""
-        return self._script(_INSTALL, name, version)
+    def make(self, name: str, requirement: str) -> str:
+        """Makes an environment with Ray in it, and prints that Ray's version."""
+        return self._script(_MAKE, name, requirement)
+
+    def adopt(self, name: str) -> str:
+        """Makes an environment usable that was made on another machine of the same kind, and
+        prints the version of its Ray."""
+        return self._script(_ADOPT, name)
 
     def switch(self, name: str) -> str:
         """Makes the environment the one in use."""

@@ -1,7 +1,8 @@
 """Puts Ray on the machines of a list, the same on all of them, and moves them together.
 
-Each machine gets an environment of its own, side by side with the others. What it needs is
-fetched once, by the head. Only when all have it does any of them use it.
+The head makes an environment, with packages that are thereby fetched once, and hands it to all
+others side by side: unpacking and compiling it on each would take several times as long as sending
+it. Only when all have it does any of them use it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from shoal.ops.site import Site
 from shoal.parallel import side_by_side
 from shoal.providers.base import Instance, Launch, State
 from shoal.remote.base import Runner, Stream, capture
-from shoal.spec.model import ClusterSpec, FilesSpec
+from shoal.spec.model import ClusterSpec
 
 _SHORT_SECONDS = 60.0
 _REACH_SECONDS = 60.0
@@ -144,7 +145,7 @@ class _Installing:
         self._name = time.strftime("%Y%m%d-%H%M%S", time.gmtime(ctx.clock.now()))
         self._credentials: asyncio.Future[Credentials] = loop.create_future()
         self._python: asyncio.Future[str] = loop.create_future()
-        self._fetched: asyncio.Future[str] = loop.create_future()
+        self._made: asyncio.Future[str] = loop.create_future()
         self.runs = False
 
     async def run(self, machines: Sequence[Instance]) -> str:
@@ -164,7 +165,7 @@ class _Installing:
         await side_by_side(one(machine) for machine in machines)
         if failures:
             raise _incomplete(failures, len(machines))
-        version = self._fetched.result()
+        version = self._made.result()
         last = self._installation.drop if self.is_there else self._installation.switch
         await side_by_side(
             self._script(m, last(self._name), "moving to the new Ray", _SHORT_SECONDS)
@@ -180,27 +181,20 @@ class _Installing:
         await steps.claim(runner, claim, voice)
         await self._share_credentials(machine, runner)
         self.runs = self.runs or (await vitals.read(runner, machine)).ray_runs
-        voice.phase(Phase.PREPARING, "makes an environment")
-        await self._prepare(machine, voice)
+        await self._compare_python(machine, voice)
         if machine is head:
-            await self._fetch(machine, runner, voice)
+            await self._make(machine, runner, voice)
         else:
-            voice.phase(Phase.PREPARING, "waits for the packages")
-            await asyncio.shield(self._fetched)
+            voice.phase(Phase.PREPARING, "waits for the head's Ray")
+            await asyncio.shield(self._made)
             if not self.is_there:
-                shared = FilesSpec(mounts={}, cluster_synced=(self._installation.wheels,))
-                source = self._site.provider.runner(self._spec, head)
-                await steps.fetch_from_head(source, runner, machine, shared, self._seconds)
-        if not self.is_there:
-            voice.phase(Phase.PREPARING, f"installs Ray {self._fetched.result()}")
-            install = self._installation.install(self._name, self._fetched.result())
-            await self._script(machine, install, "installing Ray", self._seconds, voice)
+                await self._adopt(machine, head, voice)
         voice.phase(Phase.READY, "")
 
     @property
     def is_there(self) -> bool:
-        """Whether what was fetched is what the machines have already."""
-        return self._wish.is_met_by_any and self._fetched.result() == self._there
+        """Whether what the head got is what the machines have already."""
+        return self._wish.is_met_by_any and self._made.result() == self._there
 
     @property
     def _seconds(self) -> float:
@@ -213,11 +207,9 @@ class _Installing:
         else:
             await credentials.accept(runner, await asyncio.shield(self._credentials))
 
-    async def _prepare(self, machine: Instance, voice: Voice) -> None:
-        command = self._installation.prepare(self._name)
-        printed = await self._script(
-            machine, command, "making an environment for Ray", self._seconds, voice
-        )
+    async def _compare_python(self, machine: Instance, voice: Voice) -> None:
+        command = self._installation.python()
+        printed = await self._script(machine, command, "asking for its Python", _SHORT_SECONDS)
         python = _answer(printed, PYTHON_MARK)
         if machine.role == "head":
             self._python.set_result(python)
@@ -225,17 +217,30 @@ class _Installing:
             raise SetupError(
                 f"it has Python {python}, and the head has {heads}",
                 why="the nodes of a Ray cluster need the same Python",
-                fix=f"install Python {heads} there as python3",
-                node=machine.name,
+                fix=f"install Python {heads} there as python3, or leave the machine out",
+                node=voice.node,
             )
 
-    async def _fetch(self, head: Instance, runner: Runner, voice: Voice) -> None:
-        voice.phase(Phase.PREPARING, "fetches the packages, for all")
+    async def _make(self, head: Instance, runner: Runner, voice: Voice) -> None:
+        voice.phase(Phase.PREPARING, "fetches and installs Ray, for all")
         if self._wish.wheel is not None:
             await runner.put(self._wish.wheel, f"{self._installation.given}/")
-        command = self._installation.fetch(self._name, self._wish.requirement)
-        printed = await self._script(head, command, "fetching Ray", self._seconds, voice)
-        self._fetched.set_result(_answer(printed, RAY_MARK))
+        command = self._installation.make(self._name, self._wish.requirement)
+        printed = await self._script(head, command, "installing Ray", self._seconds, voice)
+        self._made.set_result(_answer(printed, RAY_MARK))
+
+    async def _adopt(self, machine: Instance, head: Instance, voice: Voice) -> None:
+        voice.phase(Phase.PREPARING, f"gets Ray {self._made.result()} from the head")
+        await steps.fetch_from_head(
+            self._site.provider.runner(self._spec, head),
+            self._site.provider.runner(self._spec, machine),
+            machine,
+            self._installation.environment(self._name),
+            self._seconds,
+            why="the head's Ray is to be the same on every node",
+        )
+        command = self._installation.adopt(self._name)
+        await self._script(machine, command, "using the head's Ray", self._seconds, voice)
 
     async def _script(
         self,
@@ -270,7 +275,7 @@ class _Installing:
         return printed
 
     def _give_up(self) -> None:
-        for future in (self._credentials, self._python, self._fetched):
+        for future in (self._credentials, self._python, self._made):
             if not future.done():
                 future.set_exception(SetupError("the head could not do its part"))
                 future.exception()  # looked at here, in case no worker is waiting

@@ -12,7 +12,7 @@ from shoal.bootstrap import receipt
 from shoal.engine.view import RayNode
 from shoal.errors import ShoalError
 from shoal.events import Phase, Role
-from shoal.ops import control, target
+from shoal.ops import control, ray_versions, target
 from shoal.ops.context import Context
 from shoal.ops.control import Report
 from shoal.ops.plan import spare_workers
@@ -85,7 +85,9 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     stopped = [i for i in silent if i.id in told and told[i.id].start == receipt.STOPPED]
     mute = [i for i in silent if i.id not in told]
     asked = [i for i in silent if i not in (*stopped, *mute)]
-    odd = await _with_another_ray(site, head, asked) if head not in mute else {}
+    odd: Mapping[str, str] = {}
+    if head is not None and head not in mute:
+        odd = await ray_versions.differing(site, head, [i for i in asked if i is not head])
     spare = spare_workers(spec, instances) if head and head.state is State.RUNNING else []
     doing = _doing(report)
     order = sorted(instances, key=lambda i: (i.role != "head", i.created_at or 0, i.name))
@@ -132,22 +134,6 @@ async def _receipts(site: Site, instances: Sequence[Instance]) -> dict[str, rece
 
     await side_by_side(ask(instance) for instance in instances)
     return found
-
-
-async def _with_another_ray(
-    site: Site, head: Instance | None, silent: Sequence[Instance]
-) -> dict[str, str]:
-    """Those of the silent workers, by id, that could not have joined: Ray lets in its own version
-    only."""
-    workers = [i for i in silent if i is not head]
-    if head is None or not workers:
-        return {}
-    heads, *theirs = await side_by_side(site.ray_version(i, head) for i in (head, *workers))
-    return {
-        worker.id: f"it has Ray {version}, and the head has {heads}"
-        for worker, version in zip(workers, theirs, strict=True)
-        if heads and version and version != heads
-    }
 
 
 def _spare(ctx: Context, instance: Instance) -> NodeStatus:

@@ -38,19 +38,24 @@ class Wanted:
 async def resolve(ctx: Context, wanted: Wanted) -> ClusterSpec:
     """The spec of the cluster that is meant. Without a name it is the one cluster that is up;
     the warnings that a file gives rise to are emitted."""
+    loaded = await load(ctx, wanted)
+    for warning in loaded.warnings:
+        ctx.emit(Warned(str(warning)))
+    return loaded.launchable()
+
+
+async def load(ctx: Context, wanted: Wanted) -> spec.LoadedSpec:
+    """The same, with where each value came from, as far as a file says."""
     named, overrides = wanted.named, wanted.overrides
     if wanted.nothing_said:
-        return _only_one(ctx, await names(ctx))
+        return _without_file(_only_one(ctx, await names(ctx)))
     if named is not None and (not isinstance(named, str) or looks_like_a_file(named)):
-        loaded = spec.load(named, overrides)
-        for warning in loaded.warnings:
-            ctx.emit(Warned(str(warning)))
-        return loaded.launchable()
+        return spec.load(named, overrides)
     name = named or overrides.cluster_name
     assert name is not None
     # Asking for embedded machines means looking at processes, which takes longer than the rest.
     if _is_remembered(ctx, name) or name in await names(ctx):
-        return recall(ctx, name)
+        return _without_file(recall(ctx, name))
     raise NotFoundError(
         f"no cluster named {name!r} is known here",
         why="it is neither a file nor a cluster that was brought up from this machine",
@@ -119,6 +124,10 @@ def forget(ctx: Context, name: str) -> None:
 
 def _directory(home: Path) -> Path:
     return home / "clusters"
+
+
+def _without_file(cluster: ClusterSpec) -> spec.LoadedSpec:
+    return spec.LoadedSpec(cluster, cluster.cluster_name, warnings=(), origins={})
 
 
 def _only_one(ctx: Context, known: list[str]) -> ClusterSpec:
