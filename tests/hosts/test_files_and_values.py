@@ -70,6 +70,40 @@ async def test_files_that_the_head_makes_reach_the_workers(bed: Bed) -> None:
         assert await bed.read(worker, "cat ~/seen") == "made"
 
 
+LARGE = "head -c 2000000 /dev/urandom"
+
+
+async def test_large_files_reach_the_workers_by_way_of_the_head_and_nothing_else_does(
+    bed: Bed,
+) -> None:
+    script = f'mkdir -p code/empty "code/$1" && {LARGE} > "code/$1/$1"; ln -s "$1" code/link'
+    await bed.laptop.run(["bash", "-c", script, "-", ODD])
+    await bed.laptop.run("echo x > code/a.log; echo run > code/run; chmod 755 code/run")
+    await bed.read(bed.head, "mkdir ~/code && echo mine > ~/code/the-heads-own")
+    await bed.write(file_mounts={"~/code": "code"}, rsync_exclude=["*.log"])
+    await bed.up()
+    listing = "cd ~/code; find . -exec ls -ld {} + | cut -c1-10 | sort; find . -type f | sort"
+    whole = "cd ~/code; find . -type f -exec sha256sum {} + | sort"
+    for worker in bed.workers:
+        key = f"ssh-keygen -F {worker.address} -f ~/.shoal/known_hosts"
+        assert "found" in await bed.read(bed.head, key)
+        await bed.read(worker, "echo mine > ~/code/the-heads-own")
+        assert await bed.read(worker, whole) == await bed.read(bed.head, whole)
+        assert await bed.read(worker, listing) == await bed.read(bed.head, listing)
+        assert await bed.read(worker, "readlink ~/code/link") == ODD
+        assert await bed.read(worker, "ls -d ~/code/empty ~/code/a.log 2>&1 | grep -c No") == "1"
+
+
+async def test_large_files_arrive_where_the_head_has_no_way_to_its_workers(bed: Bed) -> None:
+    await bed.laptop.run(f"mkdir code; {LARGE} > code/data")
+    broken = "printf '#!/bin/sh\\nexit 255\\n' > /usr/local/bin/ssh; chmod 755 /usr/local/bin/ssh"
+    await bed.head.run(broken, user="root")
+    await bed.write(file_mounts={"~/code": "code"})
+    await bed.up()
+    sums = {await bed.read(host, "sha256sum < ~/code/data") for host in bed.hosts}
+    assert len(sums) == 1
+
+
 async def test_names_and_values_arrive_literally(bed: Bed) -> None:
     script = 'mkdir -p "$1" && printf %s content > "$1/$1"'
     await bed.laptop.run(["bash", "-c", script, "-", ODD])

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from shoal.bootstrap import container as containers
+from shoal.bootstrap import files, steps, vitals
 from shoal.bootstrap import receipt as receipts
-from shoal.bootstrap import steps, vitals
 from shoal.bootstrap.container import House
+from shoal.bootstrap.files import HeadsFiles
 from shoal.bootstrap.receipt import Receipt, digest
 from shoal.bootstrap.steps import Voice
 from shoal.bootstrap.vitals import Vitals
@@ -112,15 +113,21 @@ class _Shared:
         self.credentials: asyncio.Future[Credentials] = loop.create_future()
         self.is_set_up: asyncio.Future[None] = loop.create_future()
         self.is_up: asyncio.Future[None] = loop.create_future()
-        # Whether the head is about to get its files, or has them.
-        self.head_gets_files = False
-        self.head_has_files: asyncio.Future[None] = loop.create_future()
+        # Whether the head got the files just now, once that is known.
+        self.head_has_files: asyncio.Future[bool] = loop.create_future()
         self._asked: asyncio.Task[None] | None = None
         if head not in works:  # it runs already
             self.is_set_up.set_result(None)
             self.is_up.set_result(None)
+            self.head_has_files.set_result(False)
             if head.start.shares_credentials:
                 self._asked = asyncio.ensure_future(self.make_credentials())
+
+    @functools.cached_property
+    def relayed(self) -> dict[str, Sequence[str]]:
+        """The files that go by the head: none, where they are in its container, which has no key
+        to others at that time."""
+        return files.relayed(self.head.files) if self.head.house is None else {}
 
     async def make_credentials(self) -> None:
         try:
@@ -133,6 +140,8 @@ class _Shared:
             self.credentials.set_result(made)
 
     def head_failed(self) -> None:
+        if not self.head_has_files.done():
+            self.head_has_files.set_result(False)
         for future in (self.credentials, self.is_set_up, self.is_up):
             if not future.done():
                 future.set_exception(SetupError("the head did not come up"))
@@ -150,21 +159,20 @@ class _Pipeline:
         self._is_head = work.instance.role == "head"
         self._now = Vitals()
         self._initialized = False
+        self._let_in = asyncio.Event()  # the head, by this node
         self._is_new = False  # its container, with nothing in it yet
 
     async def run(self) -> None:
         work, shared = self._work, self._shared
         await work.runner.connect(timeout=work.reach_seconds)
         self._voice.phase(Phase.REACHABLE)
-        if self._is_head and work.house is None:  # into a house they go when it stands
-            shared.head_gets_files = True
         if work.claim:
             await self._step(lambda: steps.claim(work.runner, work.claim, self._voice))
         try:
             await side_by_side([self._share_credentials(), self._take_stock()])
         finally:
             if self._is_head and not shared.head_has_files.done():
-                shared.head_has_files.set_result(None)
+                shared.head_has_files.set_result(False)
         if work.house is not None and work.start.shares_credentials:
             house = work.house
             await self._step(lambda: containers.lodge_secrets(work.runner, house))
@@ -189,6 +197,7 @@ class _Pipeline:
         else:
             given = await asyncio.shield(self._shared.credentials)
             await self._step(lambda: credentials.accept(self._work.runner, given))
+            self._let_in.set()
 
     async def _take_stock(self) -> None:
         """See how the machine is, and bring it the files if they are not what it has. What is
@@ -204,7 +213,7 @@ class _Pipeline:
             or not work.files.mounts
         ):
             return
-        await self._let_the_head_go_first()
+        from_head = await self._head_has_files()
         self._voice.phase(Phase.PREPARING, "sends files")
         unfinished = replace(now.receipt, files="", setup="")
         if now.receipt != unfinished:
@@ -212,19 +221,26 @@ class _Pipeline:
         if work.house is not None:
             house = work.house
             await self._step(lambda: containers.make_way(work.runner, house, work.files))
-        await self._step(lambda: steps.send_files(work.inside, work.files))
+        if from_head:
+            relayed = self._shared.relayed
+            await self._step(lambda: self._heads_files().relay(work.files, relayed))
+        else:
+            await self._step(lambda: files.send(work.inside, work.files))
         if self._is_head:
-            self._shared.head_has_files.set_result(None)
+            self._shared.head_has_files.set_result(True)
 
-    async def _let_the_head_go_first(self) -> None:
-        """Files for all leave from one place, and all wait for the head in the end: the sooner it
-        has them, the sooner everyone is done. A head that is not that far is not waited for."""
-        shared = self._shared
-        if self._is_head:
-            shared.head_gets_files = True
-        elif shared.head_gets_files:
+    async def _head_has_files(self) -> bool:
+        """Whether this worker can have files from the head. Large ones are waited for: in the end
+        all wait for the head anyway."""
+        work, shared = self._work, self._shared
+        if self._is_head or not work.start.shares_credentials or not shared.relayed:
+            return False
+        if not shared.head_has_files.done():
             self._voice.phase(Phase.PREPARING, "waits until the head has its files")
-            await asyncio.wait({shared.head_has_files})
+        if not await asyncio.shield(shared.head_has_files):
+            return False
+        await self._let_in.wait()
+        return True
 
     async def _settle(self, now: Vitals) -> Vitals:
         """Have the node's container running, where it has one. A new one has nothing in it of
@@ -311,17 +327,18 @@ class _Pipeline:
             waiting.cancel()
 
     async def _fetch_from_head(self) -> None:
-        work, head = self._work, self._shared.head
-        for path in work.files.cluster_synced:
-            await steps.fetch_from_head(
-                head.inside,
-                work.inside,
-                work.instance,
-                path,
-                work.command_seconds,
-                why="cluster_synced_files names it",
-                container=None if work.house is None else work.house.container,
-            )
+        for path in self._work.files.cluster_synced:
+            await self._heads_files().share(path, "cluster_synced_files names it")
+
+    def _heads_files(self) -> HeadsFiles:
+        work = self._work
+        return HeadsFiles(
+            self._shared.head.inside,
+            work.inside,
+            work.instance,
+            work.command_seconds,
+            None if work.house is None else work.house.container,
+        )
 
     async def _run(
         self, commands: Sequence[str], title: str, runner: Runner, *, tries: int

@@ -4,7 +4,6 @@ raises a `ShoalError` that says what failed, why, and what to do."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from shoal.clock import Clock
 from shoal.engine.commands import is_plain_stop
@@ -12,9 +11,7 @@ from shoal.engine.start import wait_for_port
 from shoal.errors import ConfigError, SetupError
 from shoal.events import Emit, Output, Phase
 from shoal.providers.base import TAKEN, Instance, RayStart
-from shoal.remote.base import Completed, Filters, Runner, Stream, capture, quote
-from shoal.remote.container import Container
-from shoal.spec.model import FilesSpec
+from shoal.remote.base import Completed, Runner, Stream, capture
 
 _SHORT_SECONDS = 30.0
 _GCS_SECONDS = 1800.0
@@ -56,13 +53,6 @@ async def claim(runner: Runner, command: str, voice: Voice) -> None:
         )
 
 
-async def send_files(runner: Runner, files: FilesSpec) -> None:
-    """Bring the file mounts to a machine."""
-    filters = Filters(files.rsync_exclude, files.rsync_filter)
-    for there, here in files.mounts.items():
-        await runner.put(Path(here), there, filters)
-
-
 def start_commands(start: RayStart, *, ray_runs: bool) -> list[str]:
     """What is really run to start Ray: without the customary `ray stop` where there is nothing
     to stop, since that alone takes seconds."""
@@ -85,50 +75,6 @@ async def leave_running(runner: Runner, command: str, env: Mapping[str, str]) ->
     done = await runner.run(command, env=env, timeout=_SHORT_SECONDS)
     if not done.ok:
         raise SetupError("the machine cannot look after itself", output=done.tail)
-
-
-# Copies one path from the head to the same path on a worker, over the cluster's own key. What is
-# not there on the head is left out, as Ray does. $0 is the path, $1 the login, $2 the port, $3 the
-# words that lead into the worker's container, if it has one.
-_SHARE = r"""
-case $0 in "~/"*) here=$HOME/${0#"~/"}; there=${0#"~/"};; *) here=$0; there=$0;; esac
-[ -e "$here" ] || exit 0
-if [ -d "$here" ]; then here=$here/; there=$there/; fi
-exec rsync -a -s --rsync-path="$3 sh -c 'cd; exec rsync \"\$@\"' rsync" \
- -e "ssh -q -p $2 -i $HOME/.shoal/cluster_key -o IdentitiesOnly=yes \
- -o BatchMode=yes -o ConnectTimeout=10 -o StrictHostKeyChecking=accept-new \
- -o UserKnownHostsFile=$HOME/.shoal/known_hosts" "$here" "$1:$there"
-"""
-_MAKE_PARENT = (
-    r"""case $0 in "~/"*) path=$HOME/${0#"~/"};; *) path=$0;; esac; mkdir -p "${path%/*}" """
-)
-
-
-async def fetch_from_head(
-    head: Runner,
-    worker: Runner,
-    instance: Instance,
-    path: str,
-    seconds: float,
-    *,
-    why: str,
-    container: Container | None = None,
-) -> None:
-    """Bring a file or a tree of the head's to a worker, whose container it goes into if it has
-    one."""
-    login = f"{instance.user}@{instance.address}"
-    enter = "exec" if container is None else quote(container.enter())
-    await worker.run(quote(["sh", "-c", _MAKE_PARENT, path]), timeout=_SHORT_SECONDS)
-    command = quote(["sh", "-c", _SHARE, path, login, str(instance.port or 22), enter])
-    done = await head.run(command, timeout=seconds)
-    if not done.ok:
-        raise SetupError(
-            f"the head could not send {path}",
-            why=why,
-            fix="let the head reach this machine by SSH, and install rsync on both",
-            node=instance.name,
-            output=done.tail,
-        )
 
 
 async def run_command(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.bootstrap import steps, vitals
+from shoal.bootstrap.files import HeadsFiles
 from shoal.bootstrap.steps import Voice
 from shoal.engine import credentials
 from shoal.engine.credentials import Credentials
@@ -231,14 +232,10 @@ class _Installing:
 
     async def _adopt(self, machine: Instance, head: Instance, voice: Voice) -> None:
         voice.phase(Phase.PREPARING, f"gets Ray {self._made.result()} from the head")
-        await steps.fetch_from_head(
-            self._site.provider.runner(self._spec, head),
-            self._site.provider.runner(self._spec, machine),
-            machine,
-            self._installation.environment(self._name),
-            self._seconds,
-            why="the head's Ray is to be the same on every node",
-        )
+        source, runner = (self._site.provider.runner(self._spec, m) for m in (head, machine))
+        files = HeadsFiles(source, runner, machine, self._seconds)
+        environment = self._installation.environment(self._name)
+        await files.share(environment, "all nodes are to have the same Ray")
         command = self._installation.adopt(self._name)
         await self._script(machine, command, "using the head's Ray", self._seconds, voice)
 

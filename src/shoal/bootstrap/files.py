@@ -1,0 +1,114 @@
+"""Brings files to a machine: from here, or from the head, which has a better way to its workers
+than a laptop at the end of a thin line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shoal.errors import SetupError
+from shoal.providers.base import Instance
+from shoal.remote.base import Filters, Runner, quote
+from shoal.remote.container import Container
+from shoal.spec.manifest import manifest
+from shoal.spec.model import FilesSpec
+
+_SHORT_SECONDS = 30.0
+# What is smaller is there sooner than the head could be asked to send it.
+_WORTH_RELAYING_BYTES = 1_000_000
+
+# Copies one path from the head to the same path on a worker, over the cluster's own key. What is
+# not there on the head is left out, as Ray does. $0 is the path, $1 the login, $2 the port, $3 the
+# words that lead into the worker's container, if it has one, $4 how it is to be copied.
+_SHARE = r"""
+case $0 in "~/"*) here=$HOME/${0#"~/"}; there=${0#"~/"};; *) here=$0; there=$0;; esac
+[ -e "$here" ] || exit 0
+if [ -d "$here" ]; then here=$here/; there=$there/; fi
+exec rsync $4 -s --rsync-path="$3 sh -c 'cd; exec rsync \"\$@\"' rsync" \
+ -e "ssh -q -p $2 -i $HOME/.shoal/cluster_key -o IdentitiesOnly=yes \
+ -o BatchMode=yes -o ConnectTimeout=10 -o StrictHostKeyChecking=accept-new \
+ -o UserKnownHostsFile=$HOME/.shoal/known_hosts" "$here" "$1:$there"
+"""
+_ALL = "-a"
+# Only what a list on standard input names: there may be more at that place by now.
+_LISTED = "-lpt --from0 --files-from=-"
+_MAKE_PARENT = (
+    r"""case $0 in "~/"*) path=$HOME/${0#"~/"};; *) path=$0;; esac; mkdir -p "${path%/*}" """
+)
+
+
+def relayed(files: FilesSpec) -> dict[str, Sequence[str]]:
+    """The file mounts that go to the head once, and from there to all others, by their path on the
+    node: each with the paths in it. A path must mean the same to a shell there as to rsync."""
+    return {
+        there: parcel.paths
+        for there, parcel in manifest(files).items()
+        if parcel.size >= _WORTH_RELAYING_BYTES and parcel.paths and there.startswith(("/", "~/"))
+    }
+
+
+async def send(runner: Runner, files: FilesSpec) -> None:
+    """Bring the file mounts to a machine from here."""
+    filters = Filters(files.rsync_exclude, files.rsync_filter)
+    for there, here in files.mounts.items():
+        await runner.put(Path(here), there, filters)
+
+
+class HeadsFiles:
+    """What the head has, for a worker. The worker has let the head in."""
+
+    def __init__(
+        self,
+        head: Runner,
+        worker: Runner,
+        instance: Instance,
+        seconds: float,
+        container: Container | None = None,
+    ) -> None:
+        self._head = head
+        self._worker = worker
+        self._instance = instance
+        self._seconds = seconds
+        self._container = container
+
+    async def share(self, path: str, why: str) -> None:
+        """Bring a file or a tree of the head's to the worker, into its container if it has one."""
+        await self._copy(path, _ALL, why)
+
+    async def relay(self, files: FilesSpec, relayed: Mapping[str, Sequence[str]]) -> None:
+        """Bring the file mounts to the worker, which the head has just got: those from there, and
+        the others from here, as are all where the head has no way to its worker."""
+        filters = Filters(files.rsync_exclude, files.rsync_filter)
+        for there, here in files.mounts.items():
+            if there in relayed:
+                listed = b"".join(os.fsencode(path) + b"\0" for path in relayed[there])
+                try:
+                    await self._copy(there, _LISTED, "it is to be the same on every node", listed)
+                except SetupError:
+                    pass  # it comes the other way, then
+                else:
+                    continue
+            await self._worker.put(Path(here), there, filters)
+
+    async def _copy(self, path: str, how: str, why: str, listed: bytes | None = None) -> None:
+        instance, container = self._instance, self._container
+        login = f"{instance.user}@{instance.address}"
+        enter = "exec" if container is None else quote(container.enter())
+        await self._worker.run(quote(["sh", "-c", _MAKE_PARENT, path]), timeout=_SHORT_SECONDS)
+        words = ["sh", "-c", _SHARE, path, login, str(instance.port or 22), enter, how]
+        try:
+            done = await self._head.run(quote(words), stdin=listed, timeout=self._seconds)
+        except TimeoutError:
+            raise self._failure(path, f"it took more than {self._seconds:.0f} s") from None
+        if not done.ok:
+            raise self._failure(path, why, done.tail)
+
+    def _failure(self, path: str, why: str, output: Sequence[str] = ()) -> SetupError:
+        return SetupError(
+            f"the head could not send {path}",
+            why=why,
+            fix="let the head reach this machine by SSH, and install rsync on both",
+            node=self._instance.name,
+            output=output,
+        )
