@@ -19,7 +19,7 @@ from tests.simcloud.fixtures import why_not
 from tests.simcloud.hosts import Host
 from tests.waiting import until
 
-from benchmarks.launchers.cluster import census
+from benchmarks.launchers.cluster import HEAD_START, WORKER_START, census
 from benchmarks.launchers.meter import quiet
 from benchmarks.report import report
 
@@ -32,10 +32,6 @@ MOST_SECONDS = 3.0
 MOST_OF_RAYS = 0.1
 _PATIENCE_SECONDS = 30.0
 
-_RAY = "--disable-usage-stats --num-cpus=1 --object-store-memory=100000000"
-_PATIENTLY = "RAY_raylet_start_wait_time_s=300"
-HEAD_START = f"{_PATIENTLY} ray start --head --port=6379 {_RAY}"
-WORKER_START = f"{_PATIENTLY} ray start --address=$RAY_HEAD_IP:6379 {_RAY}"
 NO_TOKEN = {"RAY_AUTH_MODE": "disabled"}
 SHOALS_TOKEN = {
     "RAY_AUTH_MODE": "token",

@@ -1,5 +1,9 @@
 """`up` of sixteen workers: what Shoal adds to the time of a script by hand must not grow with the
-number of machines as the work does. Of two runs each, the one counts that others disturbed less.
+number of machines as the work does.
+
+Seventeen Ray nodes cannot start at once on two processors: Ray ends a node whose agents need more
+than 15 s. So what is started stands in for Ray, and takes as long as Ray does on an idle machine.
+Of three runs each, the quickest counts.
 """
 
 from __future__ import annotations
@@ -8,14 +12,14 @@ import asyncio
 
 from tests.simcloud.cloud import SimCloud
 
-from benchmarks.launchers.cluster import bed, new_machines
+from benchmarks.launchers.cluster import STAND_IN, bed, new_machines
 from benchmarks.launchers.launch import by_hand, shoal_up
 from benchmarks.launchers.phases import print_phases
 from benchmarks.report import report
 
 FEW, MANY = 4, 16
-ROUNDS = 2
-TIMEOUT_SECONDS = 420.0
+ROUNDS = 3
+TIMEOUT_SECONDS = 120.0
 MOST_GROWTH = 2.0
 # Below this an overhead of few machines is noise, and twice that would be, too.
 LEAST_SECONDS = 1.5
@@ -46,13 +50,13 @@ async def _pair(cloud: SimCloud, workers: int) -> tuple[float, float]:
     """The script's seconds and Shoal's."""
     scripts, ours = [], []
     for _ in range(ROUNDS):
-        async with new_machines(cloud, workers) as machines:
+        async with new_machines(cloud, workers, STAND_IN) as machines:
             scripts.append(await by_hand(machines, TIMEOUT_SECONDS))
         print(f"{workers:2} workers by hand  {scripts[-1]}", flush=True)
-        async with new_machines(cloud, workers) as machines:
+        async with new_machines(cloud, workers, STAND_IN) as machines:
             ours.append(await shoal_up(machines, TIMEOUT_SECONDS))
         print(f"{workers:2} workers shoal up {ours[-1]}", flush=True)
-    limit, shoal = (min(runs, key=lambda run: run.others) for runs in (scripts, ours))
+    limit, shoal = (min(runs, key=lambda run: run.seconds) for runs in (scripts, ours))
     print_phases(shoal)
     return limit.seconds, shoal.seconds
 

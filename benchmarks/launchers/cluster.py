@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
+import shlex
 import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -35,12 +36,35 @@ WORKER_START = f"{_PATIENTLY} ray start --address=$RAY_HEAD_IP:6379 {_RAY}"
 
 
 @dataclass(frozen=True)
+class Engine:
+    """What is started on the machines. `kind` is what the census calls it."""
+
+    kind: str
+    head_start: str
+    worker_start: str
+
+
+RAY = Engine("ray", HEAD_START, WORKER_START)
+
+# Takes as long as Ray on an idle machine, and none of its processor: for more nodes than could be
+# Ray's here. The head listens early, as Ray does, and each node says when it has joined.
+_LISTEN = "import socket, time; s = socket.create_server(('', 6379), backlog=99); time.sleep(9999)"
+STAND_IN = Engine(
+    "stand-ins",
+    'bash -c \'sleep 2; setsid python3 -c "$0" > /dev/null 2>&1 & sleep 4; '
+    f"echo > /dev/udp/127.0.0.1/6380' {shlex.quote(_LISTEN)}",
+    "bash -c 'sleep 6; echo > /dev/udp/$RAY_HEAD_IP/6380'",
+)
+
+
+@dataclass(frozen=True)
 class Machines:
     """A head and workers that have never run anything, and the laptop that is to use them."""
 
     laptop: Host
     head: Host
     workers: tuple[Host, ...]
+    engine: Engine = RAY
 
     @property
     def all(self) -> tuple[Host, ...]:
@@ -65,6 +89,16 @@ class Machines:
             "setup_commands": list(SETUP),
             "head_start_ray_commands": ["ray stop", first_autoscaler + HEAD_START + config],
             "worker_start_ray_commands": ["ray stop", WORKER_START],
+            **self._without_ray(),
+        }
+
+    def _without_ray(self) -> dict[str, Any]:
+        if self.engine is RAY:
+            return {}
+        return {
+            "head_start_ray_commands": ["ray stop", self.engine.head_start],
+            "worker_start_ray_commands": ["ray stop", self.engine.worker_start],
+            "shoal": {"controller": False},
         }
 
     async def write_file(self, name: str) -> str:
@@ -88,12 +122,14 @@ async def bed() -> AsyncIterator[SimCloud]:
 
 
 @contextlib.asynccontextmanager
-async def new_machines(cloud: SimCloud, workers: int) -> AsyncIterator[Machines]:
+async def new_machines(
+    cloud: SimCloud, workers: int, engine: Engine = RAY
+) -> AsyncIterator[Machines]:
     """Boot a head and so many workers, for the length of a `with` block."""
     laptop = await cloud.laptop()
     hosts = await asyncio.gather(*(cloud.boot() for _ in range(workers + 1)))
     try:
-        yield Machines(laptop, hosts[0], tuple(hosts[1:]))
+        yield Machines(laptop, hosts[0], tuple(hosts[1:]), engine)
     finally:
         await asyncio.gather(*(cloud.destroy(host) for host in hosts))
 
@@ -139,9 +175,9 @@ class Census:
 
 
 @contextlib.asynccontextmanager
-async def census(head: Host, env: Mapping[str, str]) -> AsyncIterator[Census]:
+async def census(head: Host, env: Mapping[str, str], engine: Engine = RAY) -> AsyncIterator[Census]:
     """Watch a cluster's nodes join, from before there is a cluster."""
-    program = [sys.executable, str(HERE / "census.py"), head.address, "6379"]
+    program = [sys.executable, str(HERE / "census.py"), head.address, "6379", engine.kind]
     running = await head.popen(program, env=env)
     try:
         first = await running.stdout.readline()

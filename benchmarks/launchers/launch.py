@@ -12,15 +12,7 @@ from typing import Any
 
 from tests.simcloud.console import Running
 
-from benchmarks.launchers.cluster import (
-    HEAD_START,
-    HERE,
-    PROJECT,
-    SETUP,
-    WORKER_START,
-    Machines,
-    census,
-)
+from benchmarks.launchers.cluster import HERE, PROJECT, SETUP, Machines, census
 from benchmarks.launchers.meter import Meter, quiet
 from shoal.parallel import side_by_side
 
@@ -74,7 +66,8 @@ async def by_hand(machines: Machines, timeout: float, *, before: str = "") -> La
     """A shell script that sends the files, runs the setup and starts Ray, and nothing else but
     `before` each start."""
     workers = [worker.address for worker in machines.workers]
-    starts = [f"{before}{start}" for start in (HEAD_START, WORKER_START)]
+    engine = machines.engine
+    starts = [f"{before}{start}" for start in (engine.head_start, engine.worker_start)]
     script = ["bash", str(HERE / "by_hand.sh"), PROJECT, *starts]
     command = [*script, machines.head.address, *workers]
     setup = "\n".join(SETUP)
@@ -104,7 +97,7 @@ async def shoal_up(machines: Machines, timeout: float) -> Launch:
 async def _timed(
     machines: Machines, command: Sequence[str], stdin: str, env: dict[str, str], timeout: float
 ) -> Launch:
-    async with census(machines.head, env) as count:
+    async with census(machines.head, env, machines.engine) as count:
         await quiet(_PATIENCE_SECONDS)
         meter = Meter([machines.laptop, *machines.all])
         began = time.monotonic()
