@@ -66,8 +66,8 @@ async def _odd_rays(site: Site) -> list[Finding]:
             "error",
             f"{names[id]} cannot join",
             why=f"{what}; the nodes of a cluster need the same",
-            fix="have setup_commands install one version, as in pip install 'ray[default]==2.60.0', "
-            "then shoal up; with shoal shell, cluster.update_ray()",
+            fix="name one version in setup_commands (pip install 'ray[default]==2.60.0') and run "
+            "shoal up; with shoal shell, cluster.update_ray()",
         )
         for id, what in odd.items()
     ]

@@ -11,7 +11,6 @@ from shoal.errors import ConfigError
 from shoal.events import Detached, Output
 from shoal.ops import multiplexer
 from shoal.ops.context import Context
-from shoal.ops.lifetime import lifetime
 from shoal.ops.multiplexer import Multiplexer
 from shoal.ops.site import RunEnv, Site, check_run_env
 from shoal.providers.base import RayStart
@@ -38,6 +37,10 @@ class Manner:
 async def execute(ctx: Context, spec: ClusterSpec, command: str, manner: Manner) -> int:
     """Run a command in this manner and return its exit code."""
     check(spec, manner)
+    if not manner.start and not manner.stop:
+        return await perform(ctx, spec, command, manner)
+    from shoal.ops.lifetime import lifetime  # a third of all modules, which few commands need
+
     async with lifetime(ctx, spec, start=manner.start, stop=manner.stop):
         return await perform(ctx, spec, command, manner)
 
