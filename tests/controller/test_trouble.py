@@ -142,6 +142,21 @@ async def test_a_silent_gcs_stops_all_decisions_but_no_node(life: Life) -> None:
     assert len(life.world.creates) == 1
 
 
+async def test_a_drain_that_ray_did_not_hear_of_is_tried_again(life: Life) -> None:
+    life.world.wants(1)
+    await life.turns()
+    life.world.wants(0)
+    (worker,) = life.world.workers
+    life.world.idle(worker, 1000)
+    life.world.drains_fail = True
+    await life.turns(2, seconds=400)
+    assert life.memory.nodes[worker].phase is Phase.READY
+    assert set(life.said("retry")) == {"not drained yet: Ray on the head does not answer"}
+    life.world.drains_fail = False
+    await life.turns(3, seconds=400)
+    assert life.world.workers == []
+
+
 async def test_a_head_whose_ray_died_is_revived(life: Life) -> None:
     life.world.wants(1)
     await life.turns()

@@ -47,6 +47,7 @@ class World:
     busy: set[str] = field(default_factory=set)
     drained: dict[str, float] = field(default_factory=dict)
     gcs_silent: bool = False
+    drains_fail: bool = False
     head_dead: bool = False
     list_error: Exception | None = None
     end_error: Exception | None = None
@@ -82,6 +83,8 @@ class World:
         return Reading(nodes, self.demand, version=1)
 
     def drain_idle(self, ray_id: str, why: str) -> tuple[bool, str]:
+        if self.drains_fail:
+            raise TransientError("Ray on the head does not answer")
         return (False, "busy") if ray_id in self.busy else (True, "")
 
     def drain_busy(self, ray_id: str, why: str, deadline: float) -> tuple[bool, str]:

@@ -273,15 +273,18 @@ class Actor:
             ask = lambda: self._engine.drain_busy(ray_id, reason.text, deadline)  # noqa: E731
         else:
             ask = lambda: self._engine.drain_idle(ray_id, reason.text)  # noqa: E731
+        decision: Decision | None = None
         try:
             agreed, answer = await asyncio.to_thread(ask)
+            if not agreed:
+                why = f"it has work again: {answer}" if answer else "it has work again"
+                decision = self._say("keep", node.name, why, "busy")
         except ShoalError as error:
-            agreed, answer = False, str(error)
+            decision = self._say("retry", node.name, f"not drained yet: {error}")
         now = self._journal.memory.nodes.get(node.id)
-        if not agreed and now is not None and not now.notice:
+        if decision is not None and now is not None and not now.notice:
             self.note(node.id, Phase.READY, ended="")
-            why = f"it has work again: {answer}" if answer else "it has work again"
-            self._journal.record(self._say("keep", node.name, why, "busy"))
+            self._journal.record(decision)
 
     async def _leave(self, node: Node, ray_id: str, before: asyncio.Task[None] | None) -> None:
         if before is not None:

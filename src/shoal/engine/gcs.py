@@ -128,10 +128,13 @@ class Gcs:
         self._client = self._accessor = None
 
     def _drain(self, ray_id: str, reason: int, why: str, *, deadline_ms: int) -> tuple[bool, str]:
+        words = (ray_id, reason, why, deadline_ms)
         with _Translated(self):
-            answer = self._connected().drain_node(
-                ray_id, reason, why, deadline_ms, timeout=int(_CALL_SECONDS)
-            )
+            drain = self._connected().drain_node
+            try:
+                answer = drain(*words, timeout=int(_CALL_SECONDS))
+            except TypeError:  # the oldest Rays have a deadline of their own for it
+                answer = drain(*words)
             return cast("tuple[bool, str]", answer)
 
     def _connected(self) -> Any:
