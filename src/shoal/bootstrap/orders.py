@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from shoal.bootstrap import lease, notices
+from shoal.bootstrap import disks, lease, notices
 from shoal.bootstrap.container import House
 from shoal.bootstrap.pipeline import NodeWork
 from shoal.providers.base import Instance, Provider, Warns
@@ -50,6 +50,7 @@ class Orders:
             claim=self.provider.claim(spec, instance, force=self.force),
             lease=self._lease(instance, head),
             notices=self._notices(instance, head),
+            disks=disks.wishes(spec, self.provider, instance),
             house=House(container, instance, spec.shoal.registry) if container else None,
             mode=mode,
             reach_seconds=spec.shoal.reach_timeout_s

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from shoal.bootstrap import container as containers
-from shoal.bootstrap import files, steps, vitals
+from shoal.bootstrap import disks, files, steps, vitals
 from shoal.bootstrap import receipt as receipts
 from shoal.bootstrap.container import House
 from shoal.bootstrap.files import HeadsFiles
@@ -44,6 +44,7 @@ class NodeWork:
     `runner` leads to the machine, `inside` to where its commands and its Ray run: in its `house`,
     if it has one.
     `mode` says how much: all of it, all but touching a Ray that runs, or only Ray's restart.
+    `disks` is what is to be mounted there, before anything else.
     `lease` is a command that has the machine end itself when it has lost its cluster, `notices`
     one that has the controller hear when its provider is about to take it away.
     `reach_seconds` is how long the machine may take to answer, `command_seconds` how long one
@@ -60,6 +61,7 @@ class NodeWork:
     claim: str = ""
     lease: str = ""
     notices: str = ""
+    disks: tuple[disks.Wish, ...] = ()
     house: House | None = None
     mode: Literal["full", "update", "restart"] = "full"
     reach_seconds: float = 300.0
@@ -80,6 +82,7 @@ class NodeWork:
             ),
             start=digest([self.start.commands, self.start.prelude, dict(self.start.env)]),
             container="" if self.house is None else self.house.origin,
+            disks=digest(self.disks) if self.disks else "",
         )
 
 
@@ -203,9 +206,7 @@ class _Pipeline:
         """See how the machine is, and bring it the files if they are not what it has. What is
         written down is always true: a machine that was interrupted is known to be unfinished."""
         work = self._work
-        now = await self._step(
-            lambda: vitals.read(work.runner, work.instance, work.setup.container)
-        )
+        now = await self._mount(await self._look())
         now = self._now = await self._settle(now)
         if (
             (work.mode == "restart" and not self._is_new)
@@ -228,6 +229,26 @@ class _Pipeline:
             await self._step(lambda: files.send(work.inside, work.files))
         if self._is_head:
             self._shared.head_has_files.set_result(True)
+
+    async def _look(self) -> Vitals:
+        work = self._work
+        places = disks.places(work.disks)
+        return await self._step(
+            lambda: vitals.read(work.runner, work.instance, work.setup.container, places)
+        )
+
+    async def _mount(self, now: Vitals) -> Vitals:
+        """Have what is to be mounted, before anything is put on the machine."""
+        work = self._work
+        if work.mode == "restart" or now.receipt.disks == work.goal.disks:
+            return now
+        if work.disks:
+            self._voice.phase(Phase.PREPARING, "prepares its volumes")
+            await self._step(lambda: disks.have(work.runner, work.disks, work.instance.name))
+            now = await self._look()  # a container may have been on what is no longer in use
+        receipt = replace(now.receipt, disks=work.goal.disks)
+        await self._write(receipt)
+        return replace(now, receipt=receipt)
 
     async def _head_has_files(self) -> bool:
         """Whether this worker can have files from the head. Large ones are waited for: in the end
@@ -253,17 +274,18 @@ class _Pipeline:
                 woken = house
                 await self._step(lambda: containers.wake(work.runner, woken, self._voice))
             return now
-        await self._write(Receipt())
+        bare = Receipt(disks=now.receipt.disks)
+        await self._write(bare)
         if house is None:
             await self._step(lambda: containers.leave(work.runner, work.instance))
-            return Vitals()
+            return Vitals(bare)
         await self._initialize()
         new = house
         await self._step(
             lambda: containers.build(work.runner, new, self._voice, seconds=work.command_seconds)
         )
         self._is_new = True
-        return Vitals(Receipt(container=house.origin), container_runs=True)
+        return Vitals(replace(bare, container=house.origin), container_runs=True)
 
     async def _initialize(self) -> None:
         """What is done on the machine itself, once."""

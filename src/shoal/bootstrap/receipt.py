@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from shoal.errors import SetupError
-from shoal.remote.base import Runner
+from shoal.remote.base import Runner, quote
 
 _PATH = ".shoal/receipt.json"
 _SECONDS = 30.0
@@ -20,19 +21,30 @@ _SECONDS = 30.0
 # Stands for the start's digest where Ray was stopped on purpose.
 STOPPED = "stopped"
 
-# Prints the receipt, or that there is none, on one line.
-READ = f"cat {_PATH} 2>/dev/null || echo '{{}}'"
+# Prints the receipt, or that there is none, on one line. What was written down does not count any
+# more when what it was done on is gone: the arguments are places where something is mounted.
+_READ = f"""
+for place; do mountpoint -q "$place" || exec echo '{{}}'; done
+cat {_PATH} 2>/dev/null || echo '{{}}'
+"""
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """Digests of the files, the setup and the start that a machine has been through, and of the
-    container in which all of that is, where there is one. Empty: not yet, or not any more."""
+    """Digests of the files, the setup and the start that a machine has been through, of the
+    container in which all of that is, where there is one, and of what is mounted. Empty: not yet,
+    or not any more."""
 
     files: str = ""
     setup: str = ""
     start: str = ""
     container: str = ""
+    disks: str = ""
+
+
+def read_command(places: Sequence[str] = ()) -> str:
+    """Prints the receipt of a machine that has something mounted at these places."""
+    return quote(["sh", "-c", _READ, "sh", *places])
 
 
 def parse(line: str) -> Receipt:

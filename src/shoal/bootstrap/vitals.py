@@ -6,6 +6,7 @@ dear (asking it means importing Ray): a machine knows best which processes it ha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from shoal.bootstrap import receipt as receipts
@@ -53,16 +54,19 @@ class Vitals:
 
 
 async def read(
-    runner: Runner, instance: Instance, container: ContainerSpec | None = None
+    runner: Runner,
+    instance: Instance,
+    container: ContainerSpec | None = None,
+    places: Sequence[str] = (),
 ) -> Vitals:
-    """Ask one machine, whose Ray is in this container if any. Raises `ShoalError` when it cannot
-    be asked."""
+    """Ask one machine, whose Ray is in this container if any, and which has something mounted at
+    these places. Raises `ShoalError` when it cannot be asked."""
     mark = f"RAY_CLOUD_INSTANCE_ID={instance.id}"
     question = ["sh", "-c", _OUR_PROCESSES, mark]
     if container is not None:
         where = [container.engine, container.name]
         question = ["sh", "-c", _IN_CONTAINER, *where, _OUR_PROCESSES, mark]
-    command = f"{receipts.READ}; {quote(question)}"
+    command = f"{receipts.read_command(places)}; {quote(question)}"
     try:
         done, (first, *rest) = await capture(runner, command, timeout=_SECONDS)
         state = rest.pop(0) if container is not None else ""
@@ -71,7 +75,8 @@ async def read(
     receipt = receipts.parse(first)
     runs, _, origin = state.partition(" ")
     if container is not None and origin != receipt.container:
-        receipt = Receipt()  # whatever was done went with the container that it was done in
+        # Whatever was done went with the container that it was done in.
+        receipt = Receipt(disks=receipt.disks)
     needed = {"raylet", "gcs_server"} if instance.role == "head" else {"raylet"}
     return Vitals(receipt, done.ok and needed <= set(rest), runs == "true")
 

@@ -117,6 +117,8 @@ def _touch(instance: Instance, seen: Seen, restart: RestartPolicy) -> tuple[Mode
         return None, ""
     if vitals.receipt.container != goal.container and restart != "never":
         return "full", "its container changed"
+    if vitals.receipt.disks != goal.disks and restart != "never":
+        return "full", "its volumes changed"
     changed = "its files" if vitals.receipt.files != goal.files else "its setup"
     if (vitals.receipt.files, vitals.receipt.setup) == (goal.files, goal.setup):
         return (None, "") if restart == "never" else ("restart", "its start commands changed")

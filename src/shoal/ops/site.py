@@ -102,7 +102,8 @@ class Site:
         """How a machine is, by its own account."""
         container = self.spec.container_for(instance.node_type, instance.role)
         runner = self.provider.runner(self.spec, instance)
-        return await vitals.read(runner, instance, container)
+        places = self.spec.places_for(instance.node_type)
+        return await vitals.read(runner, instance, container, places)
 
     async def ray_version(self, instance: Instance, head: Instance) -> str:
         """The Ray that a machine has; nothing, if it does not say."""

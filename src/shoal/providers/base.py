@@ -223,6 +223,22 @@ class Keeps(Protocol):
         ...
 
 
+class Shelf(Protocol):
+    """File systems that are there, whoever uses them."""
+
+    def source(self, name: str) -> str:
+        """What a machine mounts by NFS for the one with this name or id."""
+        ...
+
+
+@runtime_checkable
+class Shares(Protocol):
+    """A provider that has file systems which many machines can mount."""
+
+    @property
+    def shelf(self) -> Shelf: ...
+
+
 @runtime_checkable
 class Sells(Protocol):
     """A provider that knows its machines better than the catalog that is shipped."""

@@ -23,8 +23,15 @@ from shoal.spec.serial import to_json
 
 
 def launch_hash(spec: ClusterSpec, node_type: str) -> str:
-    """What a machine of this type is made from: its node_config, and who may log in."""
-    return _hash([spec.node_types[node_type].node_config, spec.auth.ssh_user])
+    """What a machine of this type is made from: its node_config, who may log in, and the volumes
+    that come with it."""
+    parts = [spec.node_types[node_type].node_config, spec.auth.ssh_user]
+    new = [
+        [v.device, v.size, v.type, v.iops, v.throughput, v.keep]
+        for v in spec.volumes_for(node_type).values()
+        if v.size
+    ]
+    return _hash([*parts, new] if new else parts)
 
 
 def runtime_hash(spec: ClusterSpec, node_type: str, role: Role, files: str = "") -> str:

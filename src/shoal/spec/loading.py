@@ -81,7 +81,7 @@ def default_embedded(overrides: Overrides | None = None) -> LoadedSpec:
 
 
 def _load(document: Document, overrides: Overrides) -> LoadedSpec:
-    from shoal.spec import checks, containers, defaults, legacy, own_machines, rehearsal
+    from shoal.spec import checks, containers, defaults, disks, legacy, own_machines, rehearsal
     from shoal.spec.draft import Draft
     from shoal.spec.resolve import resolve
     from shoal.spec.schema import check_shape
@@ -111,6 +111,7 @@ def _load(document: Document, overrides: Overrides) -> LoadedSpec:
 
     checks.check(draft, kind)
     containers.check(draft)
+    disks.check(draft, kind)
     own = [found for found in draft.problems if not _follows(found.path, shape.left_out)]
     if problems := [*document.problems, *shape.problems, *own]:
         raise SpecError(problems)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from shoal.events import Role
 
@@ -122,6 +122,34 @@ class RegistrySpec:
 
 
 @dataclass(frozen=True)
+class VolumeSpec:
+    """A disk of its own at some place on a node. One with a `size`, in GiB, is made with its
+    machine and goes with it unless it is to be kept; any other is there already. `node_types`
+    are those that have it; empty: all."""
+
+    device: str
+    size: float = 0.0
+    type: str = ""
+    iops: int = 0
+    throughput: int = 0
+    keep: bool = False
+    filesystem: str = "ext4"
+    docker_data_root: bool = False
+    node_types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MountSpec:
+    """A file system that many machines share, at some place on a node: one of EFS, by name or id,
+    or a bucket of S3, whose place may be its own address: then it is allowed and not mounted."""
+
+    efs: str = ""
+    s3: str = ""
+    read_only: bool = False
+    node_types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ShoalSettings:
     """What stands under the top-level `shoal:` key. `hosts` has what is particular about single
     machines, by address; `via_head` says that workers are reached through the head;
@@ -135,7 +163,8 @@ class ShoalSettings:
     For clouds: `fallback` has the machine types to take, by node type, when its own is not to
     be had; `on_demand_fallback` allows full price where no spot machine is; `ssh_from` has the
     address ranges from which SSH is let in (empty: the caller's); `down` says whether `down`,
-    and who stops by `autostop`, ends machines or only switches them off."""
+    and who stops by `autostop`, ends machines or only switches them off. `volumes` and `mounts`
+    are by the places that they are mounted at."""
 
     auth: AuthMode = "token"
     hosts: Mapping[str, HostSpec] = field(default_factory=dict)
@@ -152,6 +181,8 @@ class ShoalSettings:
     on_demand_fallback: bool = False
     ssh_from: tuple[str, ...] = ()
     down: DownMode = "terminate"
+    volumes: Mapping[str, VolumeSpec] = field(default_factory=dict)
+    mounts: Mapping[str, MountSpec] = field(default_factory=dict)
 
     def lease_of(self, role: Role) -> float:
         """After how many seconds without a controller a machine ends its part; 0: never. Who wants
@@ -180,6 +211,19 @@ class ClusterSpec:
         """The node type that the head is made of."""
         return self.node_types[self.head_node_type]
 
+    def volumes_for(self, node_type: str) -> dict[str, VolumeSpec]:
+        """The volumes of a node of this type, by their places."""
+        return _for_type(self.shoal.volumes, node_type)
+
+    def mounts_for(self, node_type: str) -> dict[str, MountSpec]:
+        """The shared file systems of a node of this type, by their places."""
+        return _for_type(self.shoal.mounts, node_type)
+
+    def places_for(self, node_type: str) -> list[str]:
+        """Where something is mounted on a node of this type."""
+        shared = [where for where in self.mounts_for(node_type) if where.startswith("/")]
+        return [*self.volumes_for(node_type), *shared]
+
     def setup_for(self, node_type: str, role: Role) -> NodeSetup:
         """The commands and container for a node of this type in this role."""
         return self.head_setup if role == "head" else self.node_types[node_type].setup
@@ -190,3 +234,14 @@ class ClusterSpec:
             return self.head_setup.container
         found = self.node_types.get(node_type)
         return None if found is None else found.setup.container
+
+
+_Wish = TypeVar("_Wish", VolumeSpec, MountSpec)
+
+
+def _for_type(wishes: Mapping[str, _Wish], node_type: str) -> dict[str, _Wish]:
+    return {
+        where: wish
+        for where, wish in wishes.items()
+        if not wish.node_types or node_type in wish.node_types
+    }

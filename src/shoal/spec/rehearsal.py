@@ -10,6 +10,7 @@ from shoal.spec.defaults import default_for
 from shoal.spec.draft import Draft
 
 _SHARED_FILES = "the nodes share this machine's files"
+_SHARED_DISKS = "the nodes share this machine's disks"
 _NO_MEANING = {
     "docker": "the nodes run as processes of this machine, not in containers",
     "initialization_commands": "they prepare a machine, and this one is in use",
@@ -30,6 +31,10 @@ def prepare(draft: Draft) -> None:
         if draft.get(key) and key not in _UNREMARKABLE:
             draft.warn(f"{key} is ignored", why, key)
         draft.drop(key)
+    for key in ("volumes", "mounts"):
+        if draft.get("shoal", key):
+            draft.warn(f"shoal.{key} is ignored", _SHARED_DISKS, "shoal", key)
+        draft.drop("shoal", key)
     for name in draft.get("available_node_types", default={}):
         for key in ("docker", "initialization_commands"):
             path = ("available_node_types", name, key)

@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from shoal.events import Role
-from shoal.spec import containers
+from shoal.spec import containers, disks
 from shoal.spec.defaults import CONTAINER_NAME
 from shoal.spec.draft import DEFAULT, Draft, Origin
 from shoal.spec.model import (
@@ -79,6 +79,10 @@ def _shoal(book: _Book) -> ShoalSettings:
         given["registry"] = RegistrySpec(**{"server": "docker.io", **given["registry"]})
     if "fallback" in given:
         given["fallback"] = {name: tuple(types) for name, types in given["fallback"].items()}
+    if "volumes" in given:
+        given["volumes"] = disks.volumes(book.draft, given["volumes"])
+    if "mounts" in given:
+        given["mounts"] = disks.mounts(given["mounts"])
     if "ssh_from" in given:
         given["ssh_from"] = tuple(given["ssh_from"])
     return ShoalSettings(**given)

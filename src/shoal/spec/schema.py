@@ -208,6 +208,29 @@ class RegistryYaml(_Section):
     password_command: Text = ""
 
 
+class VolumeYaml(_Section):
+    """`shoal.volumes.<place>`"""
+
+    device: Text = ""
+    size: Amount = 0
+    type: Text = ""
+    iops: Count = 0
+    throughput: Count = 0
+    keep: Flag = False
+    filesystem: Annotated[str, BeforeValidator(_one_of("ext4", "xfs"))] = "ext4"
+    docker_data_root: Flag = False
+    node_types: Texts = []
+
+
+class MountYaml(_Section):
+    """`shoal.mounts.<place>`"""
+
+    efs: Text = ""
+    s3: Text = ""
+    read_only: Flag = False
+    node_types: Texts = []
+
+
 class ShoalYaml(_Section):
     """`shoal`: our own settings."""
 
@@ -226,6 +249,8 @@ class ShoalYaml(_Section):
     on_demand_fallback: Flag = False
     ssh_from: Texts = []
     down: Annotated[str, BeforeValidator(_one_of("terminate", "stop"))] = "terminate"
+    volumes: dict[str, VolumeYaml] = {}
+    mounts: dict[str, MountYaml] = {}
 
 
 class ClusterYaml(_Section):

@@ -13,7 +13,7 @@ from typing import Any
 from shoal.errors import ProviderError
 from shoal.events import Emit, Warned
 from shoal.parallel import side_by_side
-from shoal.providers.aws import identity, images, keypair, launch, network, types
+from shoal.providers.aws import identity, images, keypair, launch, network, types, volumes
 from shoal.providers.aws.calls import Aws
 from shoal.providers.aws.launch import Ground
 from shoal.providers.aws.offers import Subnet
@@ -38,13 +38,17 @@ class Site:
 async def whole_configs(
     aws: Aws, spec: ClusterSpec, node_types: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """The `node_config` of each kind, with the launch template that it may name."""
+    """The `node_config` of each kind, with the launch template that it may name, and with the new
+    volumes of the file."""
     configs = {name: dict(spec.node_types[name].node_config) for name in node_types}
     templates = [name for name, config in configs.items() if "LaunchTemplate" in config]
     for name, data in zip(
         templates, await side_by_side(_template(aws, configs[n]) for n in templates), strict=True
     ):
         configs[name] = launch.with_template(configs[name], data)
+    for name, config in configs.items():
+        if new := volumes.mappings(spec.volumes_for(name).values()):
+            config["BlockDeviceMappings"] = [*(config.get("BlockDeviceMappings") or ()), *new]
     return configs
 
 
@@ -100,6 +104,7 @@ async def prepare(aws: Aws, spec: ClusterSpec, sites: Mapping[str, Site]) -> Gro
     """Make what is missing."""
     key_name: str | None = None
     profile: str | None = None
+    of_workers: str | None = None
     groups: dict[str, tuple[str, ...]] = {}
 
     async def key() -> None:
@@ -107,11 +112,15 @@ async def prepare(aws: Aws, spec: ClusterSpec, sites: Mapping[str, Site]) -> Gro
         if any(not site.config.get("KeyName") for site in sites.values()):
             key_name = await keypair.ensure(aws, spec.cluster_name, spec.auth)
 
-    async def head_identity() -> None:
-        nonlocal profile
+    async def identities() -> None:
+        nonlocal profile, of_workers
+        used = _buckets_of_workers(spec)
         head = sites.get(spec.head_node_type)
         if head is not None and not head.config.get("IamInstanceProfile"):
-            profile = await identity.ensure(aws, spec.cluster_name)
+            own = _buckets(spec, spec.head_node_type)
+            profile = await identity.ensure(aws, spec.cluster_name, own, passes=bool(used))
+        if used:
+            of_workers = await identity.ensure_workers(aws, spec.cluster_name, used)
 
     async def guards() -> None:
         open_sites = [site for site in sites.values() if not launch.own_groups(site.config)]
@@ -135,8 +144,28 @@ async def prepare(aws: Aws, spec: ClusterSpec, sites: Mapping[str, Site]) -> Gro
         )
         groups.update({vpc: (str(group["GroupId"]),) for vpc, group in made.items()})
 
-    await side_by_side([key(), head_identity(), guards()])
-    return Ground(key_name, groups, profile)
+    await side_by_side([key(), identities(), guards()])
+    return Ground(key_name, groups, profile, of_workers)
+
+
+def workers_profile(aws: Aws, spec: ClusterSpec) -> str | None:
+    """The identity that workers have, if they have one."""
+    used = _buckets_of_workers(spec)
+    return identity.workers_name(spec.cluster_name, aws.region) if used else None
+
+
+def _buckets_of_workers(spec: ClusterSpec) -> dict[str, bool]:
+    """The buckets that workers may use, and whether they may only read them."""
+    found: dict[str, bool] = {}
+    for name, kind in spec.node_types.items():
+        if kind.max_workers:
+            for bucket, read_only in _buckets(spec, name).items():
+                found[bucket] = read_only and found.get(bucket, True)
+    return found
+
+
+def _buckets(spec: ClusterSpec, node_type: str) -> dict[str, bool]:
+    return {m.s3: m.read_only for m in spec.mounts_for(node_type).values() if m.s3}
 
 
 async def _ssh_ranges(aws: Aws, spec: ClusterSpec, vpcs: Sequence[str]) -> dict[str, Sequence[str]]:

@@ -1,4 +1,5 @@
-"""The head's identity in AWS: a role that may launch and end machines of its own cluster.
+"""Identities in AWS: the head's role may launch and end machines of its own cluster, and that of
+its workers, which is only made where the file names buckets, may use those and nothing else.
 
 Names are fixed by cluster and region, and every step may be repeated. The role joins its profile
 last, so a profile that has one is complete.
@@ -7,6 +8,8 @@ last, so a profile that has one is complete.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shoal.parallel import side_by_side
 from shoal.providers.aws import policy, tags
@@ -14,6 +17,7 @@ from shoal.providers.aws.calls import Aws
 
 _PATH = "/shoal/"
 _POLICY = "controller"
+_BUCKETS = "buckets"
 _GONE = ("NoSuchEntity",)
 _THERE = ("EntityAlreadyExists", "LimitExceeded")
 
@@ -25,13 +29,44 @@ def profile_name(cluster: str, region: str) -> str:
     return tags.name_for(cluster, region)
 
 
-async def ensure(aws: Aws, cluster: str) -> str:
-    """Have the cluster's instance profile, and return its name."""
+def workers_name(cluster: str, region: str) -> str:
+    return tags.name_for(cluster, region, "workers")
+
+
+def names(cluster: str, region: str) -> tuple[str, str]:
+    """What the two are called."""
+    return profile_name(cluster, region), workers_name(cluster, region)
+
+
+async def ensure(aws: Aws, cluster: str, buckets: Mapping[str, bool], *, passes: bool) -> str:
+    """Have the instance profile of the cluster's head, and return its name. It may use `buckets`,
+    and with `passes` give its workers a role that may."""
+    own = {_POLICY: policy.for_head(cluster, aws.region)}
     name = profile_name(cluster, aws.region)
+    await _have(aws, cluster, name, f"the head of cluster {cluster}", own)
+    if buckets or passes:
+        passed = workers_name(cluster, aws.region) if passes else ""
+        await _put(aws, name, _BUCKETS, policy.for_buckets(buckets, passed))
+    return name
+
+
+async def ensure_workers(aws: Aws, cluster: str, buckets: Mapping[str, bool]) -> str:
+    """Have the instance profile of the cluster's workers, and return its name."""
+    name = workers_name(cluster, aws.region)
+    await _have(aws, cluster, name, f"workers of cluster {cluster}", {})
+    await _put(aws, name, _BUCKETS, policy.for_buckets(buckets))
+    return name
+
+
+async def _have(
+    aws: Aws, cluster: str, name: str, whose: str, policies: Mapping[str, dict[str, Any]]
+) -> None:
     found = await aws.call("iam", "get_instance_profile", ignoring=_GONE, InstanceProfileName=name)
     if found and found["InstanceProfile"]["Roles"]:
-        return name
-    await side_by_side([_have_role(aws, cluster, name), _have_profile(aws, cluster, name)])
+        return
+    await side_by_side(
+        [_have_role(aws, cluster, name, whose, policies), _have_profile(aws, cluster, name)]
+    )
     await aws.call(
         "iam",
         "add_role_to_instance_profile",
@@ -39,10 +74,11 @@ async def ensure(aws: Aws, cluster: str) -> str:
         InstanceProfileName=name,
         RoleName=name,
     )
-    return name
 
 
-async def _have_role(aws: Aws, cluster: str, name: str) -> None:
+async def _have_role(
+    aws: Aws, cluster: str, name: str, whose: str, policies: Mapping[str, dict[str, Any]]
+) -> None:
     await aws.call(
         "iam",
         "create_role",
@@ -50,16 +86,16 @@ async def _have_role(aws: Aws, cluster: str, name: str) -> None:
         RoleName=name,
         Path=_PATH,
         AssumeRolePolicyDocument=json.dumps(policy.TRUST),
-        Description=f"Shoal: the head of cluster {cluster}"[:1000],
+        Description=f"Shoal: {whose}"[:1000],
         Tags=tags.as_list(tags.ownership(cluster)),
     )
-    await aws.call(
-        "iam",
-        "put_role_policy",
-        RoleName=name,
-        PolicyName=_POLICY,
-        PolicyDocument=json.dumps(policy.for_head(cluster, aws.region)),
-    )
+    for title, document in policies.items():
+        await _put(aws, name, title, document)
+
+
+async def _put(aws: Aws, role: str, title: str, document: dict[str, Any]) -> None:
+    text = json.dumps(document)
+    await aws.call("iam", "put_role_policy", RoleName=role, PolicyName=title, PolicyDocument=text)
 
 
 async def _have_profile(aws: Aws, cluster: str, name: str) -> None:
@@ -88,12 +124,24 @@ async def everywhere(aws: Aws) -> list[tuple[str, str]]:
 
 
 async def remove(aws: Aws, cluster: str) -> list[str]:
-    """Take the identity away again, as much of it as there is."""
+    """Take the identities away again, as much of them as there is."""
     name = profile_name(cluster, aws.region)
+    # The head's comes before that of its workers, and goes after it.
+    uses = await aws.call(
+        "iam", "get_role_policy", ignoring=_GONE, RoleName=name, PolicyName=_BUCKETS
+    )
+    if not uses:
+        return await _remove(aws, name, [_POLICY])
+    workers = await _remove(aws, workers_name(cluster, aws.region), [_BUCKETS])
+    return [*workers, *await _remove(aws, name, [_POLICY, _BUCKETS])]
+
+
+async def _remove(aws: Aws, name: str, policies: Sequence[str]) -> list[str]:
     profile, role = {"InstanceProfileName": name}, {"RoleName": name}
     await aws.call("iam", "remove_role_from_instance_profile", ignoring=_GONE, **profile, **role)
     had_profile = await aws.call("iam", "delete_instance_profile", ignoring=_GONE, **profile)
-    await aws.call("iam", "delete_role_policy", ignoring=_GONE, PolicyName=_POLICY, **role)
+    for title in policies:
+        await aws.call("iam", "delete_role_policy", ignoring=_GONE, PolicyName=title, **role)
     had_role = await aws.call("iam", "delete_role", ignoring=_GONE, **role)
     return [
         *([f"instance profile {name}"] if had_profile else []),

@@ -106,7 +106,7 @@ async def _of_region(aws: Aws, profiles: Iterable[tuple[str, str]]) -> list[Hold
             cluster = tags.as_dict(record.get("Tags"))[tags.CLUSTER]
             others.setdefault(cluster, []).append(f"{kind} {record[name]}")
     for cluster, profile in profiles:
-        if profile == identity.profile_name(cluster, aws.region):
+        if profile in identity.names(cluster, aws.region):
             others.setdefault(cluster, []).append(f"instance profile {profile}")
     return _sorted_out(aws.region, instances, others)
 

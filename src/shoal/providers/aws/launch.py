@@ -10,7 +10,7 @@ import base64
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.providers.aws import tags
@@ -23,11 +23,17 @@ _SUBNETS = "SubnetIds"
 @dataclass(frozen=True)
 class Ground:
     """What a machine stands on, made beforehand: the key that opens it, the security groups of
-    its network by VPC, and the identity that a head has."""
+    its network by VPC, and the identities that a head and its workers have."""
 
     key_name: str | None
     groups: Mapping[str, tuple[str, ...]]
     profile: str | None
+    workers_profile: str | None = None
+
+    @property
+    def for_workers(self) -> Ground:
+        """The same ground as a worker stands on it."""
+        return replace(self, profile=self.workers_profile)
 
 
 def with_template(config: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:

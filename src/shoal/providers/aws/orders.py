@@ -50,7 +50,7 @@ class Desk:
         own = str(site.config.get("UserData") or "")
         alone = guard.script(spec.auth.ssh_user, spec.shoal.lease_of(wish.role))
         data = hostkeys.user_data(key, own, alone, lets_in=lets_in)
-        stands_on = ground if wish.role == "head" else Ground(ground.key_name, ground.groups, None)
+        stands_on = ground if wish.role == "head" else ground.for_workers
 
         async def ask(offer: Offer, count: int) -> Sequence[Record]:
             request = launch.request(

@@ -5,6 +5,7 @@ Both are told by tags: a machine without a cluster's tag is out of reach.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from shoal.providers.aws import tags
@@ -44,6 +45,21 @@ def for_head(cluster: str, region: str) -> dict[str, Any]:
     return _policy([_look(), *_machines(cluster, region)])
 
 
+def for_buckets(buckets: Mapping[str, bool], passes: str = "") -> dict[str, Any]:
+    """What a machine needs that uses these buckets, by name: to read, and where it is false, to
+    write as well. A head `passes` its workers the role that allows them the same."""
+    statements = [_allow("List", ["s3:ListBucket"], [f"arn:aws:s3:::{b}" for b in buckets])]
+    statements.append(_allow("Read", ["s3:GetObject"], [f"arn:aws:s3:::{b}/*" for b in buckets]))
+    written = [f"arn:aws:s3:::{b}/*" for b, read_only in buckets.items() if not read_only]
+    if written:
+        write = ["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
+        statements.append(_allow("Write", write, written))
+    if passes:
+        role = f"arn:aws:iam::*:role/shoal/{passes}"
+        statements.append(_allow("PassToWorkers", ["iam:PassRole"], [role]))
+    return _policy(statements)
+
+
 def for_caller() -> dict[str, Any]:
     """What a person needs for `up`, `down` and all other commands, in every region."""
     made = ["key-pair/*", "security-group/*"]
@@ -51,6 +67,7 @@ def for_caller() -> dict[str, Any]:
         [
             _look(),
             *_machines("*", "*"),
+            _allow("FindFileSystems", ["elasticfilesystem:DescribeFileSystems"], ["*"]),
             _allow(
                 "Foundation",
                 [
@@ -85,6 +102,7 @@ def for_caller() -> dict[str, Any]:
                     "iam:DeleteRole",
                     "iam:TagRole",
                     "iam:PutRolePolicy",
+                    "iam:GetRolePolicy",
                     "iam:DeleteRolePolicy",
                     "iam:PassRole",
                 ],

@@ -39,6 +39,7 @@ from shoal.providers.aws.launch import Ground
 from shoal.providers.aws.machines import MARKET, TYPE, read_instance, state_of
 from shoal.providers.aws.offers import Refusals
 from shoal.providers.aws.orders import Desk
+from shoal.providers.aws.shares import FileSystems
 from shoal.providers.base import Finding, Instance, Launch, RayStart, State
 from shoal.remote.base import Runner
 from shoal.remote.known_hosts import FilePerMachine
@@ -77,6 +78,7 @@ class AwsProvider:
         self._home = here / tags.name_for(spec.cluster_name)
         self._journal = Journal(self._home / "launches", clock)
         self.keyring = FilePerMachine(self._home / "known_hosts")
+        self.shelf = FileSystems(self._aws)
         refusals = Refusals(here / "refusals.json", clock)
         self._desk = Desk(self._aws, self._journal, refusals, emit)
         fates = Fates(functools.partial(self._list, spec.cluster_name), clock)
@@ -92,6 +94,7 @@ class AwsProvider:
         if not findings:
             at_once = {name for name, t in spec.node_types.items() if t.min_workers}
             await self._survey(spec, {spec.head_node_type, *at_once})
+            findings += await self.shelf.look_up(spec)
         return findings
 
     async def examine(self, spec: ClusterSpec) -> Sequence[Finding]:
@@ -227,7 +230,8 @@ class AwsProvider:
         # The head has an identity of its own, and no environment that names the region.
         kept = {k: v for k, v in spec.provider.settings.items() if k != "aws_credentials"}
         settings = {**kept, "region": self._aws.region}
-        return replace(spec, provider=replace(spec.provider, settings=settings))
+        told = self.shelf.by_id(spec)
+        return replace(told, provider=replace(spec.provider, settings=settings))
 
     def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
         return ""
@@ -284,7 +288,8 @@ class AwsProvider:
         if self._head is None:
             raise TransientError("the head is not among the cluster's machines", why="says AWS")
         groups = tuple(group["GroupId"] for group in self._head["SecurityGroups"])
-        return Ground(self._head.get("KeyName"), {self._head["VpcId"]: groups}, None)
+        profile = foundation.workers_profile(self._aws, spec)
+        return Ground(self._head.get("KeyName"), {self._head["VpcId"]: groups}, None, profile)
 
     def _read(self, record: Record) -> Instance:
         found = read_instance(record, self._spec.auth.ssh_user)

@@ -1,12 +1,14 @@
-"""Disks: what they cost while their machine is switched off."""
+"""Disks: how new ones are asked for, and what they cost while their machine is switched off."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shoal.providers.aws.calls import Aws
+from shoal.spec.model import VolumeSpec
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,24 @@ _RATES = {
 }
 # A kind that came later is taken for the usual one.
 _OTHER = _RATES["gp3"]
+
+
+def mappings(volumes: Iterable[VolumeSpec]) -> list[dict[str, Any]]:
+    """Those of these volumes that come with a machine, as RunInstances is asked for them."""
+    return [
+        {
+            "DeviceName": volume.device,
+            "Ebs": {
+                "VolumeSize": math.ceil(volume.size),
+                "VolumeType": volume.type or "gp3",
+                "DeleteOnTermination": not volume.keep,
+                **({"Iops": volume.iops} if volume.iops else {}),
+                **({"Throughput": volume.throughput} if volume.throughput else {}),
+            },
+        }
+        for volume in volumes
+        if volume.size
+    ]
 
 
 def per_month(volume: Mapping[str, Any]) -> float:
