@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from shoal.remote.base import quote
@@ -133,9 +132,11 @@ def worker_on_shared_machine(
 def _shares_directories() -> bool:
     """Whether the Ray here is one whose workers use their head's directory, whatever they are told.
     On one machine, those that start at once then take the same names in it, and all but one die."""
+    from importlib import metadata  # dear to load, and seldom needed
+
     try:
-        major, minor = map(int, version("ray").split(".")[:2])
-    except (PackageNotFoundError, ValueError):
+        major, minor = map(int, metadata.version("ray").split(".")[:2])
+    except (metadata.PackageNotFoundError, ValueError):
         return False
     return (major, minor) < (2, 56)
 

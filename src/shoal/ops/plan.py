@@ -9,15 +9,17 @@ import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from shoal.bootstrap.orders import Mode
 from shoal.bootstrap.receipt import Receipt
 from shoal.bootstrap.vitals import Vitals
 from shoal.catalog import offers_for
 from shoal.events import PlanStep
 from shoal.providers.base import Instance, Launch, State
 from shoal.spec.model import ClusterSpec
+
+if TYPE_CHECKING:
+    from shoal.bootstrap.orders import Mode
 
 RestartPolicy = Literal["as needed", "never", "only"]
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from shoal.bootstrap import vitals
-from shoal.bootstrap.orders import Mode, Orders, files_for
-from shoal.bootstrap.pipeline import NodeWork
 from shoal.bootstrap.vitals import Vitals
 from shoal.engine.view import RayNode, probe_command, ray_nodes, version_command
 from shoal.errors import ConfigError, NotFoundError, ShoalError
@@ -22,6 +20,10 @@ from shoal.providers.quarters import quarters
 from shoal.remote.base import Runner, capture
 from shoal.spec.hashes import files_hash
 from shoal.spec.model import ClusterSpec, FilesSpec
+
+if TYPE_CHECKING:
+    from shoal.bootstrap.orders import Mode, Orders
+    from shoal.bootstrap.pipeline import NodeWork
 
 RunEnv = Literal["auto", "host", "docker"]
 
@@ -43,11 +45,15 @@ class Site:
     @cached_property
     def files(self) -> FilesSpec:
         """The files that are sent."""
+        from shoal.bootstrap.orders import files_for
+
         return files_for(self.spec)
 
     @cached_property
     def orders(self) -> Orders:
         """What is wanted of the cluster's machines."""
+        from shoal.bootstrap.orders import Orders  # only those need it who change something
+
         return Orders(self.spec, self.provider, files_hash(self.files), force=self._force)
 
     def check_files(self) -> list[Finding]:

@@ -4,7 +4,6 @@ Python, but often neither pip nor virtual environments."""
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 
 # Below the home directory of whoever logs in, so that it needs no root and goes with the machine.
 _PLACE = "$HOME/.shoal/ray"
@@ -34,8 +33,10 @@ def install_ray(version: str) -> str:
 def ray_here() -> str:
     """The version of Ray in this Python; empty when there is none, or one that nobody published.
     Programs that are tried here and run there should find the same."""
+    from importlib import metadata  # dear to load, and seldom needed
+
     try:
-        version = importlib.metadata.version("ray")
-    except importlib.metadata.PackageNotFoundError:
+        version = metadata.version("ray")
+    except metadata.PackageNotFoundError:
         return ""
     return "" if "dev" in version or "+" in version else version
