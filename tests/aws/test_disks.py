@@ -13,6 +13,9 @@ from shoal.providers.aws.provider import AwsProvider
 from shoal.providers.base import Launch
 from shoal.spec.model import VolumeSpec
 from tests.aws.account import Account
+from tests.aws.bed import SHOAL, Bed
+from tests.hosts.bed import QUICK_START
+from tests.simcloud.disks import blank_disk
 
 pytestmark = pytest.mark.simcloud
 
@@ -56,6 +59,24 @@ async def test_every_machine_has_its_volumes_and_they_go_with_it(account: Accoun
     sizes = sorted((v["Attachments"][0]["Device"], v["Size"]) for v in found)
     assert sizes[-3:] == [("/dev/sdf", 20), ("/dev/sdf", 20), ("/dev/sdg", 5)]
     await account.end()
+
+
+async def test_up_waits_for_a_volume_that_comes_after_its_machine(bed: Bed) -> None:
+    with blank_disk(1024) as disk:
+        types = {"head": {"node_config": {"InstanceType": "m5.large"}, "resources": {}}}
+        shoal = {**QUICK_START["shoal"], "volumes": {"/data": {"size": 1}}}
+        await bed.write(available_node_types=types, max_workers=0, shoal=shoal)
+        up = await bed.laptop.popen(f"exec {SHOAL} up c.yaml --yes --json -v")
+        async for line in up.stdout:
+            if b"prepares its volumes" in line:
+                break
+        (id,) = bed.running()
+        host = bed.cloud.ec2.host(id)
+        await disk.plug_into(host, "xvdf")  # as it is called where it is not NVMe
+        done = await up.finish(timeout=120)
+        assert '"event": "ready"' in done.stdout, done.stdout + done.stderr
+        assert (await host.run("stat -c %U /data", user="ubuntu")).stdout == "ubuntu\n"
+        await bed.down()
 
 
 async def test_machines_may_use_the_buckets_of_the_file_and_workers_nothing_else(

@@ -154,6 +154,42 @@ async def test_nothing_is_hidden_by_a_mount(lab: Lab) -> None:
         assert not disk.bytes().strip(b"\0")
 
 
+async def _stand_in(host: Host, name: str, code: int = 0) -> None:
+    """A program that only writes down how it was called."""
+    script = f'#!/bin/sh\necho "$@" > /calls\necho no way >&2\nexit {code}\n'
+    await host.run(f"cat > /usr/local/sbin/{name}; chmod +x /usr/local/sbin/{name}", stdin=script)
+
+
+async def test_efs_is_mounted_as_aws_recommends_and_again_after_a_reboot(lab: Lab) -> None:
+    await _stand_in(lab.spare, "mount.nfs4")
+    await _stand_in(lab.spare, "mount")
+    source = "fs-1.efs.us-west-2.amazonaws.com:/"
+    wish = {"kind": "efs", "where": "/shared", "source": source, "read_only": False}
+    assert await _hand(lab.spare, **wish) == {}
+    options = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,rw"
+    called = (await lab.spare.run("cat /calls")).stdout
+    assert called == f"-t nfs4 -o {options} {source} /shared\n"
+    line = (await lab.spare.run("grep /shared /etc/fstab")).stdout
+    assert line == f"{source} /shared nfs4 {options},_netdev,nofail 0 0 # shoal\n"
+    await _stand_in(lab.spare, "mount", code=32)
+    told = await _hand(lab.spare, **{**wish, "where": "/other"})
+    assert (told["what"], told["why"]) == (f"{source} cannot be mounted", "no way")
+    assert "port 2049" in told["fix"]
+    await lab.spare.run("rm /usr/local/sbin/mount /usr/local/sbin/mount.nfs4")
+
+
+async def test_a_bucket_is_mounted_for_the_user_where_there_is_a_program_for_it(lab: Lab) -> None:
+    wish = {
+        "kind": "s3", "where": "/models", "bucket": "models", "read_only": True, "owner": "ubuntu",
+    }  # fmt: skip
+    told = await _hand(lab.spare, **wish)
+    assert told["why"] == "mount-s3 is not installed"
+    await _stand_in(lab.spare, "mount-s3")
+    assert await _hand(lab.spare, **wish) == {}
+    called = (await lab.spare.run("cat /calls")).stdout
+    assert called == "models /models --allow-other --uid=1000 --gid=1000 --read-only\n"
+
+
 async def test_the_name_that_ec2_gave_a_disk_is_read_from_its_controller() -> None:
     page = bytearray(4096)
     page[24:64] = b"Amazon Elastic Block Store".ljust(40)
