@@ -219,7 +219,7 @@ def test_a_volume_costs_what_its_kind_does(volume: dict[str, Any], dollars: floa
     assert volumes.per_month(volume) == pytest.approx(dollars)
 
 
-def test_the_default_image_follows_processor_and_graphics() -> None:
+def test_the_default_image_follows_processor_graphics_and_container() -> None:
     plain, arm = MachineType("m5.large", "x86_64"), MachineType("m6g.large", "arm64")
     gpu = MachineType("g4dn.xlarge", "x86_64", {"GPU": 1.0})
     assert "ubuntu" in str(images.parameter_for(None, plain))
@@ -227,6 +227,7 @@ def test_the_default_image_follows_processor_and_graphics() -> None:
     assert "arm64" in str(images.parameter_for(None, arm))
     assert "nvidia" in str(images.parameter_for(None, gpu))
     assert "nvidia" in str(images.parameter_for("latest_dlami", plain))
+    assert "nvidia" in str(images.parameter_for(None, plain, in_container=True))
     assert images.parameter_for("ami-1", gpu) is None
 
 

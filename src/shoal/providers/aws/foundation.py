@@ -83,18 +83,29 @@ async def survey(aws: Aws, spec: ClusterSpec, node_types: Sequence[str]) -> dict
             instance_types=choices[name],
             subnets=subnets_for(spec, config, known),
             images={
-                kind: _image(config, types.pick(aws, kinds, kind), defaults)
+                kind: _image(config, types.pick(aws, kinds, kind), defaults, in_container)
                 for kind in choices[name]
             },
         )
         for name, config in configs.items()
+        for in_container in [_in_container(spec, name)]
     }
 
 
+def _in_container(spec: ClusterSpec, node_type: str) -> bool:
+    """Whether a node of this type, whatever its role, lives in one."""
+    workers = spec.node_types[node_type].setup.container
+    heads = spec.head_setup.container if node_type == spec.head_node_type else None
+    return bool(workers or heads)
+
+
 def _image(
-    config: Mapping[str, Any], machine: types.MachineType, defaults: images.Defaults | None
+    config: Mapping[str, Any],
+    machine: types.MachineType,
+    defaults: images.Defaults | None,
+    in_container: bool,
 ) -> str:
-    parameter = images.parameter_for(config.get("ImageId"), machine)
+    parameter = images.parameter_for(config.get("ImageId"), machine, in_container=in_container)
     if parameter is None or defaults is None:
         return str(config["ImageId"])
     return defaults.image(parameter)

@@ -24,10 +24,13 @@ def is_named(image: str | None) -> bool:
     return bool(image) and image != LATEST_DLAMI
 
 
-def parameter_for(image: str | None, machine: MachineType) -> str | None:
+def parameter_for(
+    image: str | None, machine: MachineType, *, in_container: bool = False
+) -> str | None:
     """The parameter that names the image, or None when the file names it itself. A machine with
-    GPUs gets the image that has their drivers."""
-    if image == LATEST_DLAMI or (not image and machine.has_nvidia):
+    GPUs gets the image that has their drivers, and one whose node lives in a container the same,
+    since that has Docker, too."""
+    if image == LATEST_DLAMI or (not image and (machine.has_nvidia or in_container)):
         return _DEEP_LEARNING.format(machine.architecture)
     if not image:
         return _UBUNTU.format(_CANONICAL_WORD[machine.architecture])
