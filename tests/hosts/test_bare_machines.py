@@ -1,4 +1,4 @@
-"""Ray on a machine that has none, by the command that a cloud's file gets which does not name one."""
+"""Ray on a bare machine, by the command that a cloud file gets which does not say how."""
 
 from __future__ import annotations
 
