@@ -70,6 +70,22 @@ async def test_files_that_the_head_makes_reach_the_workers(bed: Bed) -> None:
         assert await bed.read(worker, "cat ~/seen") == "made"
 
 
+async def test_nothing_is_sent_to_a_machine_that_only_poses_as_a_worker(bed: Bed) -> None:
+    """The head is shown another key than the worker says that it has."""
+    other = "rm /etc/ssh/ssh_host_ed25519_key.pub; ssh-keygen -q -t ed25519 -N '' -f /tmp/other"
+    key = "/etc/ssh/ssh_host_ed25519_key.pub"
+    for worker in bed.workers:
+        (await worker.run(f"{other}; mv /tmp/other.pub {key}")).require("another key")
+    await bed.write(
+        cluster_synced_files=["~/shared"], head_setup_commands=["echo secret > ~/shared"]
+    )
+    done = await bed.shoal("up c.yaml --yes")
+    assert done.code != 0
+    assert "the head could not send ~/shared" in done.stderr
+    for worker in bed.workers:
+        assert await bed.read(worker, "ls ~/shared 2>/dev/null || true") == ""
+
+
 LARGE = "head -c 2000000 /dev/urandom"
 
 
@@ -85,8 +101,8 @@ async def test_large_files_reach_the_workers_by_way_of_the_head_and_nothing_else
     listing = "cd ~/code; find . -exec ls -ld {} + | cut -c1-10 | sort; find . -type f | sort"
     whole = "cd ~/code; find . -type f -exec sha256sum {} + | sort"
     for worker in bed.workers:
-        key = f"ssh-keygen -F {worker.address} -f ~/.shoal/known_hosts"
-        assert "found" in await bed.read(bed.head, key)
+        known = await bed.read(bed.head, f"cat ~/.shoal/known/{worker.address}")
+        assert worker.machine.host_key.public.split()[1] in known
         await bed.read(worker, "echo mine > ~/code/the-heads-own")
         assert await bed.read(worker, whole) == await bed.read(bed.head, whole)
         assert await bed.read(worker, listing) == await bed.read(bed.head, listing)

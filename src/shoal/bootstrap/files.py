@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shoal.errors import SetupError
 from shoal.providers.base import Instance
-from shoal.remote.base import Filters, Runner, quote
+from shoal.remote.base import Filters, Runner, capture, quote
 from shoal.remote.container import Container
 from shoal.spec.manifest import manifest
 from shoal.spec.model import FilesSpec
@@ -20,15 +20,18 @@ _WORTH_RELAYING_BYTES = 1_000_000
 
 # Copies one path from the head to the same path on a worker, over the cluster's own key. What is
 # not there on the head is left out, as Ray does. $0 is the path, $1 the login, $2 the port, $3 the
-# words that lead into the worker's container, if it has one, $4 how it is to be copied.
+# words that lead into the worker's container, if it has one, $4 how it is to be copied, $5 the
+# worker's host keys.
 _SHARE = r"""
 case $0 in "~/"*) here=$HOME/${0#"~/"}; there=${0#"~/"};; *) here=$0; there=$0;; esac
 [ -e "$here" ] || exit 0
 if [ -d "$here" ]; then here=$here/; there=$there/; fi
+known=$HOME/.shoal/known/${1#*@}
+mkdir -p "${known%/*}" && printf '%s\n' "$5" | sed 's/^/worker /' > "$known" || exit
 exec rsync $4 -s --rsync-path="$3 sh -c 'cd; exec rsync \"\$@\"' rsync" \
  -e "ssh -q -p $2 -i $HOME/.shoal/cluster_key -o IdentitiesOnly=yes \
- -o BatchMode=yes -o ConnectTimeout=10 -o StrictHostKeyChecking=accept-new \
- -o UserKnownHostsFile=$HOME/.shoal/known_hosts" "$here" "$1:$there"
+ -o BatchMode=yes -o ConnectTimeout=10 -o StrictHostKeyChecking=yes -o HostKeyAlias=worker \
+ -o UserKnownHostsFile=$known" "$here" "$1:$there"
 """
 _ALL = "-a"
 # Only what a list on standard input names: there may be more at that place by now.
@@ -36,6 +39,10 @@ _LISTED = "-lpt --from0 --files-from=-"
 _MAKE_PARENT = (
     r"""case $0 in "~/"*) path=$HOME/${0#"~/"};; *) path=$0;; esac; mkdir -p "${path%/*}" """
 )
+
+
+# The worker itself says by what the head shall know it, over a connection to it that is trusted.
+_HOST_KEYS = "cat /etc/ssh/ssh_host_*_key.pub"
 
 
 def relayed(files: FilesSpec) -> dict[str, Sequence[str]]:
@@ -56,7 +63,8 @@ async def send(runner: Runner, files: FilesSpec) -> None:
 
 
 class HeadsFiles:
-    """What the head has, for a worker. The worker has let the head in."""
+    """What the head has, for a worker. The worker has let the head in. `machine` leads to where its
+    SSH server is, if that is not where the files go."""
 
     def __init__(
         self,
@@ -65,12 +73,14 @@ class HeadsFiles:
         instance: Instance,
         seconds: float,
         container: Container | None = None,
+        machine: Runner | None = None,
     ) -> None:
         self._head = head
         self._worker = worker
         self._instance = instance
         self._seconds = seconds
         self._container = container
+        self._machine = machine or worker
 
     async def share(self, path: str, why: str) -> None:
         """Bring a file or a tree of the head's to the worker, into its container if it has one."""
@@ -96,7 +106,9 @@ class HeadsFiles:
         login = f"{instance.user}@{instance.address}"
         enter = "exec" if container is None else quote(container.enter())
         await self._worker.run(quote(["sh", "-c", _MAKE_PARENT, path]), timeout=_SHORT_SECONDS)
-        words = ["sh", "-c", _SHARE, path, login, str(instance.port or 22), enter, how]
+        _, keys = await capture(self._machine, _HOST_KEYS, timeout=_SHORT_SECONDS)
+        port = str(instance.port or 22)
+        words = ["sh", "-c", _SHARE, path, login, port, enter, how, "\n".join(keys)]
         try:
             done = await self._head.run(quote(words), stdin=listed, timeout=self._seconds)
         except TimeoutError:

@@ -360,6 +360,7 @@ class _Pipeline:
             work.instance,
             work.command_seconds,
             None if work.house is None else work.house.container,
+            machine=work.runner,
         )
 
     async def _run(
