@@ -26,7 +26,7 @@ def client(account: Account, service: str) -> Any:
 
 def test_a_new_volume_is_asked_for_with_its_machine_and_goes_with_it_unless_it_is_kept() -> None:
     wishes = [
-        VolumeSpec("/dev/sdf", 100.5, type="io2", iops=4000, throughput=250, keep=True),
+        VolumeSpec("/dev/sdf", 101, type="io2", iops=4000, throughput=250, keep=True),
         VolumeSpec("/dev/sdg", 8),
         VolumeSpec("/dev/nvme1n1"),
     ]

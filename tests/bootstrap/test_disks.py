@@ -145,6 +145,19 @@ async def test_a_blank_disk_of_another_size_is_taken_for_another_disk(lab: Lab) 
         assert not disk.bytes().strip(b"\0")
 
 
+async def test_a_place_may_have_any_name(lab: Lab) -> None:
+    where = "/große daten"
+    with blank_disk() as disk:
+        await disk.plug_into(lab.spare, "named")
+        for _ in range(2):
+            assert await _hand(lab.spare, **_wish("/dev/named", where)) == {}
+        assert await mounted(lab.spare, f"'{where}'") == "ext4"
+        line = (await lab.spare.run("grep daten /etc/fstab")).stdout
+        assert line.split()[1] == r"/große\040daten"
+        by_fstab = f"umount '{where}' && mount '{where}' && umount '{where}'"
+        (await lab.spare.run(by_fstab)).require("mounting it as at boot")
+
+
 async def test_nothing_is_hidden_by_a_mount(lab: Lab) -> None:
     with blank_disk() as disk:
         await disk.plug_into(lab.spare, "fresh")

@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,8 @@ TROUBLE = 70
 _FSTAB = Path("/etc/fstab")
 _DOCKER_SETTINGS = Path("/etc/docker/daemon.json")
 _MARK = "# shoal"
+# How the kernel and fstab write a character that would end a word.
+_ESCAPED = re.compile(r"\\([0-7]{3})")
 # A cloud attaches a volume while its machine boots.
 _DEVICE_SECONDS = 90.0
 _EDGE_BYTES = 1 << 20
@@ -211,13 +214,13 @@ def is_zero_at_its_edges(device: Path) -> bool:
     return True
 
 
-def expect_size(device: Path, gib: float) -> None:
+def expect_size(device: Path, gib: int) -> None:
     """A blank disk of another size than the file asks for is another disk."""
     with device.open("rb", buffering=0) as file:
         actual = file.seek(0, os.SEEK_END) / _GIB
     if gib and abs(actual - gib) > 0.01 * gib:
         raise Trouble(
-            f"{device} has {actual:.1f} GiB, and not {gib:g}",
+            f"{device} has {actual:.1f} GiB, and not {gib}",
             "it may be another disk, so it is not formatted",
             "correct size or device under shoal.volumes",
         )
@@ -249,7 +252,7 @@ def number_of(device: Path) -> str:
 def mounts() -> list[tuple[str, Path]]:
     """What is mounted: numbers of devices, and places."""
     rows = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    return [(row[2], Path(row[4].encode().decode("unicode_escape"))) for row in rows]
+    return [(row[2], Path(_ESCAPED.sub(lambda m: chr(int(m[1], 8)), row[4]))) for row in rows]
 
 
 def mounted_at(where: Path) -> str:
@@ -338,9 +341,9 @@ def have_nfs() -> None:
     for manager, package in (("apt-get", "nfs-common"), ("dnf", "nfs-utils"), ("yum", "nfs-utils")):
         if shutil.which("mount.nfs4"):
             return
-        if shutil.which(manager):
-            run([manager, "-q", "update"], may_fail=manager != "apt-get", seconds=300)
-            run([manager, "-q", "-y", "install", package], may_fail=True, seconds=300)
+        if manager == "apt-get":  # which must be told first what there is
+            run([manager, "-q", "update"], may_fail=True, seconds=300)
+        run([manager, "-q", "-y", "install", package], may_fail=True, seconds=300)
     if not shutil.which("mount.nfs4"):
         raise Trouble(
             "NFS cannot be mounted",

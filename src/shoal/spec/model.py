@@ -128,7 +128,7 @@ class VolumeSpec:
     are those that have it; empty: all."""
 
     device: str
-    size: float = 0.0
+    size: int = 0
     type: str = ""
     iops: int = 0
     throughput: int = 0

@@ -212,7 +212,7 @@ class VolumeYaml(_Section):
     """`shoal.volumes.<place>`"""
 
     device: Text = ""
-    size: Amount = 0
+    size: Count = 0
     type: Text = ""
     iops: Count = 0
     throughput: Count = 0

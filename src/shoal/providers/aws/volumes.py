@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +42,7 @@ def mappings(volumes: Iterable[VolumeSpec]) -> list[dict[str, Any]]:
         {
             "DeviceName": volume.device,
             "Ebs": {
-                "VolumeSize": math.ceil(volume.size),
+                "VolumeSize": volume.size,
                 "VolumeType": volume.type or "gp3",
                 "DeleteOnTermination": not volume.keep,
                 **({"Iops": volume.iops} if volume.iops else {}),
