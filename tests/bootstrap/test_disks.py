@@ -167,10 +167,29 @@ async def test_nothing_is_hidden_by_a_mount(lab: Lab) -> None:
         assert not disk.bytes().strip(b"\0")
 
 
-async def _stand_in(host: Host, name: str, code: int = 0) -> None:
-    """A program that only writes down how it was called."""
-    script = f'#!/bin/sh\necho "$@" > /calls\necho no way >&2\nexit {code}\n'
+async def _stand_in(host: Host, name: str, does: str = "") -> None:
+    """A program that writes down how it was called, and does little else."""
+    script = f'#!/bin/sh\necho "$@" >> /calls\n{does}\n'
     await host.run(f"cat > /usr/local/sbin/{name}; chmod +x /usr/local/sbin/{name}", stdin=script)
+    await host.run("rm -f /calls")
+
+
+async def test_a_docker_that_keeps_its_data_elsewhere_is_restarted_once(lab: Lab) -> None:
+    host = lab.spare
+    with blank_disk() as disk:
+        await disk.plug_into(host, "docker-disk")
+        wish = {**_wish("/dev/docker-disk", "/images"), "docker_data_root": True}
+        await host.run("echo /var/lib/docker > /root-of-docker")
+        await _stand_in(host, "docker", "cat /root-of-docker")
+        await _stand_in(host, "systemctl", "exit 1")
+        told = await _hand(host, **wish)
+        assert told["what"] == "Docker still keeps its data in /var/lib/docker"
+        await _stand_in(host, "systemctl", "echo /images/docker > /root-of-docker")
+        for _ in range(2):
+            assert await _hand(host, **wish) == {}
+        calls = (await host.run("cat /calls")).stdout.splitlines()
+        assert calls.count("restart docker") == 1
+        await host.run("umount /images; rm /usr/local/sbin/docker /usr/local/sbin/systemctl")
 
 
 async def test_efs_is_mounted_as_aws_recommends_and_again_after_a_reboot(lab: Lab) -> None:
@@ -184,7 +203,7 @@ async def test_efs_is_mounted_as_aws_recommends_and_again_after_a_reboot(lab: La
     assert called == f"-t nfs4 -o {options} {source} /shared\n"
     line = (await lab.spare.run("grep /shared /etc/fstab")).stdout
     assert line == f"{source} /shared nfs4 {options},_netdev,nofail 0 0 # shoal\n"
-    await _stand_in(lab.spare, "mount", code=32)
+    await _stand_in(lab.spare, "mount", "echo no way >&2; exit 32")
     told = await _hand(lab.spare, **{**wish, "where": "/other"})
     assert (told["what"], told["why"]) == (f"{source} cannot be mounted", "no way")
     assert "port 2049" in told["fix"]
