@@ -25,6 +25,7 @@ ray.init(log_to_driver=False, logging_level="ERROR")
 
 @ray.remote(num_cpus=1, max_retries=5)
 def work(seconds):
+    open("/tmp/here", "w").close()
     time.sleep(seconds)
     return ray.util.get_node_ip_address()
 
@@ -34,28 +35,28 @@ print("done on", ray.get(work.remote(25)))
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def spot() -> AsyncIterator[Bed]:
-    async with spot_cluster(1) as bed:
+    async with spot_cluster(2) as bed:
         yield bed
 
 
 async def test_the_task_of_a_machine_that_is_taken_back_finishes_on_its_replacement(
     spot: Bed,
 ) -> None:
-    await until(lambda: len(ready_workers(spot)) == 1, "the worker is ready", timeout=60)
-    (taken,) = ready_workers(spot)
-    address = spot.cloud.ec2.host(taken).address
+    await until(lambda: len(ready_workers(spot)) == 2, "the workers are ready", timeout=60)
     head = head_of(spot)
     await head.run("cat > task.py", stdin=TASK, user="ubuntu")
     command = "nohup python task.py > out.txt 2>&1 &"
     (await spot.shoal(f"exec c.yaml '{command}'")).require("starting the program")
 
-    def is_busy() -> bool:
-        used, _ = state(spot)["usage"]["CPU"]
-        return bool(used == 1)
+    def busy() -> list[str]:
+        host = spot.cloud.ec2.host
+        return [id for id in ready_workers(spot) if (host(id).root() / "tmp/here").exists()]
 
-    await until(is_busy, "the task runs", timeout=60)
+    await until(busy, "the task runs", timeout=60)
+    (taken,) = busy()
+    address = spot.cloud.ec2.host(taken).address
     await spot.cloud.ec2.spot_notice(taken, 15)
-    await until(lambda: len(ready_workers(spot) - {taken}) == 1, "another is ready", timeout=90)
+    await until(lambda: len(ready_workers(spot) - {taken}) == 2, "another is ready", timeout=90)
     out = head.root() / "home/ubuntu/out.txt"
     await until(lambda: "done on" in out.read_text(), "the task has finished", timeout=120)
     assert address not in out.read_text()

@@ -148,7 +148,8 @@ class Host:
         """Make another machine's names known here: now, or at the next boot."""
         self._unwritten.append(" ".join([other.address, other.name, *other.aliases]) + "\n")
         if self.running:
-            self._write_names()
+            with contextlib.suppress(FileNotFoundError):  # it may be going down this very moment
+                self._write_names()
 
     def _write_names(self) -> None:
         with (self.root() / "etc/hosts").open("a") as hosts:
