@@ -70,6 +70,12 @@ async def test_shared_memory_follows_the_machines(bed: Bed) -> None:
     assert 0.5 < size / (free_kib * 1024 * 0.33) < 2
 
 
+async def test_the_machine_itself_looks_after_its_lease(bed: Bed) -> None:
+    for host in (bed.head, *bed.workers):
+        assert await bed.read(host, "pgrep -u ubuntu -f 'lock=[l]ease.lock'")
+        assert await bed.read(host, "ls .shoal/lease.lock")
+
+
 async def test_a_command_arrives_to_the_letter(bed: Bed) -> None:
     command = f"printf '%s\\n' {shlex.quote(AWKWARD)} {shlex.quote('a' + chr(10) + 'b')}"
     done = await bed.shoal(f"exec c.yaml {shlex.quote(command)}")
