@@ -89,7 +89,7 @@ class Elastic:
         return len(self.state()["nodes"]) == 1 and len(self.home.machines()) == 1
 
 
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> float:
+def until(condition: Callable[[], bool], seconds: float = 150.0) -> float:
     """Wait for a condition, and return how long it took."""
     began = time.monotonic()
     while not condition():
