@@ -10,19 +10,29 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from shoal.clock import Clock
 from shoal.errors import ConfigError, ShoalError, TransientError
+from shoal.parallel import Shared
+from shoal.providers.aws import credentials as logins
 from shoal.providers.aws import errors
+
+T = TypeVar("T")
 
 _PATIENCE_SECONDS = 90.0
 _FIRST_PAUSE = 0.25
 _LONGEST_PAUSE = 8.0
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 60
+# Services that are asked only to be helpful, and not every network reaches: a thread that waits for
+# one of them would hold up the end of the program.
+_HELPFUL = ("pricing", "service-quotas")
+_SOON_SECONDS = 4
+# For how long what hardly changes (subnets, images, types) is taken to be as it was seen.
+_KNOWN_SECONDS = 300.0
 
 
 @cache
@@ -47,6 +57,21 @@ class Aws:
         self._making = threading.Lock()
         self._session: Any = None
         self._clients: dict[str, Any] = {}
+        self._lookups = Shared(clock, _KNOWN_SECONDS)
+        self._others: dict[str, Aws] = {}
+
+    def elsewhere(self, region: str) -> Aws:
+        """The same account in another region."""
+        if region == self.region:
+            return self
+        if region not in self._others:
+            self._others[region] = Aws(region, self.clock, self._credentials)
+        return self._others[region]
+
+    async def once(self, subject: str, look: Callable[[], Awaitable[T]]) -> T:
+        """What `look` finds, asked for by the first who wants to know and shared with all others
+        for some minutes: several parts of one command need the same."""
+        return await self._lookups.get(subject, look)
 
     async def call(
         self,
@@ -104,7 +129,10 @@ class Aws:
             code = str(error.response["Error"].get("Code", ""))
             message = str(error.response["Error"].get("Message", ""))
             status = int(error.response["ResponseMetadata"].get("HTTPStatusCode", 400))
-            return code, errors.refusal(code, message, name, status)
+            refusal = errors.refusal(code, message, name, status)
+            if errors.is_of_credentials(code):
+                return code, logins.explained(refusal, self._credentials)
+            return code, refusal
         except exceptions.ParamValidationError as error:
             return "", ConfigError(
                 f"{name} cannot be asked for in this way",
@@ -120,7 +148,7 @@ class Aws:
             exceptions.UnauthorizedSSOTokenError,
             exceptions.SSOTokenLoadError,
         ) as error:
-            return "", errors.no_credentials(str(error))
+            return "", logins.explained(errors.no_credentials(str(error)), self._credentials)
         except (
             exceptions.HTTPClientError,
             exceptions.ConnectionError,
@@ -153,8 +181,8 @@ class Aws:
                     # boto3's own retries know nothing of deadlines, and repeat a refusal for
                     # want of capacity, since AWS calls that an internal error.
                     retries={"total_max_attempts": 1},
-                    connect_timeout=_CONNECT_SECONDS,
-                    read_timeout=_READ_SECONDS,
+                    connect_timeout=_SOON_SECONDS if service in _HELPFUL else _CONNECT_SECONDS,
+                    read_timeout=_SOON_SECONDS if service in _HELPFUL else _READ_SECONDS,
                     max_pool_connections=32,
                 )
                 self._clients[service] = self._session.client(service, config=config)

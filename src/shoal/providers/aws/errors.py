@@ -101,6 +101,8 @@ _TABLE: tuple[tuple[type[ShoalError], str, tuple[str, ...]], ...] = (
 )
 _BY_CODE = {code: (kind, fix) for kind, fix, codes in _TABLE for code in codes}
 
+_OF_CREDENTIALS = {code for kind, fix, codes in _TABLE if fix == _LOG_IN for code in codes}
+
 # Codes that are not in the table, by how they begin: what was sent makes no sense to AWS.
 _CONFIG_PREFIXES = ("Invalid", "Missing", "Malformed", "Unknown", "ValidationError", "NoSuch")
 
@@ -116,6 +118,11 @@ def refusal(code: str, message: str, operation: str, status: int = 400) -> Shoal
         kind = ConfigError if is_config else ProviderError
         fix = "correct it in node_config" if is_config and operation == "RunInstances" else ""
     return kind(f"AWS refused {operation}", why=f"{message.rstrip('.')} ({code})", fix=fix)
+
+
+def is_of_credentials(code: str) -> bool:
+    """Whether AWS refused who called, and not what was called for."""
+    return code in _OF_CREDENTIALS
 
 
 def no_credentials(why: str) -> AuthError:

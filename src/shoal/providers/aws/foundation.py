@@ -13,7 +13,7 @@ from typing import Any
 from shoal.errors import ProviderError
 from shoal.events import Emit, Warned
 from shoal.parallel import side_by_side
-from shoal.providers.aws import identity, images, keypair, launch, network, types, volumes
+from shoal.providers.aws import ecr, identity, images, keypair, launch, network, types, volumes
 from shoal.providers.aws.calls import Aws
 from shoal.providers.aws.launch import Ground
 from shoal.providers.aws.offers import Subnet
@@ -55,18 +55,13 @@ async def whole_configs(
 async def survey(aws: Aws, spec: ClusterSpec, node_types: Sequence[str]) -> dict[str, Site]:
     """Find out, without changing anything, where and from what these kinds can be launched."""
     configs = await whole_configs(aws, spec, node_types)
-    choices = {
-        name: list(dict.fromkeys([launch.instance_type(config), *alternatives]))
-        for name, config in configs.items()
-        for alternatives in [spec.shoal.fallback.get(name, ())]
-    }
+    choices = {name: _choices(spec, name, config) for name, config in configs.items()}
     kinds: dict[str, types.MachineType] = {}
     known: list[dict[str, Any]] = []
     defaults: images.Defaults | None = None
 
     async def learn_types() -> None:
-        wanted = {kind for choice in choices.values() for kind in choice}
-        kinds.update(await types.describe(aws, wanted))
+        kinds.update(await machines(aws, spec, configs))
 
     async def learn_subnets() -> None:
         known.extend(await network.subnets(aws))
@@ -99,6 +94,26 @@ def _in_container(spec: ClusterSpec, node_type: str) -> bool:
     return bool(workers or heads)
 
 
+async def machines(
+    aws: Aws, spec: ClusterSpec, configs: Mapping[str, Mapping[str, Any]]
+) -> dict[str, types.MachineType]:
+    """Every instance type that any node type of the file may have, as AWS describes it. Always all
+    of them, so that whoever asks asks the same; `configs` are those that are known as a whole."""
+    whole = {name: node_type.node_config for name, node_type in spec.node_types.items()}
+    wanted = {
+        kind
+        for name, config in {**whole, **configs}.items()
+        for kind in _choices(spec, name, config)
+    }
+    return await types.describe(aws, wanted)
+
+
+def _choices(spec: ClusterSpec, node_type: str, config: Mapping[str, Any]) -> list[str]:
+    """The instance types that a node type may have, the one that was wished for first."""
+    alternatives = spec.shoal.fallback.get(node_type, ())
+    return list(dict.fromkeys([launch.instance_type(config), *alternatives]))
+
+
 def _image(
     config: Mapping[str, Any],
     machine: types.MachineType,
@@ -129,7 +144,10 @@ async def prepare(aws: Aws, spec: ClusterSpec, sites: Mapping[str, Site]) -> Gro
         head = sites.get(spec.head_node_type)
         if head is not None and not head.config.get("IamInstanceProfile"):
             own = _buckets(spec, spec.head_node_type)
-            profile = await identity.ensure(aws, spec.cluster_name, own, passes=bool(used))
+            images_from = ecr.repositories(spec)
+            profile = await identity.ensure(
+                aws, spec.cluster_name, own, images_from, passes=bool(used)
+            )
         if used:
             of_workers = await identity.ensure_workers(aws, spec.cluster_name, used)
 
@@ -186,7 +204,7 @@ async def _ssh_ranges(aws: Aws, spec: ClusterSpec, vpcs: Sequence[str]) -> dict[
     if _is_inside(spec) and not spec.shoal.ssh_from:
         inside = await side_by_side(network.vpc_ranges(aws, vpc) for vpc in vpcs)
         return dict(zip(vpcs, inside, strict=True))
-    return dict.fromkeys(vpcs, spec.shoal.ssh_from or await network.caller_ranges())
+    return dict.fromkeys(vpcs, spec.shoal.ssh_from or await network.caller_ranges(aws))
 
 
 async def release(
@@ -235,7 +253,12 @@ async def _remove_group(aws: Aws, group: str, end_machines: Callable[[], Awaitab
 async def _template(aws: Aws, config: Mapping[str, Any]) -> dict[str, Any]:
     named = dict(config["LaunchTemplate"])
     version = str(named.pop("Version", "$Default"))
-    answer = await aws.call("ec2", "describe_launch_template_versions", Versions=[version], **named)
+
+    async def ask() -> dict[str, Any]:
+        operation = "describe_launch_template_versions"
+        return await aws.call("ec2", operation, Versions=[version], **named)
+
+    answer = await aws.once(f"template {sorted(named.items())} {version}", ask)
     data: dict[str, Any] = answer["LaunchTemplateVersions"][0]["LaunchTemplateData"]
     return data
 

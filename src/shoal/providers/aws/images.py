@@ -49,8 +49,13 @@ class Defaults:
     async def look_up(cls, aws: Aws) -> Defaults:
         names = [_UBUNTU.format(word) for word in _CANONICAL_WORD.values()]
         names += [_DEEP_LEARNING.format(word) for word in _CANONICAL_WORD]
-        answer = await aws.call("ssm", "get_parameters", Names=names)
+        answer = await aws.once("images", lambda: aws.call("ssm", "get_parameters", Names=names))
         return cls(aws.region, {one["Name"]: one["Value"] for one in answer["Parameters"]})
+
+    @property
+    def ids(self) -> set[str]:
+        """All of them."""
+        return set(self._found.values())
 
     def image(self, parameter: str) -> str:
         """The image id behind a parameter."""

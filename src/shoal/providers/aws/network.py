@@ -28,7 +28,9 @@ NOT_KNOWN_YET = "InvalidGroup.NotFound"
 async def subnets(aws: Aws) -> list[dict[str, Any]]:
     """Every subnet that machines can be put in."""
     usable = [{"Name": "state", "Values": ["available"]}]
-    return await aws.pages("ec2", "describe_subnets", "Subnets", Filters=usable)
+    return await aws.once(
+        "subnets", lambda: aws.pages("ec2", "describe_subnets", "Subnets", Filters=usable)
+    )
 
 
 def choose_subnets(
@@ -47,7 +49,7 @@ def choose_subnets(
             raise ConfigError(
                 f"there is no subnet {', '.join(missing)}",
                 why="node_config names it, and the region does not have it",
-                fix="correct SubnetIds, or take it out to have a subnet chosen",
+                fix="take SubnetIds out to have a subnet chosen, or correct it",
             )
         return [_subnet(by_id[id]) for id in named]
     usable = [one for one in known if one.get("MapPublicIpOnLaunch") or not public]
@@ -78,20 +80,27 @@ def _none_usable(known: Sequence[Mapping[str, Any]], zones: Sequence[str]) -> Co
         return ConfigError(
             f"there is no subnet in {', '.join(zones)}",
             why=f"the region's subnets are in {', '.join(there) or 'no zone at all'}",
-            fix="correct provider.availability_zone, or take it out",
+            fix=in_zones(there) if there else "aws ec2 create-default-vpc",
         )
     if known:
+        private = next(one for one in known if not zones or one["AvailabilityZone"] in zones)
         return ConfigError(
             "no subnet gives machines public addresses",
             why="without one a machine cannot be reached from here",
-            fix="turn on auto-assign public IPv4 for a subnet, or, from inside the network, set "
+            fix=f"aws ec2 modify-subnet-attribute --subnet-id {private['SubnetId']} "
+            "--map-public-ip-on-launch, or if this machine is inside the network, "
             "provider: {use_internal_ips: true}",
         )
     return ConfigError(
         "the region has no subnet",
         why="a machine needs one",
-        fix="aws ec2 create-default-vpc makes AWS's usual ones",
+        fix="aws ec2 create-default-vpc",
     )
+
+
+def in_zones(zones: Sequence[str]) -> str:
+    """The line of a file that puts a cluster into these zones."""
+    return f'provider: {{availability_zone: "{",".join(zones)}"}}'
 
 
 async def have_group(
@@ -178,7 +187,7 @@ def rules(
     """Everything inside the group, SSH from the caller, and what the file asks for. A file that
     has its own rule for SSH decides alone who may log in."""
     inside = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
-    if any(_covers_ssh(rule) for rule in own):
+    if any(covers_ssh(rule) for rule in own):
         ssh_from = ()
     ssh = [
         {
@@ -192,7 +201,7 @@ def rules(
     return [inside, *ssh, *map(dict, own)]
 
 
-def _covers_ssh(rule: Mapping[str, Any]) -> bool:
+def covers_ssh(rule: Mapping[str, Any]) -> bool:
     everything = str(rule.get("IpProtocol")) == "-1"
     from_port, to_port = int(rule.get("FromPort", 0)), int(rule.get("ToPort", 65535))
     return everything or (rule.get("IpProtocol") == "tcp" and from_port <= _SSH <= to_port)
@@ -212,8 +221,12 @@ def _has(present: Sequence[Mapping[str, Any]], rule: Mapping[str, Any]) -> bool:
     return any(ports(one) == ports(rule) and ends(rule) <= ends(one) for one in present)
 
 
-async def caller_ranges() -> list[str]:
+async def caller_ranges(aws: Aws) -> list[str]:
     """Where we seem to be, seen from AWS, as a range of one address."""
+    return await aws.once("the caller's address", _caller_ranges)
+
+
+async def _caller_ranges() -> list[str]:
     url = os.environ.get(_CHECKIP_VARIABLE) or _CHECKIP
     try:
         text = await asyncio.to_thread(_fetch, url)

@@ -33,7 +33,10 @@ async def describe(aws: Aws, names: Collection[str]) -> dict[str, MachineType]:
     if not names:
         return {}
     wanted = [{"Name": "instance-type", "Values": sorted(set(names))}]
-    found = await aws.pages("ec2", "describe_instance_types", "InstanceTypes", Filters=wanted)
+    found = await aws.once(
+        f"types {sorted(set(names))}",
+        lambda: aws.pages("ec2", "describe_instance_types", "InstanceTypes", Filters=wanted),
+    )
     return {record["InstanceType"]: read_type(record) for record in found}
 
 
