@@ -92,15 +92,17 @@ for _ in $(seq 300); do [ -e /run/docker.pid ] || exit 0; sleep 0.1; done
 exit 1
 """
 
-# $1 is the project, $2 the interpreter, $3 the registry's address, $4 the login it asks for.
+# $1 is the project, $2 the interpreter, $3 the registry's address, $4 the login it asks for. Who
+# trusts its certificate knows it by that address.
 _START_REGISTRY = r"""
 set -e
 cd "$1"
 trusted=/etc/docker/certs.d/$3/ca.crt
 if [ ! -e "$trusted" ]; then
   mkdir -p "${trusted%/*}"
+  case $3 in *[a-z]*) kind=DNS ;; *) kind=IP ;; esac
   openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=images \
-    -addext "subjectAltName=IP:${3%:*}" -keyout /etc/registry.key -out "$trusted" 2> /dev/null
+    -addext "subjectAltName=$kind:${3%:*}" -keyout /etc/registry.key -out "$trusted" 2> /dev/null
   cat /etc/registry.key "$trusted" > /etc/registry.pem
 fi
 [ ! -e /run/registry.pid ] || kill "$(cat /run/registry.pid)"
@@ -108,7 +110,7 @@ setsid "$2" -m tests.containers.registry "${3#*:}" /etc/registry.pem "$4" \
   > /var/log/registry.log 2>&1 < /dev/null &
 echo $! > /run/registry.pid
 for _ in $(seq 300); do
-  curl -sk "https://$3/v2/" > /dev/null && exit 0
+  curl -sk --resolve "$3:127.0.0.1" "https://$3/v2/" > /dev/null && exit 0
   sleep 0.1
 done
 exit 1
@@ -169,11 +171,19 @@ async def stop_docker(host: Host) -> None:
     (await host.run(_STOP_DOCKER)).require("stopping dockerd")
 
 
-async def start_registry(host: Host, login: str = "") -> None:
-    """Have a registry on the host, in place of any other there. With a `login`, it is private."""
-    arguments = [str(PROJECT), sys.executable, REGISTRY, login]
+async def start_registry(host: Host, login: str = "", address: str = REGISTRY) -> str:
+    """Have a registry on the host, in place of any other there; the certificate by which it is
+    known. With a `login`, it is private."""
+    arguments = [str(PROJECT), sys.executable, address, login]
     done = await host.run(["bash", "-c", _START_REGISTRY, "registry", *arguments])
     done.require("starting a registry")
+    return (host.root() / f"etc/docker/certs.d/{address}/ca.crt").read_text()
+
+
+def start_script() -> str:
+    """What starts docker on a machine, for a cluster file that has to do so itself, as root."""
+    settings = shlex.quote(json.dumps(_DOCKER))
+    return f"set -e\n({_CONTROL_GROUPS})\necho {settings} | bash -c {shlex.quote(_START_DOCKER)}\n"
 
 
 async def make_image(

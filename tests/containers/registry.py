@@ -70,6 +70,8 @@ class Handler(BaseHTTPRequestHandler):
         match self.path.strip("/").split("/"):
             case ["v2"]:
                 self._answer(200, b"{}")
+            case ["v2", name, "tags", "list"] if (name, "1") in self.shelf.manifests:
+                self._answer(200, json.dumps({"name": name, "tags": ["1"]}).encode())
             case ["v2", name, "manifests", tag] if (name, tag) in self.shelf.manifests:
                 self._answer(200, self.shelf.manifests[name, tag], MANIFEST)
             case ["v2", _, "blobs", which] if which in self.shelf.blobs:

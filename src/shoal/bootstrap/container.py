@@ -15,6 +15,7 @@ from shoal.bootstrap import engine_trouble
 from shoal.bootstrap.engine_trouble import Case
 from shoal.bootstrap.image import pull, repository
 from shoal.bootstrap.receipt import digest
+from shoal.bootstrap.registry import LoginSource
 from shoal.bootstrap.steps import Voice
 from shoal.engine.stop import stop_command
 from shoal.errors import SetupError
@@ -22,7 +23,7 @@ from shoal.events import Phase
 from shoal.providers.base import Instance
 from shoal.remote.base import Runner, capture, quote
 from shoal.remote.container import CLUSTER_LABEL, NOTE, ORIGIN_LABEL, Container, remove_all
-from shoal.spec.model import ContainerSpec, FilesSpec, RegistrySpec
+from shoal.spec.model import ContainerSpec, FilesSpec
 
 _SHORT_SECONDS = 60.0
 
@@ -104,11 +105,11 @@ done
 @dataclass(frozen=True)
 class House:
     """A container that a node is to live in, on its machine. `origin` is a digest of all that it
-    is made from."""
+    is made from; `login` opens the registry that has its image."""
 
     spec: ContainerSpec
     instance: Instance
-    registry: RegistrySpec | None = None
+    login: LoginSource
 
     @property
     def container(self) -> Container:
@@ -134,7 +135,7 @@ async def build(runner: Runner, house: House, voice: Voice, *, seconds: float) -
         raise engine_trouble.name_taken(house.case)
     if not facts.get("image") or house.spec.pull_before_run:
         voice.phase(Phase.PREPARING, f"pulls {house.spec.image}")
-        await pull(runner, house.case, facts, house.registry, voice.output, seconds=seconds)
+        await pull(runner, house.case, facts, house.login, voice.output, seconds=seconds)
     voice.phase(Phase.PREPARING, "makes its container")
     # What ran outside of it, or in another one, would be in the way.
     before = [stop_command(house.instance.id), remove_all(cluster), _note(house.spec.engine)]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from shoal.bootstrap import engine_trouble
+from shoal.bootstrap import engine_trouble, manifest
 from shoal.bootstrap.engine_trouble import Case
-from shoal.bootstrap.registry import logged_in
+from shoal.bootstrap.registry import LoginSource, logged_in
 from shoal.errors import ShoalError
+from shoal.providers.base import Login
 from shoal.remote.base import OnLine, Runner, capture
-from shoal.spec.model import RegistrySpec
 
 # For a registry to say how large an image is: it is asked only to be helpful.
 _ASK_SECONDS = 30.0
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def repository(image: str) -> str:
@@ -29,7 +27,7 @@ async def pull(
     runner: Runner,
     case: Case,
     facts: Mapping[str, str],
-    registry: RegistrySpec | None,
+    source: LoginSource,
     on_line: OnLine,
     *,
     seconds: float,
@@ -37,10 +35,11 @@ async def pull(
     """Have the image on the machine as the registry has it now. One that the registry does not
     give us is good enough if it is there already."""
     there = facts.get("image")
+    login = await source()
     if not there:
-        await _check_room(runner, case, facts, registry)
-    command, login = await logged_in(registry, [case.engine, "pull", case.image])
-    done = await runner.run(command, stdin=login, on_line=on_line, timeout=seconds)
+        await _check_room(runner, case, facts, login)
+    command, said = logged_in(login, [case.engine, "pull", case.image])
+    done = await runner.run(command, stdin=said, on_line=on_line, timeout=seconds)
     if done.ok:
         return
     error = engine_trouble.no_image(case, done.tail)
@@ -50,44 +49,34 @@ async def pull(
 
 
 async def _check_room(
-    runner: Runner, case: Case, facts: Mapping[str, str], registry: RegistrySpec | None
+    runner: Runner, case: Case, facts: Mapping[str, str], login: Login | None
 ) -> None:
     """Refuse an image that cannot fit. Where an image of the same family is there, nobody knows
     how much they share, and the engine may try."""
     free = facts.get("free_kib", "")
     if not free.isdigit() or facts.get("kin"):
         return
-    layers = await _layers(runner, case, facts, registry)
-    # Each layer arrives packed and takes at least that much unpacked, and the largest is there
-    # in both forms for a moment.
-    needed = sum(layers) + max(layers, default=0)
+    needed = manifest.room(await _layers(runner, case, facts, login))
     if needed > int(free) * 1024:
         raise engine_trouble.too_large(case, needed, int(free) * 1024)
 
 
 async def _layers(
-    runner: Runner, case: Case, facts: Mapping[str, str], registry: RegistrySpec | None
+    runner: Runner, case: Case, facts: Mapping[str, str], login: Login | None
 ) -> list[int]:
     """The sizes of an image's layers as its registry tells them; none where nobody does."""
     verbose = "--verbose" if case.engine == "docker" else ""
     # Some versions repeat it all in one long line.
     ask = f'{case.engine} manifest inspect {verbose} "$0" | sed \'/"Raw":/d\''
-    command, login = await logged_in(registry, ["sh", "-c", ask, case.image])
+    command, said = logged_in(login, ["sh", "-c", ask, case.image])
     try:
-        done, printed = await capture(runner, command, stdin=login, timeout=_ASK_SECONDS)
+        done, printed = await capture(runner, command, stdin=said, timeout=_ASK_SECONDS)
         found = json.loads("\n".join(printed)) if done.ok else []
     except (ShoalError, TimeoutError, ValueError):
         return []
-    architecture = _ARCHITECTURES.get(facts.get("machine", ""), "")
-    for manifest in found if isinstance(found, list) else [found]:
-        platform = manifest.get("Descriptor", {}).get("platform", {}).get("architecture", "")
+    architecture = manifest.ARCHITECTURES.get(facts.get("machine", ""), "")
+    for one in found if isinstance(found, list) else [found]:
+        platform = one.get("Descriptor", {}).get("platform", {}).get("architecture", "")
         if platform in ("", architecture):
-            return list(_sizes(manifest))
+            return manifest.layers(one)
     return []
-
-
-def _sizes(manifest: Any) -> Iterator[int]:
-    """The sizes in a manifest, which docker and podman wrap differently."""
-    inner = manifest.get("SchemaV2Manifest") or manifest.get("OCIManifest") or manifest
-    for layer in inner.get("layers") or ():
-        yield int(layer.get("size", 0))

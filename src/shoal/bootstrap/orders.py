@@ -9,9 +9,10 @@ from typing import Literal
 from shoal.bootstrap import disks, lease, notices
 from shoal.bootstrap.container import House
 from shoal.bootstrap.pipeline import NodeWork
+from shoal.bootstrap.registry import login_source
 from shoal.providers.base import Instance, Provider, Warns
 from shoal.providers.quarters import quarters
-from shoal.spec.model import ClusterSpec, FilesSpec
+from shoal.spec.model import ClusterSpec, ContainerSpec, FilesSpec
 
 Mode = Literal["full", "update", "restart"]
 
@@ -51,12 +52,16 @@ class Orders:
             lease=self._lease(instance, head),
             notices=self._notices(instance, head),
             disks=disks.wishes(spec, self.provider, instance),
-            house=House(container, instance, spec.shoal.registry) if container else None,
+            house=self._house(container, instance) if container else None,
             mode=mode,
             reach_seconds=spec.shoal.reach_timeout_s
             or _REACH_SECONDS.get(spec.provider.type, _BOOT_SECONDS),
             command_seconds=spec.shoal.command_timeout_s,
         )
+
+    def _house(self, container: ContainerSpec, instance: Instance) -> House:
+        login = login_source(self.spec.shoal.registry, self.provider, container.image)
+        return House(container, instance, login)
 
     def _lease(self, instance: Instance, head: Instance) -> str:
         """How a machine ends itself when it has lost its cluster."""

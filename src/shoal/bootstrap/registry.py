@@ -13,11 +13,14 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from shoal.errors import ConfigError
+from shoal.providers.base import Login, LogsIn, Provider
 from shoal.remote.base import quote
 from shoal.spec.model import RegistrySpec
+
+LoginSource = Callable[[], Awaitable[Login | None]]
 
 # Where the controller finds the password that its cluster's `up` had.
 HANDED_OVER = "SHOAL_REGISTRY_PASSWORD"
@@ -43,21 +46,42 @@ PATH=$place:$PATH DOCKER_CONFIG=$place REGISTRY_AUTH_FILE=$place/config.json "$@
 """
 
 # What the engines call the registry that is meant when none is named.
-_HUB = ("docker.io", "index.docker.io", "https://index.docker.io/v1/")
+HUB = ("docker.io", "index.docker.io", "https://index.docker.io/v1/")
 
 
-async def logged_in(registry: RegistrySpec | None, argv: Sequence[str]) -> tuple[str, bytes | None]:
+def host_of(image: str) -> str:
+    """The registry that an image is to come from."""
+    first, slash, _ = image.partition("/")
+    return first if slash and (set(first) & set(".:") or first == "localhost") else HUB[0]
+
+
+def login_source(registry: RegistrySpec | None, provider: Provider, image: str) -> LoginSource:
+    """How to get in to the registry of an image: as the file says, if it speaks of that registry;
+    else by the provider's own credentials, if the registry is the provider's."""
+
+    async def login() -> Login | None:
+        if registry is not None and registry.server == host_of(image):
+            return await _as_told(registry)
+        if isinstance(provider, LogsIn) and (found := await provider.login(image)):
+            return found
+        return None if registry is None else await _as_told(registry)
+
+    return login
+
+
+async def _as_told(registry: RegistrySpec) -> Login:
+    secret = await asyncio.to_thread(password, registry, os.environ)
+    return Login(registry.server, registry.username, secret)
+
+
+def logged_in(login: Login | None, argv: Sequence[str]) -> tuple[str, bytes | None]:
     """A command for a node that runs `argv` as someone who has logged in to the registry, and
     what it is to read."""
-    if registry is None:
+    if login is None:
         return quote(argv), None
-    servers = _HUB if registry.server in _HUB else (registry.server,)
+    servers = HUB if login.server in HUB else (login.server,)
     settings = json.dumps({"credHelpers": dict.fromkeys(servers, "shoal")})
-    answer = {
-        "ServerURL": servers[-1],
-        "Username": registry.username,
-        "Secret": await asyncio.to_thread(password, registry, os.environ),
-    }
+    answer = {"ServerURL": servers[-1], "Username": login.username, "Secret": login.password}
     command = quote(["sh", "-c", _LOGGED_IN, settings, *argv])
     return command, f"{json.dumps(answer)}\n".encode()
 

@@ -7,9 +7,9 @@ should be, not what runs on them. Its refusals are the classes in `shoal.errors`
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from shoal.engine.credentials import Credentials
 from shoal.events import NodeChanged, Phase, Role
@@ -91,6 +91,20 @@ class Finding:
     why: str = ""
     fix: str = ""
     at: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Login:
+    """Name and password for a registry of images."""
+
+    server: str
+    username: str
+    password: str = field(repr=False)
+
+
+# How many bytes of a disk an image for this architecture (x86_64, arm64) takes at least, as its
+# registry tells; None where nobody does.
+ImageRoom = Callable[[str, str], Coroutine[Any, Any, int | None]]
 
 
 @dataclass(frozen=True)
@@ -247,6 +261,19 @@ class Sells(Protocol):
         """What the file's node types can be bought for, and what they will have."""
         ...
 
+    def price_source(self, spec: ClusterSpec) -> str:
+        """Where the prices of those offers are from, in words, and of which day they are."""
+        ...
+
+
+@runtime_checkable
+class LogsIn(Protocol):
+    """A provider that runs registries of images, which its own credentials open."""
+
+    async def login(self, image: str) -> Login | None:
+        """The way in to the registry that has this image; None for one that is not its own."""
+        ...
+
 
 @runtime_checkable
 class Warns(Protocol):
@@ -270,10 +297,11 @@ class Labels(Protocol):
 
 @runtime_checkable
 class Examines(Protocol):
-    """A provider that can tell more beforehand than its check, which `up` waits for."""
+    """A provider that can tell more beforehand than its check."""
 
-    async def examine(self, spec: ClusterSpec) -> Sequence[Finding]:
-        """All that would keep `spec` from coming up, found without creating anything."""
+    async def examine(self, spec: ClusterSpec, room: ImageRoom) -> Sequence[Finding]:
+        """All that would keep `spec` from coming up, found without creating anything. What the
+        check finds is not told again."""
         ...
 
 

@@ -38,10 +38,18 @@ def names(cluster: str, region: str) -> tuple[str, str]:
     return profile_name(cluster, region), workers_name(cluster, region)
 
 
-async def ensure(aws: Aws, cluster: str, buckets: Mapping[str, bool], *, passes: bool) -> str:
+async def ensure(
+    aws: Aws,
+    cluster: str,
+    buckets: Mapping[str, bool],
+    repositories: Sequence[str] = (),
+    *,
+    passes: bool,
+) -> str:
     """Have the instance profile of the cluster's head, and return its name. It may use `buckets`,
-    and with `passes` give its workers a role that may."""
-    own = {_POLICY: policy.for_head(cluster, aws.region)}
+    and with `passes` give its workers a role that may; and read images from these repositories,
+    by ARN."""
+    own = {_POLICY: policy.for_head(cluster, aws.region, repositories)}
     name = profile_name(cluster, aws.region)
     await _have(aws, cluster, name, f"the head of cluster {cluster}", own)
     if buckets or passes:

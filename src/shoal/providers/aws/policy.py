@@ -5,7 +5,7 @@ Both are told by tags: a machine without a cluster's tag is out of reach.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.providers.aws import tags
@@ -35,14 +35,23 @@ _LOOK = [
     "ssm:GetParameters",
     "pricing:GetProducts",
 ]
+# What only a person asks: before a launch, and about everything that an account has.
+_LOOK_AHEAD = [
+    "ec2:DescribeImages",
+    "ec2:DescribeInstanceTypeOfferings",
+    "ec2:DescribeRegions",
+    "iam:ListInstanceProfiles",
+    "servicequotas:GetServiceQuota",
+]
 _CHANGE = ["ec2:TerminateInstances", "ec2:StopInstances", "ec2:StartInstances"]
 # RunInstances is allowed or refused for each thing that it touches; these it only uses.
 _USED = ["image/*", "key-pair/*", "network-interface/*", "security-group/*", "subnet/*"]
 
 
-def for_head(cluster: str, region: str) -> dict[str, Any]:
-    """What the controller on a head needs: launch, stop and end machines of its own cluster."""
-    return _policy([_look(), *_machines(cluster, region)])
+def for_head(cluster: str, region: str, repositories: Sequence[str] = ()) -> dict[str, Any]:
+    """What the controller on a head needs: launch, stop and end machines of its own cluster, and
+    read the images that its nodes are made from."""
+    return _policy([_look(), *_machines(cluster, region), *_images(repositories)])
 
 
 def for_buckets(buckets: Mapping[str, bool], passes: str = "") -> dict[str, Any]:
@@ -66,8 +75,16 @@ def for_caller() -> dict[str, Any]:
     return _policy(
         [
             _look(),
+            _allow("LookAhead", _LOOK_AHEAD, ["*"]),
             *_machines("*", "*"),
             _allow("FindFileSystems", ["elasticfilesystem:DescribeFileSystems"], ["*"]),
+            *_images(["arn:aws:ecr:*:*:repository/*"]),
+            _allow(
+                "RemoveWhatWasLeft",
+                ["ec2:DeleteVolume"],
+                [_ec2("*", "volume/*")],
+                {"StringLike": {f"aws:ResourceTag/{tags.CLUSTER}": "*"}},
+            ),
             _allow(
                 "Foundation",
                 [
@@ -118,6 +135,16 @@ def _policy(statements: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _look() -> dict[str, Any]:
     return _allow("Look", _LOOK, ["*"])
+
+
+def _images(repositories: Sequence[str]) -> list[dict[str, Any]]:
+    if not repositories:
+        return []
+    read = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
+    return [
+        _allow("LogInToImages", ["ecr:GetAuthorizationToken"], ["*"]),
+        _allow("ReadImages", read, list(repositories)),
+    ]
 
 
 def _machines(cluster: str, region: str) -> list[dict[str, Any]]:
