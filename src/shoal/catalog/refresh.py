@@ -14,9 +14,6 @@ from typing import Any
 from shoal.catalog.listing import Listing
 from shoal.catalog.shelf import CLOUDS, Cloud, shelf, to_text
 
-# The price list is served from few regions; this one has all prices.
-_PRICE_LIST_REGION = "us-east-1"
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Collect the figures of one cloud and write its file."""
@@ -50,7 +47,7 @@ def _collected(
         from shoal.catalog.sources import aws
 
         clients = aws.Clients(
-            pricing=boto3.client("pricing", region_name=_PRICE_LIST_REGION),
+            pricing=boto3.client("pricing", region_name=aws.PRICE_LIST_REGION),
             ec2=lambda region: boto3.client("ec2", region_name=region),
         )
         return aws.collect(clients, regions, now)

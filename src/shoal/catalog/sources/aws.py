@@ -22,6 +22,10 @@ _PLAIN = {
     "licenseModel": "No License required",
 }
 
+_LINUX = "Linux/UNIX"
+# The price list is served from few regions; this one has all prices.
+PRICE_LIST_REGION = "us-east-1"
+
 Client = Any  # boto3 has no types of its own
 
 
@@ -50,27 +54,59 @@ def collect(clients: Clients, regions: Iterable[str], now: datetime) -> list[Lis
 
 
 def _on_demand(pricing: Client, region: str) -> Iterator[tuple[str, float]]:
+    for product in _pages(pricing.get_products, "PriceList", **machines_in(region)):
+        yield from machine_prices(product)
+
+
+def machines_in(region: str, **more: str) -> dict[str, Any]:
+    """What the price list is asked for the machines of a region, or for one of them."""
+    return _products({**_PLAIN, "regionCode": region, **more})
+
+
+def volumes_in(region: str, kind: str) -> dict[str, Any]:
+    """What the price list is asked for one kind of disk."""
+    return _products({"regionCode": region, "volumeApiName": kind})
+
+
+def _products(attributes: Mapping[str, str]) -> dict[str, Any]:
     filters = [
         {"Type": "TERM_MATCH", "Field": field, "Value": value}
-        for field, value in {**_PLAIN, "regionCode": region}.items()
+        for field, value in attributes.items()
     ]
-    for product in _pages(
-        pricing.get_products, "PriceList", ServiceCode="AmazonEC2", Filters=filters
-    ):
-        document = json.loads(product)
-        name = document["product"]["attributes"].get("instanceType")
-        price = _hourly(document.get("terms", {}).get("OnDemand", {}))
-        if name and price:
+    return {"ServiceCode": "AmazonEC2", "Filters": filters}
+
+
+def machine_prices(product: str) -> Iterator[tuple[str, float]]:
+    """An instance type and its price an hour, from one entry of the price list."""
+    document = json.loads(product)
+    name = document["product"]["attributes"].get("instanceType")
+    for unit, price in _dimensions(document):
+        if name and unit == "hrs":
             yield name, price
+            return
 
 
-def _hourly(terms: Mapping[str, Any]) -> float | None:
-    for term in terms.values():
+def volume_prices(product: str) -> Iterator[tuple[str, float]]:
+    """What a disk costs a month for each unit of what it has: a GiB, an operation a second, a MiB
+    a second."""
+    for unit, price in _dimensions(json.loads(product)):
+        if unit == "gb-mo":
+            yield "gib", price
+        elif unit == "iops-mo":
+            yield "iops", price
+        elif unit == "gibps-mo":
+            yield "throughput", price / 1024
+        elif unit == "mibps-mo":
+            yield "throughput", price
+
+
+def _dimensions(document: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Units and prices that are more than nothing; of several steps, the first."""
+    for term in document.get("terms", {}).get("OnDemand", {}).values():
         for dimension in term["priceDimensions"].values():
             price = float(dimension["pricePerUnit"].get("USD", 0))
-            if dimension["unit"] == "Hrs" and price > 0:
-                return price
-    return None
+            if price > 0 and dimension.get("beginRange", "0") == "0":
+                yield dimension["unit"].lower(), price
 
 
 def _lowest_spot(ec2: Client, now: datetime) -> dict[str, float]:
@@ -80,13 +116,18 @@ def _lowest_spot(ec2: Client, now: datetime) -> dict[str, float]:
         ec2.describe_spot_price_history,
         "SpotPriceHistory",
         StartTime=now,
-        ProductDescriptions=["Linux/UNIX"],
+        ProductDescriptions=[_LINUX],
     ):
         price = float(entry["SpotPrice"])
         name = entry["InstanceType"]
         if price > 0:
             lowest[name] = min(price, lowest.get(name, price))
     return lowest
+
+
+def spot_now(names: Iterable[str], now: datetime) -> dict[str, Any]:
+    """What EC2 is asked for the spot prices of today, and of these types only."""
+    return {"InstanceTypes": sorted(names), "StartTime": now, "ProductDescriptions": [_LINUX]}
 
 
 def _machines(ec2: Client) -> Iterator[Listing]:

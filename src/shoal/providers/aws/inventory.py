@@ -134,7 +134,7 @@ async def _instances(aws: Aws, filters: Sequence[Mapping[str, Any]]) -> list[Ins
 
 def _priced(region: str, instance: Instance) -> Instance:
     on = instance.state in (State.PENDING, State.RUNNING)
-    price = prices.per_hour(region, instance.tags[TYPE], instance.market) if on else None
+    price = prices.listed(region, instance.tags[TYPE], instance.market) if on else None
     cluster = instance.cluster or instance.tags.get(tags.RAY_CLUSTER, "")
     return replace(instance, cluster=cluster, price_per_hour=price)
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.events import Emit
-from shoal.providers.aws import guard, hostkeys, identity, keypair, launch, network, prices, tags
+from shoal.providers.aws import guard, hostkeys, identity, keypair, launch, network, tags
 from shoal.providers.aws.calls import Aws
 from shoal.providers.aws.filling import Fill, Record, fill
 from shoal.providers.aws.foundation import Site
 from shoal.providers.aws.journal import Journal
 from shoal.providers.aws.launch import Ground
 from shoal.providers.aws.offers import Offer, Refusals, offers
+from shoal.providers.aws.prices import Prices
 from shoal.providers.base import Launch
 from shoal.spec.hashes import launch_hash
 from shoal.spec.model import ClusterSpec
@@ -27,6 +28,7 @@ class Desk:
     aws: Aws
     journal: Journal
     refusals: Refusals
+    prices: Prices
     emit: Emit
 
     async def place(
@@ -96,7 +98,7 @@ class Desk:
         return await hostkeys.new_key()
 
     def _price(self, offer: Offer) -> float | None:
-        return prices.per_hour(self.aws.region, offer.instance_type, offer.market)
+        return self.prices.per_hour(offer.instance_type, offer.market, offer.subnet.zone)
 
 
 def _not_yet(config: Mapping[str, Any]) -> list[str]:

@@ -18,11 +18,12 @@ from shoal.events import Emit, Role
 from shoal.parallel import side_by_side
 from shoal.providers import ssh_machines
 from shoal.providers.aws import (
+    ecr,
     examination,
     foundation,
     keypair,
+    launch,
     notices,
-    prices,
     sizes,
     spares,
     tags,
@@ -39,8 +40,9 @@ from shoal.providers.aws.launch import Ground
 from shoal.providers.aws.machines import MARKET, TYPE, read_instance, state_of
 from shoal.providers.aws.offers import Refusals
 from shoal.providers.aws.orders import Desk
+from shoal.providers.aws.prices import Prices
 from shoal.providers.aws.shares import FileSystems
-from shoal.providers.base import Finding, Instance, Launch, RayStart, State
+from shoal.providers.base import Finding, ImageRoom, Instance, Launch, Login, RayStart, State
 from shoal.remote.base import Runner
 from shoal.remote.known_hosts import FilePerMachine
 from shoal.scaling.state import Offer
@@ -54,8 +56,6 @@ _ADDRESS_SECONDS = 120.0
 # EC2 tells launch times in whole seconds.
 _SAME_SECOND = 1.1
 _END_SECONDS = 900.0
-# For how long subnets and images are taken to be as they were seen.
-_SURVEY_SECONDS = 300.0
 
 
 class AwsProvider:
@@ -80,28 +80,28 @@ class AwsProvider:
         self.keyring = FilePerMachine(self._home / "known_hosts")
         self.shelf = FileSystems(self._aws)
         refusals = Refusals(here / "refusals.json", clock)
-        self._desk = Desk(self._aws, self._journal, refusals, emit)
+        self._prices = Prices(self._aws, here)
+        self._desk = Desk(self._aws, self._journal, refusals, self._prices, emit)
         fates = Fates(functools.partial(self._list, spec.cluster_name), clock)
         inside = on_head or bool(settings.get("use_internal_ips"))
         self._doors = Doors(spec, self._home, self._journal, fates, clock, inside=inside)
         self._head: Record | None = None
-        self._sites: dict[str, Site] = {}
-        self._surveyed_at = 0.0
 
     async def check(self, spec: ClusterSpec) -> Sequence[Finding]:
-        """What AWS can tell is found here, before anything is made or asked for."""
-        findings = _of_key(spec)
-        if not findings:
-            at_once = {name for name, t in spec.node_types.items() if t.min_workers}
-            await self._survey(spec, {spec.head_node_type, *at_once})
-            findings += await self.shelf.look_up(spec)
-        return findings
+        return [*_of_key(spec), *await self.shelf.look_up(spec)]
 
-    async def examine(self, spec: ClusterSpec) -> Sequence[Finding]:
-        return [*_of_key(spec), *await examination.examine(self._aws, spec)]
+    async def examine(self, spec: ClusterSpec, room: ImageRoom) -> Sequence[Finding]:
+        return await examination.examine(self._aws, spec, room)
 
     async def offers(self, spec: ClusterSpec) -> Sequence[Offer]:
-        return await sizes.offers(self._aws, spec)
+        return await sizes.offers(self._aws, self._prices, spec)
+
+    def price_source(self, spec: ClusterSpec) -> str:
+        configs = [node_type.node_config for node_type in spec.node_types.values()]
+        return self._prices.source({(launch.instance_type(c), launch.market(c)) for c in configs})
+
+    async def login(self, image: str) -> Login | None:
+        return await ecr.login(self._aws, image)
 
     async def find(
         self, cluster: str | None = None, role: Role | None = None
@@ -127,7 +127,8 @@ class AwsProvider:
         woken, launches = await self._wake(spec, launches) if self._on_head else ([], launches)
         if not launches:
             return woken
-        sites = await self._survey(spec, {one.node_type for one in launches})
+        wanted = sorted({one.node_type for one in launches})
+        sites = await foundation.survey(self._aws, spec, wanted)
         ground = await self._ground(spec, sites)
         # A head has no key pair of its own in AWS: its workers are told to let it in.
         lets_in = [await keypair.public_half(spec.auth)] if self._on_head else []
@@ -193,7 +194,7 @@ class AwsProvider:
         await self.terminate(spec, spot)
         await self._reach(kept, {State.STOPPED, State.TERMINATED}, "stop")
         await side_by_side(self._runner(instance).disconnect() for instance in instances)
-        return await volumes.still_cost(self._aws, kept)
+        return await volumes.still_cost(self._aws, self._prices, kept)
 
     async def start(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[Instance]:
         ids = [instance.id for instance in instances]
@@ -269,15 +270,6 @@ class AwsProvider:
         )
         return [record for page in pages for record in page["Instances"]]
 
-    async def _survey(self, spec: ClusterSpec, node_types: set[str]) -> dict[str, Site]:
-        """Where and from what these kinds can be launched, as seen some minutes ago at most."""
-        now = self._clock.monotonic()
-        if now - self._surveyed_at > _SURVEY_SECONDS:
-            self._sites, self._surveyed_at = {}, now
-        if new := sorted(node_types - set(self._sites)):
-            self._sites.update(await foundation.survey(self._aws, spec, new))
-        return {name: self._sites[name] for name in node_types}
-
     async def _ground(self, spec: ClusterSpec, sites: Mapping[str, Site]) -> Ground:
         """What new machines stand on. A head may not make any of it: its workers stand on what
         it stands on itself."""
@@ -293,7 +285,7 @@ class AwsProvider:
 
     def _read(self, record: Record) -> Instance:
         found = read_instance(record, self._spec.auth.ssh_user)
-        price = prices.per_hour(self._aws.region, found.tags[TYPE], found.market)
+        price = self._prices.per_hour(found.tags[TYPE], found.market, found.zone)
         return replace(found, price_per_hour=price)
 
     async def _settle(self, created: Sequence[Record]) -> list[Instance]:
@@ -399,7 +391,7 @@ def _of_key(spec: ClusterSpec) -> list[Finding]:
             "error",
             f"the key {key} does not exist",
             why="auth.ssh_private_key names it",
-            fix="correct the path, or leave it out to have a key made",
+            fix="take ssh_private_key out to have a key made, or correct the path",
             at=("auth", "ssh_private_key"),
         )
     ]

@@ -1,12 +1,14 @@
-"""Disks: how new ones are asked for, and what they cost while their machine is switched off."""
+"""Disks: how new ones are asked for, and what they cost while their machine is switched off, by
+AWS's price list, or by a small table where that cannot be asked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.providers.aws.calls import Aws
+from shoal.providers.aws.prices import Prices
 from shoal.spec.model import VolumeSpec
 
 
@@ -22,7 +24,8 @@ class Rate:
     free_throughput: int = 0
 
 
-# List prices of us-east-1 as AWS published them in 2025; most other regions are dearer.
+_TABLE = "the list prices of us-east-1 in 2025"
+# As AWS published them; most other regions are dearer.
 _RATES = {
     "gp3": Rate(0.08, iops=0.005, free_iops=3000, throughput=0.04, free_throughput=125),
     "gp2": Rate(0.10),
@@ -54,15 +57,19 @@ def mappings(volumes: Iterable[VolumeSpec]) -> list[dict[str, Any]]:
     ]
 
 
-def per_month(volume: Mapping[str, Any]) -> float:
-    """US dollars a month for one volume of a `DescribeVolumes` answer."""
+def per_month(volume: Mapping[str, Any], said: Mapping[str, float] | None = None) -> float:
+    """US dollars a month for one volume of a `DescribeVolumes` answer. `said` is what AWS says of
+    its kind."""
     rate = _RATES.get(volume.get("VolumeType", ""), _OTHER)
+    if said:
+        units = {"iops": rate.iops, "throughput": rate.throughput, **said}
+        rate = replace(rate, gib=units["gib"], iops=units["iops"], throughput=units["throughput"])
     iops = max(0, (volume.get("Iops") or 0) - rate.free_iops)
     throughput = max(0, (volume.get("Throughput") or 0) - rate.free_throughput)
     return float(volume["Size"] * rate.gib + iops * rate.iops + throughput * rate.throughput)
 
 
-async def still_cost(aws: Aws, instances: Sequence[str]) -> list[str]:
+async def still_cost(aws: Aws, prices: Prices, instances: Sequence[str]) -> list[str]:
     """What goes on costing money of machines that are stopped, in words."""
     if not instances:
         return []
@@ -70,9 +77,10 @@ async def still_cost(aws: Aws, instances: Sequence[str]) -> list[str]:
     found = await aws.pages("ec2", "describe_volumes", "Volumes", Filters=attached)
     if not found:
         return []
+    kinds = {volume.get("VolumeType", "") for volume in found}
+    await prices.learn_volumes(kinds)
+    said = {kind: prices.volume(kind) for kind in kinds}
     size = sum(volume["Size"] for volume in found)
-    cost = sum(map(per_month, found))
-    return [
-        f"{len(found)} volumes with {size} GiB in all: about ${cost:.2f} a month at the list "
-        "prices of us-east-1"
-    ]
+    cost = sum(per_month(volume, said[volume.get("VolumeType", "")]) for volume in found)
+    by = f"AWS's list prices for {aws.region}" if all(said.values()) else _TABLE
+    return [f"{len(found)} volumes with {size} GiB in all: about ${cost:.2f} a month by {by}"]
