@@ -3,114 +3,133 @@ once, told at once, and without a cent spent."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from shoal.errors import AuthError, ProviderError, ShoalError
+from shoal.errors import AuthError, ConfigError, ProviderError, ShoalError, TransientError
 from shoal.parallel import side_by_side
-from shoal.providers.aws import foundation, judgement, keypair, launch, network, tags, types
-from shoal.providers.aws.calls import Aws
+from shoal.providers.aws import (
+    access,
+    foundation,
+    images,
+    judgement,
+    keypair,
+    launch,
+    network,
+    quotas,
+    tags,
+)
+from shoal.providers.aws.calls import Aws, models
 from shoal.providers.aws.judgement import Facts, Kind
-from shoal.providers.base import Finding
+from shoal.providers.base import Finding, ImageRoom
 from shoal.spec.model import ClusterSpec
 
-_QUOTA_CODES = {
-    ("standard", "on-demand"): "L-1216C47A",
-    ("standard", "spot"): "L-34B43A08",
-    ("g", "on-demand"): "L-DB2E81BA",
-    ("g", "spot"): "L-3819A6DF",
-    ("p", "on-demand"): "L-417A185B",
-    ("p", "spot"): "L-7212CCBC",
-    ("inf", "on-demand"): "L-1945791B",
-    ("inf", "spot"): "L-B5D1601B",
-    ("trn", "on-demand"): "L-2C3B7624",
-    ("trn", "spot"): "L-6B0D517C",
-    ("x", "on-demand"): "L-7295265B",
-    ("x", "spot"): "L-E3A00192",
-    ("f", "on-demand"): "L-74FC7D96",
-    ("f", "spot"): "L-88CF9481",
-}
 _DRY = "DryRunOperation"
 _DENIED = ("UnauthorizedOperation", "AccessDenied")
 
 
-async def examine(aws: Aws, spec: ClusterSpec) -> list[Finding]:
+async def examine(aws: Aws, spec: ClusterSpec, room: ImageRoom) -> list[Finding]:
     """All that is found. Without credentials there is nothing else to find out."""
     if wrong := judgement.of_region(aws.region, _regions()):
         return wrong
+    examination = _Examination(aws, spec, room)
     try:
-        await aws.call("sts", "get_caller_identity")
+        caller, _ = await side_by_side([_caller(aws), examination.run()])
     except AuthError as error:
-        return [_of_credentials(error)]
-    return await _Examination(aws, spec).run()
+        return [Finding("error", error.what, error.why, error.fix)]
+    return [*examination.findings, *access.of_permissions(examination.denied, caller or "")]
+
+
+async def _caller(aws: Aws) -> str:
+    """Who we are to AWS. Raises what is wrong with the credentials: with them, all other answers
+    would say the same."""
+    return str((await aws.call("sts", "get_caller_identity"))["Arn"])
 
 
 class _Examination:
-    """One look at an account with credentials, in a region that is there."""
+    """One look at an account: `findings`, and the calls that a dry run was `denied`."""
 
-    def __init__(self, aws: Aws, spec: ClusterSpec) -> None:
+    def __init__(self, aws: Aws, spec: ClusterSpec, room: ImageRoom) -> None:
         self._aws = aws
         self._spec = spec
-        self._findings: list[Finding] = []
+        self._room = room
+        self.findings: list[Finding] = []
+        self.denied: list[str] = []
 
-    async def run(self) -> list[Finding]:
-        names = sorted(self._spec.node_types)
-        configs = await self._asked(foundation.whole_configs(self._aws, self._spec, names), {})
+    async def run(self) -> None:
+        configs = await self._asked(self._configs())
         kinds = [
-            Kind(name, configs[name], node_type.min_workers, name == self._spec.head_node_type)
-            for name, node_type in self._spec.node_types.items()
-            if name in configs
+            Kind(name, configs[name], kind.min_workers, name == self._spec.head_node_type, housed)
+            for name, kind in self._spec.node_types.items()
+            if configs is not None and (kind.node_config or name == self._spec.head_node_type)
+            for housed in [self._housed(name)]
         ]
-        kinds = [kind for kind in kinds if kind.is_head or kind.min_workers or kind.config]
-        facts, zones, caller = await self._learn(kinds)
-        has_key = keypair.private_key(self._spec.auth).is_file()
+        answers = await side_by_side(map(self._asked, self._questions(kinds, configs or {})))
+        machines, offered, found, rooms, subnets, caller, pairs, groups, limits, used, _ = answers
+        key = await self._own_key() if pairs else None
+        known, defaults = found or ({}, None)
+        facts = Facts(machines or {}, offered or {}, known, defaults)
         for kind in kinds:
-            self._findings += [
-                *judgement.of_type(kind, facts, zones, self._aws.region),
-                *judgement.of_image(kind, facts),
-                *judgement.of_key_pair(kind, facts, has_private_half=has_key),
-                *judgement.of_groups(kind, facts, caller),
-            ]
-        return list(dict.fromkeys(self._findings))
+            told: list[Finding] = []
+            zones: set[str] = set()
+            if subnets is not None:
+                zones, told = judgement.of_subnets(kind, self._spec, subnets)
+            if machines is not None and offered is not None:
+                told += judgement.of_type(kind, facts, zones, self._aws.region)
+            if found is not None:
+                told += judgement.of_image(kind, facts) + judgement.of_root_volume(kind, facts)
+                told += judgement.of_container_room(kind, facts, (rooms or {}).get(kind.name, {}))
+            if pairs is not None:
+                told += access.of_key_pair(kind, pairs, key)
+            if groups is not None:
+                told += access.of_groups(kind, groups, caller or ())
+            # What nobody has asked for yet keeps nothing from coming up.
+            self.findings += told if kind.fewest else [replace(f, severity="warning") for f in told]
+        self.findings += access.of_rules(self._spec, caller or ())
+        if limits and used is not None:
+            self.findings += quotas.judge(kinds, facts.types, limits, used)
 
-    async def _learn(self, kinds: Sequence[Kind]) -> tuple[Facts, set[str], Sequence[str]]:
+    def _questions(
+        self, kinds: Sequence[Kind], configs: Mapping[str, Mapping[str, Any]]
+    ) -> list[Awaitable[Any]]:
         aws, spec = self._aws, self._spec
-        machines = {kind.instance_type for kind in kinds}
-        images = {kind.config["ImageId"] for kind in kinds if _names_image(kind)}
-        groups = sorted({id for kind in kinds for id in launch.own_groups(kind.config)})
-        pairs = any(kind.config.get("KeyName") for kind in kinds)
-
-        async def subnets() -> set[str]:
-            known = await network.subnets(aws)
-            chosen = [foundation.subnets_for(spec, kind.config, known) for kind in kinds]
-            return {subnet.zone for choice in chosen for subnet in choice}
-
-        async def caller() -> Sequence[str]:
-            inside = spec.provider.settings.get("use_internal_ips")
-            return [] if inside or not groups else await network.caller_ranges()
-
-        questions = [
-            self._asked(types.describe(aws, machines), {}),
-            self._asked(self._offered(machines), {}),
-            self._asked(self._images(images), {}),
-            self._asked(self._key_pairs(pairs), set()),
-            self._asked(self._groups(groups), {}),
-            self._asked(subnets(), set()),
-            self._asked(caller(), []),
-            self._asked(self._rehearse(), None),
+        return [
+            foundation.machines(aws, spec, configs),
+            self._offered({kind.instance_type for kind in kinds}),
+            self._images(kinds),
+            self._rooms(kinds, configs),
+            network.subnets(aws),
+            self._reached_from(),
+            self._key_pairs(kinds),
+            self._groups(sorted({id for kind in kinds for id in launch.own_groups(kind.config)})),
+            quotas.limits(aws, [kind for kind in kinds if kind.fewest]),
+            quotas.in_use(aws, spec.cluster_name),
+            self._rehearse(),
         ]
-        *records, zones, here, _ = await side_by_side(questions)
-        facts = Facts(*records)
-        self._findings += await self._quotas(kinds, facts)
-        return facts, zones, here
 
-    async def _asked(self, question: Awaitable[Any], nothing: Any) -> Any:
-        """The answer, or, when AWS refuses to give it, that as something found."""
+    async def _asked(self, question: Awaitable[Any]) -> Any:
+        """The answer, or None. That something may not be looked at, or not now, says nothing of
+        whether it would work."""
         try:
             return await question
         except ShoalError as error:
-            self._findings.append(judgement.as_finding(error))
-            return nothing
+            unseen = isinstance(error, (AuthError, TransientError))
+            finding = Finding("warning" if unseen else "error", error.what, error.why, error.fix)
+            self.findings.append(finding)
+            return None
+
+    async def _configs(self) -> dict[str, dict[str, Any]]:
+        return await foundation.whole_configs(self._aws, self._spec, sorted(self._spec.node_types))
+
+    def _housed(self, name: str) -> dict[str, tuple[str, ...]]:
+        """The images of the containers that nodes of a type live in."""
+        found: dict[str, tuple[str, ...]] = {}
+        if worker := self._spec.node_types[name].setup.container:
+            found[worker.image] = ("node_types", name, "setup", "container", "image")
+        if name == self._spec.head_node_type and self._spec.head_setup.container:
+            found[self._spec.head_setup.container.image] = ("head_setup", "container", "image")
+        return found
 
     async def _offered(self, machines: set[str]) -> dict[str, set[str]]:
         found = await self._aws.pages(
@@ -125,18 +144,63 @@ class _Examination:
             zones.setdefault(one["InstanceType"], set()).add(one["Location"])
         return zones
 
-    async def _images(self, names: set[str]) -> dict[str, Any]:
-        if not names:
-            return {}
-        wanted = [{"Name": "image-id", "Values": sorted(names)}]
-        answer = await self._aws.call("ec2", "describe_images", Filters=wanted)
-        return {one["ImageId"]: one for one in answer["Images"]}
-
-    async def _key_pairs(self, wanted: bool) -> set[str]:
+    async def _images(self, kinds: Sequence[Kind]) -> tuple[dict[str, Any], images.Defaults]:
+        """The images that machines start from, by id, and which ones they start from by default.
+        Those matter only where something has to fit on them."""
+        named = [kind.config.get("ImageId") for kind in kinds]
+        defaults = await images.Defaults.look_up(self._aws)
+        wanted = {str(image) for image in named if images.is_named(image)}
+        if any(kind.housed or kind.config.get("BlockDeviceMappings") for kind in kinds):
+            wanted |= defaults.ids
         if not wanted:
-            return set()
-        answer = await self._aws.call("ec2", "describe_key_pairs")
-        return {one["KeyName"] for one in answer["KeyPairs"]}
+            return {}, defaults
+        filters = [{"Name": "image-id", "Values": sorted(wanted)}]
+        answer = await self._aws.call("ec2", "describe_images", Filters=filters)
+        return {one["ImageId"]: one for one in answer["Images"]}, defaults
+
+    async def _rooms(
+        self, kinds: Sequence[Kind], configs: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, dict[str, int | None]]:
+        """How much room the images of each kind's containers take, for its processor."""
+        housed = [(kind, image) for kind in kinds for image in kind.housed]
+        if not housed:
+            return {}
+        machines = await foundation.machines(self._aws, self._spec, configs)
+        pairs = [(k, i) for k, i in housed if k.instance_type in machines]
+        sizes = await side_by_side(
+            self._room(image, machines[kind.instance_type].architecture) for kind, image in pairs
+        )
+        found: dict[str, dict[str, int | None]] = {}
+        for (kind, image), size in zip(pairs, sizes, strict=True):
+            found.setdefault(kind.name, {})[image] = size
+        return found
+
+    async def _reached_from(self) -> Sequence[str]:
+        """From where we would log in; nothing where that does not matter or cannot be known."""
+        if self._spec.provider.settings.get("use_internal_ips"):
+            return ()
+        try:
+            return await network.caller_ranges(self._aws)
+        except ConfigError:
+            if self._spec.shoal.ssh_from:
+                return ()
+            raise
+
+    async def _key_pairs(self, kinds: Sequence[Kind]) -> dict[str, str]:
+        if not any(kind.config.get("KeyName") for kind in kinds):
+            return {}
+        answer = await self._aws.call("ec2", "describe_key_pairs", IncludePublicKey=True)
+        return {one["KeyName"]: one.get("PublicKey", "") for one in answer["KeyPairs"]}
+
+    async def _own_key(self) -> str | None:
+        """The public half of the key we log in with; None if there is none, nothing if it cannot
+        be read."""
+        if not keypair.private_key(self._spec.auth).is_file():
+            return None
+        try:
+            return await keypair.public_half(self._spec.auth)
+        except ConfigError:
+            return ""
 
     async def _groups(self, ids: Sequence[str]) -> dict[str, Any]:
         if not ids:
@@ -163,11 +227,11 @@ class _Examination:
             "import_key_pair": {"KeyName": "shoal-rehearsal", "PublicKeyMaterial": key},
         }
         results = await side_by_side(
-            self._denied(operation, parameters) for operation, parameters in rehearsals.items()
+            self._is_denied(operation, parameters) for operation, parameters in rehearsals.items()
         )
-        self._findings += judgement.of_permissions([name for name in results if name])
+        self.denied = [name for name in results if name]
 
-    async def _denied(self, operation: str, parameters: dict[str, Any]) -> str:
+    async def _is_denied(self, operation: str, parameters: dict[str, Any]) -> str:
         """The name of the call, if it is not allowed. AWS checks that before all else, so any
         other refusal is of what was made up here."""
         try:
@@ -179,76 +243,8 @@ class _Examination:
             pass
         return ""
 
-    async def _quotas(self, kinds: Sequence[Kind], facts: Facts) -> list[Finding]:
-        """Who may not look at quotas learns nothing of them: that is not what a launch needs."""
-        wanted = {
-            (judgement.quota_family(kind.instance_type), launch.market(kind.config))
-            for kind in kinds
-            if kind.fewest
-        }
-        limits: dict[tuple[str, str], float] = {}
-
-        async def limit(key: tuple[str, str]) -> None:
-            try:
-                answer = await self._aws.call(
-                    "service-quotas",
-                    "get_service_quota",
-                    ServiceCode="ec2",
-                    QuotaCode=_QUOTA_CODES[key],
-                )
-                limits[key] = float(answer["Quota"]["Value"])
-            except (ShoalError, KeyError):
-                return
-
-        await side_by_side(limit(key) for key in wanted if key in _QUOTA_CODES)
-        return judgement.of_quotas(kinds, facts, limits, await self._in_use(limits))
-
-    async def _in_use(self, limits: dict[tuple[str, str], float]) -> dict[tuple[str, str], float]:
-        """How many vCPUs of each quota the account uses now."""
-        if not limits:
-            return {}
-        alive = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
-        pages = await self._asked(
-            self._aws.pages("ec2", "describe_instances", "Reservations", Filters=alive), []
-        )
-        used: dict[tuple[str, str], float] = {}
-        for record in (one for page in pages for one in page["Instances"]):
-            market = "spot" if record.get("InstanceLifecycle") == "spot" else "on-demand"
-            cpu = record.get("CpuOptions") or {}
-            vcpus = cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 1)
-            key = (judgement.quota_family(record["InstanceType"]), market)
-            used[key] = used.get(key, 0) + vcpus
-        return used
-
-
-def _names_image(kind: Kind) -> bool:
-    return bool(kind.config.get("ImageId")) and kind.config["ImageId"] != "latest_dlami"
-
-
-def _of_credentials(error: AuthError) -> Finding:
-    """Which profiles there are helps more than that one is missing."""
-    profiles = _profiles()
-    listed = ", ".join(profiles) if profiles else "none"
-    fix = f"AWS_PROFILE={profiles[0]} shoal up ..." if profiles else "aws configure"
-    if "expired" in error.why.lower():
-        fix = "aws sso login, or aws configure"
-    why = f"{error.why}; profiles in ~/.aws/config: {listed}"
-    return Finding("error", error.what, why, fix)
-
 
 def _regions() -> set[str]:
     """As boto3 knows them: a region that does not exist cannot be asked whether it does."""
-    import boto3
-
-    session = boto3.Session()
-    return {
-        region
-        for partition in session.get_available_partitions()
-        for region in session.get_available_regions("ec2", partition_name=partition)
-    }
-
-
-def _profiles() -> list[str]:
-    import boto3
-
-    return sorted(boto3.Session().available_profiles)
+    partitions = models().load_data("endpoints")["partitions"]
+    return {region for partition in partitions for region in partition["regions"]}

@@ -1,31 +1,47 @@
-"""What AWS's own words about an account mean for a cluster file. Pure: records in, findings out."""
+"""What AWS's own words about an account mean for a cluster file: places, machines, images and
+disks. Pure: records in, findings out.
+
+A fix is written so that it can be done as it stands: a line for the file at the finding's place, a
+command, or `take X out`; what comes after `, or` is another way.
+"""
 
 from __future__ import annotations
 
 import difflib
-import ipaddress
-import re
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.errors import ShoalError
-from shoal.providers.aws import launch
+from shoal.catalog.shelf import shelf
+from shoal.errors import ConfigError
+from shoal.providers.aws import foundation, launch, network
+from shoal.providers.aws.images import LATEST_DLAMI, Defaults, is_named, parameter_for
 from shoal.providers.aws.types import MachineType
 from shoal.providers.base import Finding
+from shoal.spec.model import ClusterSpec
 
-_SSH = 22
 _GPU_WORDS = ("gpu", "nvidia", "cuda", "deep learning", "dlami")
+_GIB = 2**30
+# What is on a root volume before anything is pulled: a plain system, and the part of an image full
+# of drivers and frameworks that it usually takes.
+_SYSTEM_GIB = 2.0
+_FULL_SHARE = 0.9
+# Layers take about twice as much room unpacked as packed.
+_UNPACKED = 2.0
+_USUAL_ROOT = "/dev/sda1"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A node type of the file: its configuration with its template, and where it stands."""
+    """A node type of the file: its configuration with its template, and where it stands. `housed`
+    are the images of its containers, with their places in the file."""
 
     name: str
     config: Mapping[str, Any]
     min_workers: int
     is_head: bool
+    housed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def at(self, *keys: str) -> tuple[str, ...]:
         return ("node_types", self.name, "node_config", *keys)
@@ -42,19 +58,34 @@ class Kind:
 
 @dataclass(frozen=True)
 class Facts:
-    """What AWS said. Images, key pairs and groups are by the name that the file has."""
+    """What AWS said. Images are by their id; what a kind starts from by default is among them."""
 
     types: Mapping[str, MachineType] = field(default_factory=dict)
     offered: Mapping[str, Collection[str]] = field(default_factory=dict)
     """The zones of the region in which a type is offered."""
     images: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    key_pairs: Collection[str] = ()
-    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    defaults: Defaults | None = None
 
+    def image_of(self, kind: Kind) -> Mapping[str, Any] | None:
+        """The image that a kind starts from, as far as it is known."""
+        named = kind.config.get("ImageId")
+        if is_named(named):
+            return self.images.get(str(named))
+        machine = self.types.get(kind.instance_type)
+        parameter = parameter_for(named, machine) if machine else None
+        id = self._default(parameter) if parameter else None
+        return self.images.get(id) if id else None
 
-def as_finding(error: ShoalError, at: tuple[str, ...] = ()) -> Finding:
-    """A refusal, told as something that was found."""
-    return Finding("error", error.what, error.why, error.fix, at)
+    def plain_image(self, machine: MachineType) -> str | None:
+        """The image for a machine whose file names none."""
+        parameter = parameter_for(None, machine)
+        return self._default(parameter) if parameter else None
+
+    def _default(self, parameter: str) -> str | None:
+        try:
+            return self.defaults.image(parameter) if self.defaults else None
+        except ConfigError:
+            return None
 
 
 def of_region(region: str, known: Collection[str]) -> list[Finding]:
@@ -72,6 +103,24 @@ def of_region(region: str, known: Collection[str]) -> list[Finding]:
     ]
 
 
+def of_subnets(
+    kind: Kind, spec: ClusterSpec, known: Sequence[Mapping[str, Any]]
+) -> tuple[set[str], list[Finding]]:
+    """The zones in which a kind can be put, and why there are none."""
+    try:
+        return {subnet.zone for subnet in foundation.subnets_for(spec, kind.config, known)}, []
+    except ConfigError as error:
+        at: tuple[str, ...] = ()
+        fix = error.fix
+        if launch.own_subnets(kind.config):
+            at = kind.at("SubnetIds")
+        elif launch.own_zone(kind.config):
+            at, fix = kind.at("Placement"), "take Placement out"
+        elif spec.provider.settings.get("availability_zone"):
+            at = ("provider", "settings", "availability_zone")
+        return set(), [Finding("error", error.what, error.why, fix, at)]
+
+
 def of_type(kind: Kind, facts: Facts, zones: Collection[str], region: str) -> list[Finding]:
     """Whether AWS has the machine, and where."""
     name = kind.instance_type
@@ -82,75 +131,91 @@ def of_type(kind: Kind, facts: Facts, zones: Collection[str], region: str) -> li
                 "error",
                 f"there is no instance type {name} in {region}",
                 why="AWS does not list it there",
-                fix="correct InstanceType, or choose another region",
+                fix=f"InstanceType: {_close_type(name, region)}, or choose another region",
                 at=at,
             )
         ]
-    there = facts.offered.get(name, ())
+    there = sorted(facts.offered.get(name, ()))
     if not zones or set(there) & set(zones):
         return []
     return [
         Finding(
             "error",
             f"{name} is not offered in {', '.join(sorted(zones))}",
-            why=f"AWS has it in {', '.join(sorted(there)) or 'no zone of the region'}",
-            fix=f"provider: {{availability_zone: {','.join(sorted(there))}}}"
+            why=f"AWS has it in {', '.join(there) or 'no zone of the region'}",
+            fix=network.in_zones(there)
             if there
-            else "choose another InstanceType or region",
+            else f"InstanceType: {_close_type(name, region, other=True)}, or choose another region",
             at=at,
         )
     ]
 
 
+def _close_type(name: str, region: str, *, other: bool = False) -> str:
+    """A machine that the region sells and whose name is most like this one."""
+    sold = [
+        entry.name
+        for entry in shelf("aws")
+        if region in (entry.prices or {}) and not (other and entry.name == name)
+    ]
+    close = difflib.get_close_matches(name, sold, n=1, cutoff=0.5)
+    return close[0] if close else launch.DEFAULT_TYPE
+
+
 def of_image(kind: Kind, facts: Facts) -> list[Finding]:
-    """Whether the image that the file names is there, fits the processor, has the drivers that a
-    GPU needs, and fits the disk that is asked for."""
+    """Whether the image that the file names is there, fits the processor, and has the drivers that
+    a GPU needs."""
     name = kind.config.get("ImageId")
-    machine = facts.types.get(kind.instance_type)
-    if not name or name == "latest_dlami":
+    if not is_named(name):
         return []
-    image = facts.images.get(name)
+    machine = facts.types.get(kind.instance_type)
+    image = facts.images.get(str(name))
     at = kind.at("ImageId")
+    instead = facts.plain_image(machine) if machine else None
+    fix = f"ImageId: {instead}" if instead else "take ImageId out"
     if image is None:
         return [
             Finding(
                 "error",
                 f"there is no image {name}",
                 why="the region does not have it, or the account may not use it",
-                fix="take ImageId out to have a current Ubuntu, or copy the image to the region",
+                fix=f"{fix}, or copy the image to the region",
                 at=at,
             )
         ]
-    found = []
     theirs = image.get("Architecture")
     if machine is not None and theirs and theirs != machine.architecture:
-        found.append(
+        return [
             Finding(
                 "error",
                 f"the image {name} is for {theirs}, and {machine.name} is {machine.architecture}",
                 why="the machine could not start from it",
-                fix="take ImageId out, or name an image for the processor",
+                fix=f"{fix}, or name an image for the processor",
                 at=at,
             )
-        )
-    words = f"{image.get('Name', '')} {image.get('Description', '')}".lower()
-    if machine is not None and machine.has_nvidia and not any(w in words for w in _GPU_WORDS):
-        found.append(
+        ]
+    if machine is not None and machine.has_nvidia and not _has_drivers(image):
+        return [
             Finding(
                 "warning",
                 f"the image {name} may have no drivers for the GPUs of {machine.name}",
                 why=f"its name is {image.get('Name', 'not known')!r}",
-                fix="ImageId: latest_dlami has them",
+                fix=f"ImageId: {LATEST_DLAMI}",
                 at=at,
             )
-        )
-    return [*found, *_of_root_volume(kind, image)]
+        ]
+    return []
 
 
-def _of_root_volume(kind: Kind, image: Mapping[str, Any]) -> list[Finding]:
-    root = image.get("RootDeviceName")
-    needed = _size(image.get("BlockDeviceMappings") or (), root)
-    asked = _size(kind.config.get("BlockDeviceMappings") or (), root)
+def _has_drivers(image: Mapping[str, Any]) -> bool:
+    words = f"{image.get('Name', '')} {image.get('Description', '')}".lower()
+    return any(word in words for word in _GPU_WORDS)
+
+
+def of_root_volume(kind: Kind, facts: Facts) -> list[Finding]:
+    """Whether the image's snapshot fits the root volume that the file asks for."""
+    image = facts.image_of(kind) or {}
+    needed, asked = _snapshot_gib(image), _asked_gib(kind, image)
     if needed is None or asked is None or asked >= needed:
         return []
     return [
@@ -158,10 +223,63 @@ def _of_root_volume(kind: Kind, image: Mapping[str, Any]) -> list[Finding]:
             "error",
             f"the root volume of {asked} GiB is smaller than the image's {needed} GiB",
             why="AWS refuses such a machine",
-            fix=f"VolumeSize: {needed}, or more",
+            fix=_larger(kind, image, needed),
             at=kind.at("BlockDeviceMappings"),
         )
     ]
+
+
+def of_container_room(kind: Kind, facts: Facts, room: Mapping[str, int | None]) -> list[Finding]:
+    """Whether the images of containers fit on the root volume, where their registries say how
+    large they are. `room` is the least that each takes, in bytes."""
+    image = facts.image_of(kind) or {}
+    volume = _asked_gib(kind, image) or _snapshot_gib(image)
+    largest = max(kind.housed, key=lambda name: room.get(name) or 0, default="")
+    needed = (room.get(largest) or 0) / _GIB
+    if volume is None or not needed:
+        return []
+    own = _SYSTEM_GIB
+    if _has_drivers(image):
+        own = _FULL_SHARE * (_snapshot_gib(image) or 0)
+    if _UNPACKED * needed + own <= volume:
+        return []
+    enough = 10 * math.ceil((own + (1 + _UNPACKED) * needed) / 10)
+    return [
+        Finding(
+            "error" if needed + _SYSTEM_GIB > volume else "warning",
+            f"the image {largest} {_verdict(needed, volume)} a root volume of {volume} GiB",
+            why=f"pulling it takes at least {needed:.1f} GiB, and usually twice that; the system "
+            f"itself has about {own:.0f} GiB",
+            fix=_larger(kind, image, enough),
+            at=kind.at("BlockDeviceMappings"),
+        )
+    ]
+
+
+def _verdict(needed: float, volume: int) -> str:
+    return "does not fit on" if needed + _SYSTEM_GIB > volume else "may not fit on"
+
+
+def _root_name(kind: Kind, image: Mapping[str, Any]) -> str:
+    named = [m.get("DeviceName") for m in kind.config.get("BlockDeviceMappings") or ()]
+    guess = named[0] if len(named) == 1 else _USUAL_ROOT
+    return str(image.get("RootDeviceName") or guess)
+
+
+def _larger(kind: Kind, image: Mapping[str, Any], gib: int) -> str:
+    """The line that gives a kind a root volume of this size."""
+    if _asked_gib(kind, image) is not None:
+        return f"VolumeSize: {gib}"
+    root = _root_name(kind, image)
+    return f"BlockDeviceMappings: [{{DeviceName: {root}, Ebs: {{VolumeSize: {gib}}}}}]"
+
+
+def _snapshot_gib(image: Mapping[str, Any]) -> int | None:
+    return _size(image.get("BlockDeviceMappings") or (), image.get("RootDeviceName"))
+
+
+def _asked_gib(kind: Kind, image: Mapping[str, Any]) -> int | None:
+    return _size(kind.config.get("BlockDeviceMappings") or (), _root_name(kind, image))
 
 
 def _size(mappings: Sequence[Mapping[str, Any]], device: Any) -> int | None:
@@ -170,134 +288,3 @@ def _size(mappings: Sequence[Mapping[str, Any]], device: Any) -> int | None:
         if mapping.get("DeviceName") == device and size is not None:
             return int(size)
     return None
-
-
-def of_key_pair(kind: Kind, facts: Facts, *, has_private_half: bool) -> list[Finding]:
-    name = kind.config.get("KeyName")
-    if not name:
-        return []
-    at = kind.at("KeyName")
-    if name not in facts.key_pairs:
-        return [
-            Finding(
-                "error",
-                f"there is no key pair {name}",
-                why="the region does not have it",
-                fix="take KeyName out to have a key made",
-                at=at,
-            )
-        ]
-    if has_private_half:
-        return []
-    return [
-        Finding(
-            "error",
-            f"the private half of the key pair {name} is not here",
-            why="without it nobody gets in to the machines",
-            fix=f"auth: {{ssh_private_key: ~/.ssh/{name}.pem}}, or take KeyName out",
-            at=at,
-        )
-    ]
-
-
-def of_groups(kind: Kind, facts: Facts, caller: Sequence[str]) -> list[Finding]:
-    """Whether the security groups that the file names let us in. `caller` is the address range
-    from which we come, if it is known."""
-    named = launch.own_groups(kind.config)
-    at = kind.at("SecurityGroupIds")
-    missing = [name for name in named if name not in facts.groups]
-    if missing:
-        return [
-            Finding(
-                "error",
-                f"there is no security group {', '.join(missing)}",
-                why="the region does not have it",
-                fix="take SecurityGroupIds out to have one made",
-                at=at,
-            )
-        ]
-    if not named or not caller:
-        return []
-    rules = [rule for name in named for rule in facts.groups[name].get("IpPermissions", ())]
-    if any(_lets_in(rule, range) for rule in rules for range in caller):
-        return []
-    return [
-        Finding(
-            "error",
-            f"no security group of {', '.join(named)} lets SSH in from {', '.join(caller)}",
-            why="the machines could not be reached from here",
-            fix=f"aws ec2 authorize-security-group-ingress --group-id {named[0]} "
-            f"--protocol tcp --port {_SSH} --cidr {caller[0]}",
-            at=at,
-        )
-    ]
-
-
-def _lets_in(rule: Mapping[str, Any], caller: str) -> bool:
-    if rule.get("IpProtocol") not in ("tcp", "-1"):
-        return False
-    if rule["IpProtocol"] == "tcp" and not rule["FromPort"] <= _SSH <= rule["ToPort"]:
-        return False
-    we = ipaddress.ip_network(caller, strict=False)
-    ranges = [r["CidrIp"] for r in rule.get("IpRanges", ())]
-    ranges += [r["CidrIpv6"] for r in rule.get("Ipv6Ranges", ())]
-    nets = [ipaddress.ip_network(text, strict=False) for text in ranges]
-    return any(net.version == we.version and we.subnet_of(net) for net in nets)  # type: ignore[arg-type]
-
-
-def of_permissions(denied: Sequence[str]) -> list[Finding]:
-    if not denied:
-        return []
-    return [
-        Finding(
-            "error",
-            f"you may not call {', '.join(denied)}",
-            why="AWS refused a dry run",
-            fix="ask for the permissions that shoal iam-policy prints",
-        )
-    ]
-
-
-def of_quotas(
-    kinds: Sequence[Kind],
-    facts: Facts,
-    limits: Mapping[tuple[str, str], float],
-    used: Mapping[tuple[str, str], float],
-) -> list[Finding]:
-    """Whether the file's minimum fits the account's vCPU quotas. Limits and use are by family
-    (`quota_family`) and market; what is not known does not count."""
-    need: dict[tuple[str, str], float] = {}
-    for kind in kinds:
-        machine = facts.types.get(kind.instance_type)
-        if machine is None:
-            continue
-        key = (quota_family(machine.name), launch.market(kind.config))
-        need[key] = need.get(key, 0) + machine.resources.get("CPU", 0) * kind.fewest
-    found = []
-    for (family, market), vcpus in need.items():
-        limit = limits.get((family, market))
-        running = used.get((family, market), 0)
-        if limit is None or running + vcpus <= limit:
-            continue
-        found.append(
-            Finding(
-                "error",
-                f"{vcpus:g} vCPUs of {market} {family} machines are wanted, "
-                f"and the quota leaves {max(0, limit - running):g}",
-                why=f"the limit is {limit:g}, and {running:g} are in use",
-                fix="lower min_workers, choose another InstanceType, or ask AWS to raise the "
-                "limit (Service Quotas, EC2)",
-            )
-        )
-    return found
-
-
-def quota_family(instance_type: str) -> str:
-    """The group of types that share one of EC2's vCPU quotas."""
-    letters = re.match("[a-z]*", instance_type.lower())
-    word = letters[0] if letters else ""
-    if word in ("trn", "inf", "dl", "mac", "hpc"):
-        return word
-    if word == "vt":
-        return "g"
-    return word[:1] if word[:1] in ("g", "p", "x", "f") else "standard"

@@ -1,0 +1,147 @@
+"""Whether we would get in: into the account, by its permissions, and into the machines, by key
+pairs and security groups. Pure: records in, findings out."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shoal.providers.aws import launch, network
+from shoal.providers.aws.judgement import Kind
+from shoal.providers.base import Finding
+from shoal.spec.model import ClusterSpec
+
+_SSH = 22
+
+
+def of_key_pair(kind: Kind, pairs: Mapping[str, str], own: str | None) -> list[Finding]:
+    """Whether the key pair that the file names is there, and opens to us. `pairs` are public
+    halves by name, empty where AWS does not tell; `own` is that of the key we log in with."""
+    name = str(kind.config.get("KeyName") or "")
+    if not name or (name in pairs and _same(pairs[name], own)):
+        return []
+    at = kind.at("KeyName")
+    if name not in pairs:
+        what, why = f"there is no key pair {name}", "the region does not have it"
+        return [Finding("error", what, why, "take KeyName out to have a key made", at)]
+    return [
+        Finding(
+            "error",
+            f"the private half of the key pair {name} is not here",
+            why="without it nobody gets in to the machines",
+            fix="take KeyName out to have a key made, or name the file that has it: "
+            f"auth: {{ssh_private_key: ~/.ssh/{name}.pem}}",
+            at=at,
+        )
+    ]
+
+
+def _same(theirs: str, own: str | None) -> bool:
+    """Whether a pair's public half is ours. One that cannot be seen is taken to be."""
+    if own is None:
+        return False
+    bodies = [text.split()[1:2] for text in (theirs, own)]
+    return [] in bodies or bodies[0] == bodies[1]
+
+
+def of_groups(
+    kind: Kind, groups: Mapping[str, Mapping[str, Any]], caller: Sequence[str]
+) -> list[Finding]:
+    """Whether the security groups that the file names let us in. `caller` is the address range
+    from which we come, if it is known."""
+    named = launch.own_groups(kind.config)
+    at = kind.at("SecurityGroupIds")
+    missing = [name for name in named if name not in groups]
+    if missing:
+        return [
+            Finding(
+                "error",
+                f"there is no security group {', '.join(missing)}",
+                why="the region does not have it",
+                fix="take SecurityGroupIds out to have one made",
+                at=at,
+            )
+        ]
+    rules = [rule for name in named for rule in groups[name].get("IpPermissions", ())]
+    if not named or not caller or _let_in(rules, caller):
+        return []
+    return [
+        Finding(
+            "error",
+            f"no security group of {', '.join(named)} lets SSH in from {', '.join(caller)}",
+            why="the machines could not be reached from here",
+            fix=f"aws ec2 authorize-security-group-ingress --group-id {named[0]} "
+            f"--protocol tcp --port {_SSH} --cidr {caller[0]}",
+            at=at,
+        )
+    ]
+
+
+def of_rules(spec: ClusterSpec, caller: Sequence[str]) -> list[Finding]:
+    """Whether the rules for the group that is made for the cluster would lock us out."""
+    if not caller:
+        return []
+    at: tuple[str, ...]
+    own = (spec.provider.settings.get("security_group") or {}).get("IpPermissions") or ()
+    if any(map(network.covers_ssh, own)):
+        if _let_in(own, caller):
+            return []
+        rule = f"{{IpProtocol: tcp, FromPort: {_SSH}, ToPort: {_SSH}, "
+        rule += f"IpRanges: [{{CidrIp: {caller[0]}}}]}}"
+        fix, at = f"add to IpPermissions: {rule}", ("provider", "settings", "security_group")
+        said = "provider.security_group"
+    elif spec.shoal.ssh_from and not _covers(spec.shoal.ssh_from, caller):
+        ranges = ", ".join((*spec.shoal.ssh_from, caller[0]))
+        fix, at = f"shoal: {{ssh_from: [{ranges}]}}", ("shoal", "ssh_from")
+        said = "shoal.ssh_from"
+    else:
+        return []
+    what = f"{said} does not let SSH in from {', '.join(caller)}"
+    return [Finding("error", what, "the machines could not be reached from here", fix, at)]
+
+
+def _let_in(rules: Sequence[Mapping[str, Any]], caller: Sequence[str]) -> bool:
+    ranges = [
+        text
+        for rule in rules
+        if network.covers_ssh(rule)
+        for text in (
+            *(r["CidrIp"] for r in rule.get("IpRanges") or ()),
+            *(r["CidrIpv6"] for r in rule.get("Ipv6Ranges") or ()),
+        )
+    ]
+    return _covers(ranges, caller)
+
+
+def _covers(ranges: Sequence[str], caller: Sequence[str]) -> bool:
+    nets = [ipaddress.ip_network(text, strict=False) for text in ranges]
+    here = [ipaddress.ip_network(text, strict=False) for text in caller]
+    return any(
+        net.version == we.version and we.subnet_of(net)  # type: ignore[arg-type]
+        for net in nets
+        for we in here
+    )
+
+
+def of_permissions(denied: Sequence[str], caller: str) -> list[Finding]:
+    """What a dry run was refused. `caller` is the ARN of who asked."""
+    if not denied:
+        return []
+    return [
+        Finding(
+            "error",
+            f"you may not call {', '.join(denied)}",
+            why=f"AWS refused {caller or 'you'} a dry run",
+            fix=f"shoal iam-policy > shoal-policy.json\n{_grant(caller)}, or have that run by "
+            "whoever administers the account",
+        )
+    ]
+
+
+def _grant(caller: str) -> str:
+    kind, _, name = caller.rpartition(":")[2].partition("/")
+    policy = "--policy-name shoal --policy-document file://shoal-policy.json"
+    if kind == "assumed-role":
+        return f"aws iam put-role-policy --role-name {name.partition('/')[0]} {policy}"
+    return f"aws iam put-user-policy --user-name {name.rpartition('/')[2] or 'NAME'} {policy}"
