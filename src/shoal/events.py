@@ -68,6 +68,19 @@ class Warned(Event):
 
 
 @dataclass(frozen=True)
+class Found(Event):
+    """Something that a look beforehand found. An error would keep the cluster from coming up;
+    `place` is where in the file it comes from."""
+
+    kind = "finding"
+    severity: Literal["error", "warning"]
+    what: str
+    why: str = ""
+    fix: str = ""
+    place: str = ""
+
+
+@dataclass(frozen=True)
 class PlanStep(Event):
     """One thing that is about to be done, and the reason for it."""
 
@@ -90,15 +103,15 @@ class PriceItem:
 
 @dataclass(frozen=True)
 class Priced(Event):
-    """What the cluster costs an hour, in US dollars, by list prices of the day `dated`. Not
-    `complete` where a price is not known."""
+    """What the cluster costs an hour, in US dollars. `source` says whose prices they are, and of
+    which day. Not `complete` where a price is not known."""
 
     kind = "price"
     cluster: str
     items: tuple[PriceItem, ...]
     per_hour: float
     complete: bool
-    dated: str
+    source: str
 
 
 @dataclass(frozen=True)

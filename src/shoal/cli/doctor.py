@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.render.words import block
+from shoal.cli.render.words import finding
 from shoal.cli.session import run
 from shoal.cli.which import cluster_argument, which_cluster
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
-    from shoal.ops.doctor import Diagnosis
+    from shoal.events import Found
     from shoal.ops.target import Wanted
 
 
@@ -34,26 +34,19 @@ def command(wanted: Wanted, json: bool) -> None:
     from shoal.ops.context import Context
     from shoal.ops.doctor import diagnose
 
-    async def operation(ctx: Context) -> list[Diagnosis]:
+    async def operation(ctx: Context) -> list[Found]:
         return await diagnose(ctx, await target.load(ctx, wanted))
 
     found = run(operation, json=json, answers=True)
-    errors = sum(one.finding.severity == "error" for one in found)
+    errors = sum(one.severity == "error" for one in found)
     if json:
-        click.echo(jsonlib.dumps([{**asdict(one.finding), "place": one.place} for one in found]))
+        click.echo(jsonlib.dumps([asdict(one) for one in found]))
     else:
         for one in found:
-            click.echo("\n".join(_lines(one)))
+            click.echo("\n".join(finding(one)))
         click.echo(_summary(len(found), errors))
     if errors:
         sys.exit(ConfigError.exit_code)
-
-
-def _lines(one: Diagnosis) -> list[str]:
-    finding = one.finding
-    colour = "red" if finding.severity == "error" else "yellow"
-    what = f"{one.place}: {finding.what}" if one.place else finding.what
-    return block(finding.severity, colour, what, finding.why, finding.fix)
 
 
 def _summary(findings: int, errors: int) -> str:

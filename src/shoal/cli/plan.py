@@ -33,12 +33,12 @@ def command(
     """
     from shoal.ops import target
     from shoal.ops.context import Context
-    from shoal.ops.up import foresee
+    from shoal.ops.foresight import show
 
     overrides = replace(wanted.overrides, min_workers=min_workers, max_workers=max_workers)
 
     async def operation(ctx: Context) -> None:
-        cluster = await target.resolve_or_default(ctx, replace(wanted, overrides=overrides))
-        await foresee(ctx, cluster)
+        found = await target.locate_or_default(ctx, replace(wanted, overrides=overrides))
+        await show(ctx, found.spec, found.place_of)
 
     run(operation, json=json, verbose=verbose)

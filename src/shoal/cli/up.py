@@ -91,16 +91,17 @@ def command(
     restart: RestartPolicy = "as needed"
     if no_restart or restart_only:
         restart = "never" if no_restart else "only"
-    options = UpOptions(restart=restart, force=force)
     overrides = replace(wanted.overrides, min_workers=min_workers, max_workers=max_workers)
 
     async def operation(ctx: Context) -> UpResult:
         if wanted.named is None:
-            cluster = spec.default_embedded(overrides).spec
+            found = target.Located(spec.default_embedded(overrides).spec)
         else:
-            cluster = await target.resolve(ctx, replace(wanted, overrides=overrides))
+            found = await target.locate(ctx, replace(wanted, overrides=overrides))
+        cluster = found.spec
         if autostop is not None:
             cluster = replace(cluster, shoal=replace(cluster.shoal, autostop=autostop))
+        options = UpOptions(restart=restart, force=force, place_of=found.place_of)
         with contextlib.ExitStack() as stack:
             if redirect:
                 ctx = stack.enter_context(redirected(ctx, cluster.cluster_name))

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
-from shoal.catalog import offers_for, shelf
 from shoal.events import Priced, PriceItem
 from shoal.ops.plan import NOT_THERE, Seen, UpPlan
 from shoal.providers.base import State
+from shoal.scaling.state import Offer
 from shoal.spec.model import ClusterSpec
 
 _SWITCHED_OFF = (State.STOPPED, State.STOPPING)
 
 
-def bill(spec: ClusterSpec, seen: Seen, plan: UpPlan) -> Priced | None:
-    """The price of all machines there will be; None where nobody asks for money."""
+def bill(
+    spec: ClusterSpec, seen: Seen, plan: UpPlan, sold: Sequence[Offer], source: str
+) -> Priced | None:
+    """The price of all machines there will be, by offers from this source; None where nobody asks
+    for money."""
     if spec.provider.type not in ("aws", "gcp"):
         return None
-    offers = {offer.node_type: offer for offer in offers_for(spec)}
+    offers = {offer.node_type: offer for offer in sold}
     ended = {i.id for i in plan.terminate}
     touched = {touch.instance.id for touch in plan.touches}
     counts: Counter[tuple[str, str, float | None]] = Counter()
@@ -32,7 +36,7 @@ def bill(spec: ClusterSpec, seen: Seen, plan: UpPlan) -> Priced | None:
             price = offer.price_per_hour
         counts[instance.node_type, market, price] += 1
     for launch in plan.launches:
-        offer = offers[launch.node_type]
+        offer = offers.get(launch.node_type, Offer(launch.node_type))
         counts[launch.node_type, launch.market or offer.market, offer.price_per_hour] += (
             launch.count
         )
@@ -46,7 +50,7 @@ def bill(spec: ClusterSpec, seen: Seen, plan: UpPlan) -> Priced | None:
         items=items,
         per_hour=sum(known),
         complete=len(known) == len(items),
-        dated=shelf("aws" if spec.provider.type == "aws" else "gcp").dated,
+        source=source,
     )
 
 

@@ -1,51 +1,65 @@
-"""Looks at a cluster file and at the account it is for, and tells everything that is wrong."""
+"""Looks at a cluster file and at the account it is for, and tells everything that is wrong: for
+whoever asks, and as the first step of `up`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
-from shoal.errors import ShoalError
+from shoal.clock import Clock
+from shoal.errors import ConfigError, ShoalError
+from shoal.events import Found
 from shoal.ops import ray_versions
 from shoal.ops.context import Context
+from shoal.ops.images import Images
+from shoal.ops.places import PlaceOf, places
 from shoal.ops.site import Site
+from shoal.parallel import side_by_side
 from shoal.providers.base import Examines, Finding, State
 from shoal.spec import LoadedSpec
 
 _SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """Something that was found, and where in the file it comes from."""
-
-    finding: Finding
-    place: str = ""
-
-
-async def diagnose(ctx: Context, loaded: LoadedSpec) -> list[Diagnosis]:
+async def diagnose(ctx: Context, loaded: LoadedSpec) -> list[Found]:
     """All that would keep the cluster from coming up, or a node of it from joining, errors first.
     Nothing is created."""
-    spec = loaded.launchable()
-    site = Site.of(ctx, spec)
-    provider = site.provider
-    look = provider.examine if isinstance(provider, Examines) else provider.check
-    told, odd = await asyncio.gather(_heard(look(spec)), _odd_rays(site))
-    found = [*site.check_files(), *told, *odd]
-    found.sort(key=lambda finding: finding.severity != "error")
-    return [Diagnosis(finding, _place(loaded, finding)) for finding in dict.fromkeys(found)]
+    site = Site.of(ctx, loaded.launchable())
+    looks = [check(site), examine(site, ctx.clock, _SECONDS), _odd_rays(site)]
+    found = await side_by_side(looks)
+    return told([finding for some in found for finding in some], places(loaded))
 
 
-async def _heard(looking: Awaitable[Sequence[Finding]]) -> Sequence[Finding]:
-    """What a look found. One that fails has found something, too."""
+async def check(site: Site) -> list[Finding]:
+    """What needs no more than the file and a glance."""
     try:
-        return await asyncio.wait_for(looking, _SECONDS)
+        return [*site.check_files(), *await site.provider.check(site.spec)]
     except ShoalError as error:
+        return [*site.check_files(), Finding("error", error.what, error.why, error.fix)]
+
+
+async def examine(site: Site, clock: Clock, seconds: float) -> list[Finding]:
+    """What only the provider and the registries of images know. That they cannot be asked is no
+    error of the file's."""
+    images = Images(site.spec, site.provider, clock)
+
+    async def of_provider() -> Sequence[Finding]:
+        if not isinstance(site.provider, Examines):
+            return []
+        return await site.provider.examine(site.spec, images.room)
+
+    try:
+        looks = side_by_side([of_provider(), images.findings()])
+        found = await asyncio.wait_for(looks, seconds)
+    except ConfigError as error:
         return [Finding("error", error.what, error.why, error.fix)]
+    except ShoalError as error:
+        return [Finding("warning", error.what, error.why, error.fix)]
     except asyncio.TimeoutError:
-        why = f"no answer within {_SECONDS:.0f} s"
-        return [Finding("error", "the provider does not answer", why)]
+        why = f"no answer within {seconds:.0f} s"
+        return [Finding("warning", "not everything could be looked at beforehand", why)]
+    return [finding for some in found for finding in some]
 
 
 async def _odd_rays(site: Site) -> list[Finding]:
@@ -73,6 +87,12 @@ async def _odd_rays(site: Site) -> list[Finding]:
     ]
 
 
-def _place(loaded: LoadedSpec, finding: Finding) -> str:
-    origin = loaded.origin_of(*finding.at) if finding.at else None
-    return str(origin) if origin is not None and origin.kind in ("file", "legacy") else ""
+def told(findings: Sequence[Finding], place_of: PlaceOf) -> list[Found]:
+    """The findings with their places, each once, errors first. What is an error for one kind of
+    node and a warning for another is an error."""
+    once: dict[Finding, Found] = {}
+    for finding in sorted(findings, key=lambda finding: finding.severity != "error"):
+        place = place_of(finding.at)
+        found = Found(finding.severity, finding.what, finding.why, finding.fix, place)
+        once.setdefault(replace(finding, severity="error"), found)
+    return list(once.values())

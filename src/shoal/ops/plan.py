@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 
 from shoal.bootstrap.receipt import Receipt
 from shoal.bootstrap.vitals import Vitals
-from shoal.catalog import offers_for
 from shoal.events import PlanStep
 from shoal.providers.base import Instance, Launch, State
 from shoal.spec.model import ClusterSpec
@@ -77,16 +76,7 @@ class Seen:
 def plan_up(spec: ClusterSpec, seen: Seen, restart: RestartPolicy = "as needed") -> UpPlan:
     """The steps from what is there to what was asked for. A machine that cannot be reached does
     not count as there, so that it is tried for, or replaced."""
-    there = [i for i in seen.instances if i.state not in NOT_THERE]
-    spare = spare_workers(spec, there)
-    keep, surplus = _sort_out(spec, [i for i in there if i not in spare])
-    # Two people who bring up one cluster in the same moment may leave two heads: the elder stays.
-    heads = sorted((i for i in there if i.role == "head"), key=lambda i: i.created_at or 0.0)
-    head = heads[0] if heads else None
-    surplus += heads[1:]
-    if head is not None and head.node_type != spec.head_node_type:
-        surplus.append(head)
-        head = None
+    head, keep, surplus, spare = _taken_stock(spec, seen.instances)
     launches, steps = _launches(spec, head, keep)
     steps += [PlanStep("terminate", i.name, _why_surplus(spec, i)) for i in surplus]
 
@@ -103,6 +93,29 @@ def plan_up(spec: ClusterSpec, seen: Seen, restart: RestartPolicy = "as needed")
             reason = "its head is new" if head is None else "its head restarts"
         _add(touches, steps, worker, seen, mode, reason)
     return UpPlan(tuple(launches), tuple(touches), tuple(surplus), tuple(spare), tuple(steps))
+
+
+def needs_machines(spec: ClusterSpec, instances: Sequence[Instance]) -> bool:
+    """Whether machines are missing, as can be told from a list alone."""
+    head, keep, _, _ = _taken_stock(spec, instances)
+    return bool(_launches(spec, head, keep)[0])
+
+
+def _taken_stock(
+    spec: ClusterSpec, instances: Sequence[Instance]
+) -> tuple[Instance | None, list[Instance], list[Instance], list[Instance]]:
+    """Of what there is: the head, workers to keep, machines to end, and those that stay off."""
+    there = [i for i in instances if i.state not in NOT_THERE]
+    spare = spare_workers(spec, there)
+    keep, surplus = _sort_out(spec, [i for i in there if i not in spare])
+    # Two people who bring up one cluster in the same moment may leave two heads: the elder stays.
+    heads = sorted((i for i in there if i.role == "head"), key=lambda i: i.created_at or 0.0)
+    head = heads[0] if heads else None
+    surplus += heads[1:]
+    if head is not None and head.node_type != spec.head_node_type:
+        surplus.append(head)
+        head = None
+    return head, keep, surplus, spare
 
 
 def _touch(instance: Instance, seen: Seen, restart: RestartPolicy) -> tuple[Mode | None, str]:
@@ -185,23 +198,16 @@ def _launches(
     steps: list[PlanStep] = []
     # Machines of one's own are there already; they are taken into use.
     action: Literal["use", "create"] = "use" if spec.provider.type == "local" else "create"
-    prices = {
-        offer.node_type: f"; ${offer.price_per_hour:.3g} an hour each"
-        for offer in offers_for(spec)
-        if offer.price_per_hour is not None
-    }
     if head is None:
         launches.append(Launch(spec.head_node_type, "head", 1, secrets.token_hex(8)))
-        reason = f"the head{prices.get(spec.head_node_type, '')}"
-        steps.append(PlanStep(action, f"1 x {spec.head_node_type}", reason))
+        steps.append(PlanStep(action, f"1 x {spec.head_node_type}", "the head"))
     have = Counter(i.node_type for i in keep)
     for name, wanted in _wanted_workers(spec).items():
         missing = wanted - have[name]
         if missing > 0:
             launches.append(Launch(name, "worker", missing, secrets.token_hex(8)))
             there = f", {have[name]} there" if have[name] else ""
-            reason = f"min_workers is {wanted}{there}{prices.get(name, '')}"
-            steps.append(PlanStep(action, f"{missing} x {name}", reason))
+            steps.append(PlanStep(action, f"{missing} x {name}", f"min_workers is {wanted}{there}"))
     return launches, steps
 
 

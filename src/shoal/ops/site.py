@@ -3,6 +3,7 @@ each of its machines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -63,7 +64,8 @@ class Site:
                 "error",
                 f"file_mounts: {here} does not exist",
                 why=f"it is to become {there} on every node",
-                fix="correct the path, or take the mount out",
+                fix=f"take {there} out, or correct the path",
+                at=("files", "mounts", there),
             )
             for there, here in self.files.mounts.items()
             if not Path(here).exists()
@@ -83,9 +85,12 @@ class Site:
         """All that is to be done on one machine."""
         return self.orders.work(instance, head, mode)
 
-    async def look(self) -> Seen:
-        """All that can be seen of the cluster's machines, each asked once and side by side."""
-        instances = await self.provider.find(self.spec.cluster_name)
+    async def look(self, there: Sequence[Instance] | None = None) -> Seen:
+        """All that can be seen of the cluster's machines, each asked once and side by side. `there`
+        is the provider's list, for one who has it already."""
+        instances = there
+        if instances is None:
+            instances = await self.provider.find(self.spec.cluster_name)
         head = next((i for i in instances if i.role == "head"), None)
         works = {
             i.id: self.work(i, head or i) for i in instances if i.node_type in self.spec.node_types

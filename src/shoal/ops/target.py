@@ -16,6 +16,7 @@ from shoal import providers, spec
 from shoal.errors import ConfigError, NotFoundError
 from shoal.events import Warned
 from shoal.ops.context import Context
+from shoal.ops.places import PlaceOf, nowhere, places
 from shoal.spec.model import ClusterSpec
 
 if TYPE_CHECKING:
@@ -35,13 +36,26 @@ class Wanted:
         return self.named is None and self.overrides.cluster_name is None
 
 
+@dataclass(frozen=True)
+class Located:
+    """A cluster that was found, and where in its file the values stand, if it has one."""
+
+    spec: ClusterSpec
+    place_of: PlaceOf = nowhere
+
+
 async def resolve(ctx: Context, wanted: Wanted) -> ClusterSpec:
     """The spec of the cluster that is meant. Without a name it is the one cluster that is up;
     the warnings that a file gives rise to are emitted."""
+    return (await locate(ctx, wanted)).spec
+
+
+async def locate(ctx: Context, wanted: Wanted) -> Located:
+    """The same, with where its values stand."""
     loaded = await load(ctx, wanted)
     for warning in loaded.warnings:
         ctx.emit(Warned(str(warning)))
-    return loaded.launchable()
+    return Located(loaded.launchable(), places(loaded))
 
 
 async def load(ctx: Context, wanted: Wanted) -> spec.LoadedSpec:
@@ -66,12 +80,17 @@ async def load(ctx: Context, wanted: Wanted) -> spec.LoadedSpec:
 async def resolve_or_default(ctx: Context, wanted: Wanted) -> ClusterSpec:
     """The cluster that is meant, or, where none was named and none is up, one on this machine:
     for whoever is about to bring it up."""
+    return (await locate_or_default(ctx, wanted)).spec
+
+
+async def locate_or_default(ctx: Context, wanted: Wanted) -> Located:
+    """The same, with where its values stand."""
     try:
-        return await resolve(ctx, wanted)
+        return await locate(ctx, wanted)
     except NotFoundError:
         if wanted.named is not None:
             raise
-        return spec.default_embedded(wanted.overrides).spec
+        return Located(spec.default_embedded(wanted.overrides).spec)
 
 
 def looks_like_a_file(named: str) -> bool:

@@ -4,24 +4,24 @@ it finishes what an interrupted run began, and does nothing when nothing is left
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shoal.bootstrap.pipeline import Failures, assemble
 from shoal.bootstrap.status_board import StatusBoard
 from shoal.engine.installation import sourced
-from shoal.errors import ConfigError, IncompleteError, ShoalError, UnreachableError
+from shoal.errors import IncompleteError, ShoalError, UnreachableError
 from shoal.events import (
     ClusterReady,
     Event,
     LaunchTried,
     Phase,
-    Stage,
     Unchanged,
     Warned,
 )
-from shoal.ops import control, target
-from shoal.ops.bill import bill
+from shoal.ops import book, control, target
 from shoal.ops.context import Context
+from shoal.ops.foresight import foresee
+from shoal.ops.places import PlaceOf, nowhere
 from shoal.ops.plan import NOT_THERE, RestartPolicy, Seen, UpPlan, plan_up
 from shoal.ops.site import Site
 from shoal.parallel import side_by_side
@@ -45,10 +45,11 @@ class UpResult:
 @dataclass(frozen=True)
 class UpOptions:
     """How `up` goes about it: what it may restart, and whether it may take a machine from
-    another cluster."""
+    another cluster. `place_of` tells the lines of the file, for what is wrong in it."""
 
     restart: RestartPolicy = "as needed"
     force: bool = False
+    place_of: PlaceOf = nowhere
 
 
 async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) -> UpResult:
@@ -65,9 +66,8 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
 
     provider = provider_for(spec, ctx.home, ctx.clock, emit)
     site = Site(provider, spec, force=options.force)
-    await _check(ctx, site)
-    seen = await site.look()
-    plan = plan_up(spec, seen, options.restart)
+    foreseen = await foresee(ctx, site, options.place_of, options.restart)
+    seen, plan = foreseen.seen, foreseen.plan
     if options.restart == "never" and control.has_controller(spec):
         plan = plan.without_endings()  # the controller drains what is too much
     if plan.empty:
@@ -76,7 +76,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         await control.hand_over(ctx, site, head)
         ctx.emit(Unchanged(spec.cluster_name, "it is up and as asked for"))
         return UpResult(plan, tuple(seen.instances))
-    _tell(ctx, spec, seen, plan)
+    replace(foreseen, plan=plan).tell(ctx.emit)
     # A question is for what costs money or interrupts work; a cluster here does neither.
     costs = spec.provider.type not in ("embedded", "local")
     if (costs or plan.disturbs) and not ctx.confirm(f"Bring up cluster {spec.cluster_name}?"):
@@ -163,25 +163,6 @@ async def _were_lost(ctx: Context, site: Site, result: _Result) -> bool:
     return bool(lost)
 
 
-async def foresee(ctx: Context, spec: ClusterSpec) -> UpPlan:
-    """What `up` would do now, told and not done: `ConfigError` when it could not work."""
-    site = Site.of(ctx, spec)
-    await _check(ctx, site)
-    seen = await site.look()
-    plan = plan_up(spec, seen)
-    _tell(ctx, spec, seen, plan)
-    if plan.empty:
-        ctx.emit(Unchanged(spec.cluster_name, "it is up and as asked for"))
-    return plan
-
-
-def _tell(ctx: Context, spec: ClusterSpec, seen: Seen, plan: UpPlan) -> None:
-    for step in plan.steps:
-        ctx.emit(step)
-    if price := bill(spec, seen, plan):
-        ctx.emit(price)
-
-
 def announce_ready(
     ctx: Context, spec: ClusterSpec, start: RayStart, *, nodes: int, began: float
 ) -> None:
@@ -196,19 +177,6 @@ def announce_ready(
             next_steps=_next_steps(spec),
         )
     )
-
-
-async def _check(ctx: Context, site: Site) -> None:
-    ctx.emit(Stage("checking"))
-    findings = [*site.check_files(), *await site.provider.check(site.spec)]
-    for finding in findings:
-        if finding.severity == "warning":
-            ctx.emit(Warned(finding.what, finding.why, finding.fix))
-    errors = [f for f in findings if f.severity == "error"]
-    for extra in errors[1:]:
-        ctx.emit(Warned(extra.what, extra.why, extra.fix))
-    if errors:
-        raise ConfigError(errors[0].what, why=errors[0].why, fix=errors[0].fix)
 
 
 async def _carry_out(
@@ -237,6 +205,9 @@ async def _carry_out(
             site.provider.terminate(site.spec, plan.terminate),
         ]
     )
+    cluster = site.spec.cluster_name
+    book.note(ctx, cluster, [*created, *started.values()])
+    book.close(ctx, cluster, plan.terminate)
     for instance in plan.terminate:
         ctx.emit(instance.entered(Phase.GONE))
     for instance in created:

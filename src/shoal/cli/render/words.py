@@ -16,6 +16,7 @@ from shoal.events import (
     DashboardOpen,
     Detached,
     Event,
+    Found,
     Installed,
     LaunchTried,
     PlanStep,
@@ -47,6 +48,8 @@ def lines(event: Event) -> list[str]:
         return [click.style(event.text, dim=True)]
     if isinstance(event, Warned):
         return block("warning", "yellow", event.what, event.why, event.fix)
+    if isinstance(event, Found):
+        return finding(event)
     if isinstance(event, PlanStep):
         sign = click.style(
             f"{_SIGNS[event.action]} {event.action:<9}", fg=_COLOURS.get(event.action, "yellow")
@@ -100,7 +103,7 @@ def _of_everyday(event: Event) -> list[str]:
 def _price(event: Priced) -> list[str]:
     total = click.style(f"${event.per_hour:.2f} an hour", bold=True)
     more = "" if event.complete else ", and what has no price here"
-    title = f"{event.cluster} then costs {total}{more} (list prices of {event.dated})"
+    title = f"{event.cluster} then costs {total}{more}, by {event.source}"
     return [title, *(f"  {_item(item)}" for item in event.items)]
 
 
@@ -117,6 +120,13 @@ def _launch(event: LaunchTried) -> str:
         return f"  {event.node_type}: {where} {verdict}"
     price = f", ${event.price:g} an hour each" if event.price is not None else ""
     return f"  {event.node_type}: {event.got} of {event.asked} x {where}{price}"
+
+
+def finding(event: Found) -> list[str]:
+    """Something that was found before anything was done, with its line in the file."""
+    what = f"{event.place}: {event.what}" if event.place else event.what
+    colour = "red" if event.severity == "error" else "yellow"
+    return block(event.severity, colour, what, event.why, event.fix)
 
 
 def error_lines(error: ShoalError) -> list[str]:
