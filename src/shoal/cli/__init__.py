@@ -28,6 +28,7 @@ _COMMANDS = {
     "ssh-config": ("ssh_config", "Let plain ssh reach a cluster's machines by name."),
     "shell": ("shell", "Open a Python prompt with a cluster of your own machines."),
     "why": ("why", "Tell why the cluster is as it is."),
+    "cost": ("cost", "Show what a cluster has cost so far."),
     "ls": ("ls", "Show every cluster known here."),
     "gc": ("gc", "Remove what clusters left behind in your AWS account."),
     "config": ("config", "Show a cluster file as Shoal understands it."),

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from shoal.controller.memory import Entry, Memory, from_line, to_line
+from shoal.controller.memory import Entry, Memory, Noted, from_line, to_line
+from shoal.controller.places import RENTALS
+from shoal.controller.rentals import Rentals
 
 _LARGE_BYTES = 4_000_000
 
@@ -22,6 +24,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._rentals = Rentals(path.with_name(RENTALS))
         self.memory, self.unreadable = replay(path)
         self.entries = 0
         # Written anew, so that nothing is ever appended to a torn line.
@@ -36,6 +39,7 @@ class Journal:
             self.entries += 1
         self._file.flush()
         os.fsync(self._file.fileno())
+        self._rentals.note(entry.node for entry in entries if isinstance(entry, Noted))
         if self._file.tell() > _LARGE_BYTES:
             self._file.close()
             self._compact()

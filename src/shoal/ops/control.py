@@ -141,16 +141,18 @@ async def _bring_packages(runner: Runner, start: RayStart, packages: Sequence[st
         )
 
 
-async def dismiss(site: Site, head: Instance, *, deputy_seconds: float = 0.0) -> None:
+async def dismiss(site: Site, head: Instance, *, deputy_seconds: float = 0.0) -> bool:
     """End the controller, so that nobody else changes the cluster; for so long, a deputy promises
     the cluster's machines in its place that they are not lost. Without a controller, nothing is
-    done; a head that cannot be reached has nobody to dismiss."""
+    done; a head that cannot be reached has nobody to dismiss. Returns whether it was reached."""
     start = site.provider.ray_start(site.spec, head, head)
     runner = site.inside(head)
     with contextlib.suppress(ShoalError, TimeoutError):
         await runner.connect(timeout=_CONNECT_SECONDS)
         script = _DISMISS.format(module=_module(start), seconds=deputy_seconds)
         await _run(runner, start, script)
+        return True
+    return False
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from shoal.events import (
     Unchanged,
     Warned,
 )
-from shoal.ops import control, services, ssh_config, target
+from shoal.ops import book, control, services, ssh_config, target
 from shoal.ops.context import Context
 from shoal.ops.site import Site
 from shoal.providers.base import Instance, State
@@ -65,14 +65,16 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
         return DownResult(None)
 
     site = Site(provider, spec)
-    await _dismiss_controller(site, there)
+    await _dismiss_controller(ctx, site, there)
     # It may have launched machines while the question was being answered.
     there = await provider.find(spec.cluster_name)
     kept = _kept(spec, there, keep or Keep())
     ending = [i for i in there if i not in kept]
     for i in ending:
         ctx.emit(i.entered(Phase.TERMINATING))
+    book.note(ctx, spec.cluster_name, ending)
     await provider.terminate(spec, ending)
+    book.close(ctx, spec.cluster_name, ending)
     wanted = {i.id for i in kept}
     left = [i for i in await provider.find(spec.cluster_name) if i.id not in wanted]
     if left:
@@ -110,11 +112,13 @@ async def _switch_off(ctx: Context, spec: ClusterSpec) -> DownResult:
     return DownResult(0)
 
 
-async def _dismiss_controller(site: Site, instances: Sequence[Instance]) -> None:
-    """See to it that nobody launches machines while they are being ended."""
+async def _dismiss_controller(ctx: Context, site: Site, instances: Sequence[Instance]) -> None:
+    """See to it that nobody launches machines while they are being ended, and keep what the head
+    knows of those that are gone."""
     for instance in instances:
-        if instance.role == "head" and instance.state is State.RUNNING:
-            await control.dismiss(site, instance)
+        is_up = instance.role == "head" and instance.state is State.RUNNING
+        if is_up and await control.dismiss(site, instance):
+            await book.take_over(ctx, site, instance)
 
 
 async def _hand_over(ctx: Context, site: Site, kept: Sequence[Instance], keep: Keep | None) -> None:

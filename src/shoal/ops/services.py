@@ -8,7 +8,7 @@ from shoal.bootstrap.pipeline import assemble
 from shoal.bootstrap.status_board import StatusBoard
 from shoal.errors import NotFoundError
 from shoal.events import ClusterStopped, Phase, PlanStep, Unchanged
-from shoal.ops import control, target
+from shoal.ops import book, control, target
 from shoal.ops.context import Context
 from shoal.ops.plan import Seen, spare_workers
 from shoal.ops.site import Site
@@ -32,14 +32,18 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
         ctx.emit(PlanStep("stop", instance.name, becomes))
     if stopping and not ctx.confirm(f"Stop cluster {spec.cluster_name}?"):
         return None
+    book.note(ctx, spec.cluster_name, nodes)
     for instance in nodes:
-        if instance.role == "head":
-            await control.dismiss(site, instance)  # it would start what is stopped here
+        # It would start what is stopped here.
+        if instance.role == "head" and await control.dismiss(site, instance):
+            await book.take_over(ctx, site, instance)
         ctx.emit(instance.entered(Phase.TERMINATING))
     # Also where nothing seems to run: a stop that was interrupted is finished here.
     costs = await site.provider.stop(spec, nodes)
     if not switches_off:
         await side_by_side(_write_stopped(site, i) for i in nodes)
+    if switches_off:
+        book.close(ctx, spec.cluster_name, nodes)
     for instance in nodes:
         ctx.emit(instance.entered(Phase.STOPPED))
     seconds = ctx.clock.monotonic() - began
@@ -67,6 +71,7 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     if head is None:
         raise _not_up(spec, "its head cannot be reached")
     target.remember(ctx, spec)
+    book.note(ctx, spec.cluster_name, nodes)
     asleep = [i for i in nodes if not seen.vitals[i.id].ray_runs]
     if not asleep:
         await control.hand_over(ctx, site, head)

@@ -1,0 +1,78 @@
+"""What a cluster has cost so far: by its machines as they are, by what its head wrote down, and by
+what this machine knows, also when the cluster is gone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from shoal.controller.rentals import Spent, spent
+from shoal.errors import NotFoundError, ShoalError
+from shoal.events import Warned
+from shoal.ops import book, target
+from shoal.ops.context import Context
+from shoal.ops.site import Site
+from shoal.ops.target import Wanted
+from shoal.providers.base import Instance, State
+from shoal.spec.model import ClusterSpec
+
+
+@dataclass(frozen=True)
+class Cost:
+    """US dollars at list prices. `since` is when the first machine was switched on; not `complete`
+    where a price or an end is not known."""
+
+    cluster: str
+    rows: tuple[Spent, ...]
+    cost: float
+    complete: bool
+    since: float | None
+    per_hour: float
+
+
+async def cost(ctx: Context, wanted: Wanted) -> Cost:
+    """What was spent. Raises `NotFoundError` for a cluster of which nothing is known here."""
+    name, spec = await _meant(ctx, wanted)
+    on = {} if spec is None else {i.id: i for i in await _on(ctx, spec)}
+    rentals = book.rentals(ctx, name)
+    rows = spent(rentals, ctx.clock.now(), on)
+    return Cost(
+        cluster=name,
+        rows=tuple(rows),
+        cost=math.fsum(row.cost or 0.0 for row in rows),
+        complete=all(row.complete for row in rows),
+        since=min((r.began for r in rentals), default=None),
+        per_hour=math.fsum(i.price_per_hour or 0.0 for i in on.values()),
+    )
+
+
+async def _meant(ctx: Context, wanted: Wanted) -> tuple[str, ClusterSpec | None]:
+    """The cluster's name, and its spec if it is not over and done with."""
+    try:
+        spec = await target.resolve(ctx, wanted)
+        return spec.cluster_name, spec
+    except NotFoundError:
+        name = wanted.named if isinstance(wanted.named, str) else wanted.overrides.cluster_name
+        known = book.clusters(ctx)
+        if name is None and len(known) == 1:
+            return known[0], None
+        if name not in known:
+            raise
+        return str(name), None
+
+
+async def _on(ctx: Context, spec: ClusterSpec) -> list[Instance]:
+    """The machines that cost money now, having written down what they and their head know."""
+    site = Site.of(ctx, spec)
+    try:
+        there = await site.provider.find(spec.cluster_name)
+    except ShoalError as error:
+        why = f"{error}; told is what is known here"
+        ctx.emit(Warned("the provider cannot be asked", why, error.fix))
+        return []
+    head = next((i for i in there if i.role == "head" and i.state is State.RUNNING), None)
+    if head is not None:
+        await book.take_over(ctx, site, head)
+    on = [i for i in there if i.state in book.ON]
+    book.note(ctx, spec.cluster_name, on)
+    return on
