@@ -68,7 +68,7 @@ def serve() -> None:
     import shoal.providers.aws.provider  # noqa: F401
     from shoal.providers.aws.calls import models
 
-    for service in ("ec2", "iam", "ssm"):
+    for service in ("ec2", "iam", "pricing", "service-quotas", "ssm", "sts"):
         for kind in ("service-2", "endpoint-rule-set-1"):
             models().load_service_model(service, kind)
 

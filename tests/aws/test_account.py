@@ -13,7 +13,7 @@ import pytest
 from shoal.errors import CapacityError, ConfigError
 from shoal.events import Warned
 from shoal.providers.aws import foundation, tags
-from shoal.providers.base import Keeps, Launch, Sells, State
+from shoal.providers.base import Keeps, Launch, Login, LogsIn, Sells, State
 from tests.aws.account import Account
 from tests.aws.bed import CLUSTER, cluster_file
 from tests.simcloud.calls import ApiError
@@ -255,7 +255,7 @@ async def test_machines_stop_and_start_as_they_are_and_say_what_they_still_cost(
     provider = account.provider()
     (costs,) = await provider.stop(account.spec, await provider.find(CLUSTER))
     assert "100 GiB" in costs
-    assert "$8.00 a month" in costs
+    assert "$8.00 a month by AWS's list prices for us-west-2" in costs
     found = await provider.find(CLUSTER)
     # A spot machine cannot be kept.
     assert [(i.role, i.state) for i in found] == [("head", State.STOPPED)]
@@ -287,9 +287,32 @@ async def test_a_type_that_the_region_does_not_have_is_named_before_anything_is_
 ) -> None:
     account.file(available_node_types=types(worker={"InstanceType": "z9.mega"}))
     with pytest.raises(ConfigError) as caught:
-        await account.provider().check(account.spec)
+        await account.launch()
     assert "z9.mega" in caught.value.what
     await account.cloud.assert_nothing_left()
+
+
+async def test_images_of_the_accounts_own_registry_are_opened_by_its_credentials(
+    account: Account,
+) -> None:
+    server = "123456789012.dkr.ecr.us-west-2.amazonaws.com"
+    account.file(docker={"image": f"{server}/team/box:1", "container_name": "box"})
+    provider = account.provider()
+    assert isinstance(provider, LogsIn)
+    logins = [await provider.login(f"{server}/team/box:1") for _ in range(3)]
+    assert logins == [Login(server, "AWS", "123456789012-auth-token")] * 3
+    assert "auth-token" not in repr(logins)
+    assert account.cloud.ledger.calls()["GetAuthorizationToken"] == 1, "one for all nodes"
+    assert await provider.login("rayproject/ray:latest") is None
+
+    await account.launch(workers=1)
+    iam = boto3.client("iam", **account.cloud.ec2.client_options())
+    (role,) = iam.list_instance_profiles()["InstanceProfiles"][0]["Roles"]
+    policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="controller")
+    allowed = {s["Sid"]: s["Resource"] for s in policy["PolicyDocument"]["Statement"]}
+    arn = "arn:aws:ecr:us-west-2:123456789012:repository/team/box"
+    assert allowed["ReadImages"] == [arn], "the head may read what its nodes are made from"
+    await account.end()
 
 
 async def test_workers_that_nobody_needs_are_kept_and_taken_again(account: Account) -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from shoal.providers.aws import tags
 from tests.aws.bed import CLUSTER, SHOAL, Bed, events_of
+from tests.simcloud.calls import Call
 from tests.simcloud.ec2 import ACCESS_KEY
+from tests.simcloud.faults import Fault, Trouble
 from tests.waiting import until
 
 UP = f"exec env SHOAL_HOME=$HOME/.shoal {SHOAL} up c.yaml --yes --json"
@@ -48,15 +50,14 @@ async def test_a_plan_tells_what_would_be_made_and_its_price_and_makes_nothing(b
     assert done.code == 0, done.stderr
     assert "+ create" in done.stderr
     assert "an hour" in done.stderr
-    assert not set(bed.cloud.ledger.calls()) & {"RunInstances", "CreateKeyPair", "CreateRole"}
+    assert not set(bed.cloud.ledger.answered()) & {"RunInstances", "ImportKeyPair", "CreateRole"}
 
 
 async def test_a_cluster_comes_up_is_found_again_and_goes_without_a_trace(bed: Bed) -> None:
     events = await bed.up()
     assert events[-1]["event"] == "ready"
     assert events[-1]["nodes"] == 3
-    calls = bed.cloud.ledger.calls()
-    assert calls["RunInstances"] == 2
+    assert bed.cloud.ledger.answered()["RunInstances"] == 2
 
     for record in instances(bed):
         labels = tags.as_dict(record["Tags"])
@@ -71,7 +72,7 @@ async def test_a_cluster_comes_up_is_found_again_and_goes_without_a_trace(bed: B
     (await bed.laptop.run("rm -rf /tmp/shoal-*")).require("hanging up")
     again = await bed.up()
     assert again[-1]["event"] == "unchanged"
-    assert bed.cloud.ledger.calls()["RunInstances"] == 2
+    assert bed.cloud.ledger.answered()["RunInstances"] == 2
 
     await bed.down(home="~/another-laptop")
     done = await bed.shoal("down c.yaml --yes")
@@ -125,13 +126,15 @@ async def test_listings_that_lag_hide_nothing_from_a_down_elsewhere(bed: Bed) ->
 async def test_credentials_that_expire_midway_leave_nothing_that_down_does_not_find(
     bed: Bed,
 ) -> None:
-    def revoke(call: Any) -> None:
-        bed.cloud.faults.revoke_credentials(ACCESS_KEY)
+    def strikes(call: Call, _: object) -> bool:
+        if call.action == "CreateRole":
+            bed.cloud.faults.revoke_credentials(ACCESS_KEY)
+        return False
 
-    bed.cloud.faults.at_call(14, revoke, when="after")
+    bed.cloud.faults.add(Fault(strikes, Trouble.LOST, when="after"))
     done = await bed.shoal("up c.yaml --yes")
     assert done.code == 5
-    assert "log in again" in done.stderr
+    assert "unset AWS_ACCESS_KEY_ID" in done.stderr
     bed.cloud.faults.lift_all()
     await bed.down(home="~/another-laptop")
 

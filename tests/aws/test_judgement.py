@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from shoal.providers.aws import judgement
+from shoal.providers.aws import access, judgement, quotas
 from shoal.providers.aws.judgement import Facts, Kind
 from shoal.providers.aws.types import MachineType
 
@@ -25,22 +26,26 @@ FACTS = Facts(
             "BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 30}}],
         }
     },
-    key_pairs={"mine"},
-    groups={
-        "sg-open": {"IpPermissions": [_ := {
-            "IpProtocol": "tcp", "FromPort": 20, "ToPort": 30,
-            "IpRanges": [{"CidrIp": "203.0.113.0/24"}],
-        }]},
-        "sg-web": {"IpPermissions": [{**_, "FromPort": 80, "ToPort": 443}]},
-        "sg-other": {"IpPermissions": [{**_, "IpRanges": [{"CidrIp": "198.51.100.0/24"}]}]},
-        "sg-all": {"IpPermissions": [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]},
-    },
-)  # fmt: skip
+)
+PAIRS = {"mine": "ssh-ed25519 AAAAmine", "secret": ""}
+OPEN = {
+    "IpProtocol": "tcp", "FromPort": 20, "ToPort": 30, "IpRanges": [{"CidrIp": "203.0.113.0/24"}],
+}  # fmt: skip
+GROUPS = {
+    "sg-open": {"IpPermissions": [OPEN]},
+    "sg-web": {"IpPermissions": [{**OPEN, "FromPort": 80, "ToPort": 443}]},
+    "sg-other": {"IpPermissions": [{**OPEN, "IpRanges": [{"CidrIp": "198.51.100.0/24"}]}]},
+    "sg-all": {"IpPermissions": [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]},
+}
 HERE = ["203.0.113.7/32"]
 
 
 def kind(instance_type: str = "m5.large", *, workers: int = 0, **config: Any) -> Kind:
     return Kind("worker", {"InstanceType": instance_type, **config}, workers, is_head=False)
+
+
+def root(gib: int) -> list[dict[str, Any]]:
+    return [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": gib}}]
 
 
 def words(findings: list[Any]) -> str:
@@ -52,8 +57,9 @@ def test_what_is_as_it_should_be_gives_no_finding() -> None:
     assert judgement.of_region("us-west-2", {"us-west-2"}) == []
     assert judgement.of_type(well, FACTS, ZONES, "us-west-2") == []
     assert judgement.of_image(well, FACTS) == []
-    assert judgement.of_key_pair(well, FACTS, has_private_half=True) == []
-    assert judgement.of_groups(well, FACTS, HERE) == []
+    assert judgement.of_root_volume(well, FACTS) == []
+    assert access.of_key_pair(well, PAIRS, PAIRS["mine"]) == []
+    assert access.of_groups(well, GROUPS, HERE) == []
 
 
 def test_a_region_that_is_misspelt_is_corrected() -> None:
@@ -67,7 +73,7 @@ def test_a_type_that_is_not_there_or_not_in_these_zones_is_named() -> None:
     )
     found = judgement.of_type(kind("g5.xlarge"), FACTS, ZONES, "us-west-2")
     assert "g5.xlarge is not offered in us-west-2a, us-west-2b" in words(found)
-    assert "availability_zone: us-west-2c" in words(found)
+    assert 'provider: {availability_zone: "us-west-2c"}' in words(found)
     assert found[0].at == ("node_types", "worker", "node_config", "InstanceType")
 
 
@@ -78,23 +84,54 @@ def test_a_type_that_is_not_there_or_not_in_these_zones_is_named() -> None:
         (kind("m6g.large", ImageId="ami-x86"), "is for x86_64, and m6g.large is arm64"),
         (kind("g5.xlarge", ImageId="ami-x86"), "warning: the image ami-x86 may have no drivers"),
         (
-            kind(
-                ImageId="ami-x86",
-                BlockDeviceMappings=[{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 8}}],
-            ),
+            kind(ImageId="ami-x86", BlockDeviceMappings=root(8)),
             "the root volume of 8 GiB is smaller than the image's 30 GiB | VolumeSize: 30",
         ),
     ],
 )
 def test_an_image_that_does_not_fit_is_told(of: Kind, message: str) -> None:
-    assert message in words(judgement.of_image(of, FACTS))
+    assert message in words(judgement.of_image(of, FACTS) + judgement.of_root_volume(of, FACTS))
 
 
-def test_a_key_pair_without_its_private_half_is_told() -> None:
-    absent = judgement.of_key_pair(kind(KeyName="other"), FACTS, has_private_half=True)
-    assert "there is no key pair other" in words(absent)
-    halved = judgement.of_key_pair(kind(KeyName="mine"), FACTS, has_private_half=False)
-    assert "the private half of the key pair mine is not here" in words(halved)
+@pytest.mark.parametrize(
+    ("gib", "verdict"),
+    [
+        (100, "error: the image big does not fit on a root volume of 100 GiB | VolumeSize: 1220"),
+        (600, "warning: the image big may not fit on a root volume of 600 GiB | VolumeSize: 1220"),
+        (900, ""),
+    ],
+)
+def test_an_image_of_containers_has_to_fit_on_the_root_volume(gib: int, verdict: str) -> None:
+    housed = replace(kind(BlockDeviceMappings=root(gib)), housed={"big": ("docker", "image")})
+    assert words(judgement.of_container_room(housed, FACTS, {"big": 405 * 2**30})) == verdict
+
+
+def test_a_root_volume_that_the_file_does_not_name_is_the_images() -> None:
+    housed = replace(kind(ImageId="ami-x86"), housed={"big": ("docker", "image")})
+    found = words(judgement.of_container_room(housed, FACTS, {"big": 40 * 2**30}))
+    assert "a root volume of 30 GiB" in found
+    assert "BlockDeviceMappings: [{DeviceName: /dev/sda1, Ebs: {VolumeSize: 130}}]" in found
+
+
+def test_of_an_image_whose_size_nobody_tells_nothing_is_said() -> None:
+    housed = replace(kind(ImageId="ami-x86"), housed={"big": ("docker", "image")})
+    assert judgement.of_container_room(housed, FACTS, {"big": None}) == []
+
+
+@pytest.mark.parametrize(
+    ("pair", "own", "said"),
+    [
+        ("other", "ssh-ed25519 AAAAmine", "there is no key pair other"),
+        ("mine", None, "the private half of the key pair mine is not here"),
+        ("mine", "ssh-ed25519 AAAAelse", "the private half of the key pair mine is not here"),
+        ("mine", "ssh-ed25519 AAAAmine me@laptop", ""),
+        ("secret", "ssh-ed25519 AAAAmine", ""),
+    ],
+)
+def test_a_key_pair_without_its_private_half_is_told(pair: str, own: str, said: str) -> None:
+    found = words(access.of_key_pair(kind(KeyName=pair), PAIRS, own))
+    assert said in found
+    assert bool(found) == bool(said)
 
 
 @pytest.mark.parametrize(
@@ -102,14 +139,14 @@ def test_a_key_pair_without_its_private_half_is_told() -> None:
     [("sg-open", False), ("sg-all", False), ("sg-web", True), ("sg-other", True)],
 )
 def test_groups_that_would_lock_us_out_are_told(group: str, locked_out: bool) -> None:
-    found = judgement.of_groups(kind(SecurityGroupIds=[group]), FACTS, HERE)
+    found = access.of_groups(kind(SecurityGroupIds=[group]), GROUPS, HERE)
     assert ("lets SSH in from 203.0.113.7/32" in words(found)) == locked_out
 
 
 def test_a_minimum_above_the_quota_is_told_with_what_is_left() -> None:
     kinds = [kind(workers=10), kind("g5.xlarge", workers=1)]
     limits = {("standard", "on-demand"): 16.0, ("g", "on-demand"): 4.0}
-    found = judgement.of_quotas(kinds, FACTS, limits, {("standard", "on-demand"): 6.0})
+    found = quotas.judge(kinds, FACTS.types, limits, {("standard", "on-demand"): 6.0})
     (only,) = found
     assert only.what == (
         "20 vCPUs of on-demand standard machines are wanted, and the quota leaves 10"
@@ -132,4 +169,4 @@ def test_a_minimum_above_the_quota_is_told_with_what_is_left() -> None:
     ],
 )
 def test_types_share_the_quota_of_their_family(name: str, family: str) -> None:
-    assert judgement.quota_family(name) == family
+    assert quotas.family(name) == family

@@ -115,7 +115,7 @@ async def test_the_head_was_given_no_credentials_and_made_nothing_but_machines(s
         "cat ~ubuntu/.shoal/controller/handover.json"
     )
     assert json.loads(printed.stdout)["spec"]["provider"]["settings"]["region"] == "us-west-2"
-    calls = sized.cloud.ledger.calls()
+    calls = sized.cloud.ledger.answered()
     assert (calls["ImportKeyPair"], calls["CreateSecurityGroup"]) == (1, 1)
 
 

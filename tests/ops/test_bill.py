@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from shoal import spec as specs
-from shoal.catalog import shelf
-from shoal.ops.bill import bill
+from shoal.catalog import offers_for, shelf
+from shoal.events import Priced
+from shoal.ops import bill as bills
 from shoal.ops.plan import Seen, UpPlan, plan_up
 from shoal.providers.base import Instance, State
 from shoal.spec.model import ClusterSpec
@@ -34,6 +35,10 @@ def spec(tmp_path: Path) -> ClusterSpec:
     path = tmp_path / "c.yaml"
     path.write_text(TEXT)
     return specs.load(path).spec
+
+
+def bill(spec: ClusterSpec, seen: Seen, plan: UpPlan) -> Priced | None:
+    return bills.bill(spec, seen, plan, offers_for(spec), "the catalog")
 
 
 def price(name: str, market: str) -> float:

@@ -24,6 +24,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.utils import utcnow
 from moto.ec2.exceptions import DependencyViolationError, InvalidKeyPairNameError
 from moto.ec2.models import ec2_backends, elastic_network_interfaces
+from moto.ec2.models.amis import Ami, AmiBackend
 from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState, StateReason
 from moto.ec2.models.security_groups import SecurityGroupBackend
 from moto.iam.exceptions import NotFoundException
@@ -49,13 +50,22 @@ _CODES = {
 }
 _REGION = "us-west-2"
 # Parameters that publishers of images keep up to date, and of which moto knows only Amazon's own.
-_PUBLIC_IMAGES = [
-    f"/aws/service/canonical/ubuntu/server/22.04/stable/current/{kind}/hvm/ebs-gp2/ami-id"
-    for kind in ("amd64", "arm64")
-] + [
-    f"/aws/service/deeplearning/ami/{kind}/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
-    for kind in ("x86_64", "arm64")
-]
+_PUBLIC_IMAGES = {
+    name: f"ami-{hashlib.sha256(name.encode()).hexdigest()[:17]}"
+    for name in (
+        *(
+            f"/aws/service/canonical/ubuntu/server/22.04/stable/current/{kind}/hvm/ebs-gp2/ami-id"
+            for kind in ("amd64", "arm64")
+        ),
+        *(
+            f"/aws/service/deeplearning/ami/{kind}/base-oss-nvidia-driver-gpu-ubuntu-22.04"
+            "/latest/ami-id"
+            for kind in ("x86_64", "arm64")
+        ),
+    )
+}
+# The one that Ray's own examples name.
+_RAYS_IMAGE = "ami-0387d929287ab193e"
 _ENDING = ("shutting-down", "terminated")
 
 _public_addresses = (f"203.0.113.{last}" for last in itertools.cycle(range(1, 255)))
@@ -121,11 +131,19 @@ def teach_moto() -> None:
 
     def with_public_images(self: ParameterDict, account_id: str, region_name: str) -> None:
         parameters(self, account_id, region_name)
-        for name in _PUBLIC_IMAGES:
-            image = f"ami-{hashlib.sha256(name.encode()).hexdigest()[:17]}"
+        for name, image in _PUBLIC_IMAGES.items():
             self[name].append(
                 Parameter(account_id, name, image, "String", None, None, None, utcnow(), 1, "text")
             )
+
+    def load_public_images(self: Any) -> None:
+        for name, image in _PUBLIC_IMAGES.items():
+            kind = "arm64" if "arm64" in name else "x86_64"
+            words = name.removeprefix("/aws/service/").replace("/", "-")
+            self.amis[image] = Ami(self, image, name=words, architecture=kind, public=True)
+        self.amis[_RAYS_IMAGE] = Ami(
+            self, _RAYS_IMAGE, name="Deep Learning AMI (Ubuntu)", architecture="x86_64", public=True
+        )
 
     def remove_a_role_that_is_there(self: Any, profile_name: str, role_name: str) -> None:
         names = [role.name for role in self.get_instance_profile(profile_name).roles]
@@ -143,6 +161,7 @@ def teach_moto() -> None:
         (SecurityGroupBackend, "_delete_security_group", delete_unused_group),
         (IAMBackend, "remove_role_from_instance_profile", remove_a_role_that_is_there),
         (ParameterDict, "__init__", with_public_images),
+        (AmiBackend, "_load_amis", load_public_images),
     ]
     for owner, name, replacement in replacements:
         setattr(owner, name, replacement)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl
@@ -11,6 +12,7 @@ from tests.simcloud.calls import ApiError, Call, Launch
 from tests.simcloud.faults import Trouble
 
 _SCOPE = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/")
+_JSON_SERVICES = ("ecr", "pricing", "servicequotas", "ssm")
 _REQUEST = "00000000-0000-0000-0000-000000000000"
 
 MISMATCH = ApiError(
@@ -67,8 +69,17 @@ def credential_error(service: str) -> ApiError:
     return ApiError("InvalidClientTokenId", message, 403)
 
 
-def render(error: ApiError, service: str) -> str:
-    """Write an error as EC2 does, or as the other query services do."""
+def render(error: ApiError, service: str) -> tuple[str, str]:
+    """Write an error as EC2 does, as the other query services do, or as the newer services do; the
+    kind of content, and the content."""
+    if service in _JSON_SERVICES:
+        return "application/x-amz-json-1.1", json.dumps(
+            {"__type": error.code, "message": error.message}
+        )
+    return "text/xml", _xml(error, service)
+
+
+def _xml(error: ApiError, service: str) -> str:
     text = f"<Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
     if service == "ec2":
         return (

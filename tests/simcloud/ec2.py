@@ -30,6 +30,7 @@ from tests.simcloud.aws_calls import (
     render,
     word,
 )
+from tests.simcloud.aws_market import Market
 from tests.simcloud.aws_nursery import PORT, new_backend
 from tests.simcloud.calls import ApiError, Call, Launch
 from tests.simcloud.faults import Faults, Trouble
@@ -61,6 +62,8 @@ class Ec2:
         self.local_url = ""
         """The same endpoint, seen from the process that runs the test."""
         self._faults, self._ledger = faults, ledger
+        self.market = Market()
+        """Prices, and the quotas that a test may set."""
         self.instances = Instances(
             builder, self, {"AWS_ENDPOINT_URL": self.url}, self._close_rental
         )
@@ -236,6 +239,7 @@ class Ec2:
             body.decode(errors="replace"),
             request.remote or "",
         )
+        await asyncio.sleep(self._faults.latency_s)
         outcome = await self._answer(call, request, body)
         if outcome is Trouble.LOST:
             self._ledger.note(call, "lost")
@@ -244,8 +248,8 @@ class Ec2:
             return web.Response()
         if isinstance(outcome, ApiError):
             self._ledger.note(call, outcome.code)
-            text = render(outcome, call.service)
-            return web.Response(status=outcome.status, text=text, content_type="text/xml")
+            kind, text = render(outcome, call.service)
+            return web.Response(status=outcome.status, text=text, content_type=kind)
         status, headers, content = outcome
         self._ledger.note(call, _error_code(status, content))
         return web.Response(status=status, headers=headers, body=content)
@@ -276,6 +280,9 @@ class Ec2:
     async def _obey(
         self, call: Call, launch: Launch | None, request: web.Request, body: bytes
     ) -> Answer | ApiError:
+        told = self.market.answer(call, body)
+        if told is not None:
+            return told
         if call.action.startswith(_READS):
             answer = await self._forward(request, body)
             lag = self._faults.listing_lag_s

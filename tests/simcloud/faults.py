@@ -75,10 +75,12 @@ class Faults:
         self.revoked: set[str] = set()
         """Access keys that are no longer good."""
         self.listing_lag_s = 0.0
+        self.latency_s = 0.0
         self._faults: list[Fault] = []
         self._shortfalls: list[int] = []
 
-    def _add(self, fault: Fault) -> Fault:
+    def add(self, fault: Fault) -> Fault:
+        """Have a fault of one's own making."""
         self._faults.append(fault)
         return fault
 
@@ -102,7 +104,7 @@ class Faults:
                 )
             )
 
-        return self._add(Fault(strikes, Trouble.NO_CAPACITY, times=times))
+        return self.add(Fault(strikes, Trouble.NO_CAPACITY, times=times))
 
     def throttle(self, action: str | None = None, *, times: int | None = None) -> Fault:
         """Answer calls (of one name, or all) with a request to slow down."""
@@ -110,7 +112,7 @@ class Faults:
         def strikes(call: Call, _: Launch | None) -> bool:
             return action in (None, call.action)
 
-        return self._add(Fault(strikes, Trouble.THROTTLED, times=times))
+        return self.add(Fault(strikes, Trouble.THROTTLED, times=times))
 
     def fail_call(
         self,
@@ -131,7 +133,7 @@ class Faults:
         def strikes(call: Call, _: Launch | None) -> bool:
             return call.action == action
 
-        return self._add(Fault(strikes, error or usual, when=when, skip=nth - 1, times=times))
+        return self.add(Fault(strikes, error or usual, when=when, skip=nth - 1, times=times))
 
     def at_call(
         self,
@@ -144,7 +146,7 @@ class Faults:
 
         `before`: the call has no effect. `after`: it had. Made for killing the caller there.
         """
-        return self._add(
+        return self.add(
             Fault(lambda *_: True, Trouble.LOST, when=when, skip=nth - 1, times=1, do=do)
         )
 
@@ -156,6 +158,10 @@ class Faults:
         """Keep instances out of listings until they are this old; 0 ends it."""
         self.listing_lag_s = seconds
 
+    def slow_calls(self, seconds: float) -> None:
+        """Have every call take this long; 0 ends it."""
+        self.latency_s = seconds
+
     def revoke_credentials(self, *access_keys: str) -> None:
         """Refuse every later call signed with these keys."""
         self.revoked.update(access_keys)
@@ -166,6 +172,7 @@ class Faults:
         self._shortfalls.clear()
         self.revoked.clear()
         self.listing_lag_s = 0
+        self.latency_s = 0
 
     async def verdict(self, when: When, call: Call, launch: Launch | None) -> Verdict:
         """Return what the first fault that strikes has to say."""

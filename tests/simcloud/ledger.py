@@ -26,6 +26,12 @@ _OTHER_PRICE = 0.10
 _SPOT_SHARE = 0.3
 
 
+def hourly_price(type: str, market: str) -> float:
+    """Return US dollars an hour at list price."""
+    share = _SPOT_SHARE if market == "spot" else 1.0
+    return LIST_PRICES.get(type, _OTHER_PRICE) * share
+
+
 @dataclass(frozen=True)
 class Entry:
     """An API call and its outcome."""
@@ -71,9 +77,8 @@ class Rental:
 
     def cost(self, now: float) -> float:
         """Return US dollars at list price."""
-        hourly = LIST_PRICES.get(self.type, _OTHER_PRICE)
-        share = _SPOT_SHARE if self.market == "spot" else 1.0
-        return hourly * share * ((self.ended or now) - self.began) / 3600
+        hours = ((self.ended or now) - self.began) / 3600
+        return hourly_price(self.type, self.market) * hours
 
 
 @dataclass
@@ -100,6 +105,10 @@ class Ledger:
     def calls(self) -> Counter[str]:
         """Count the API calls by name."""
         return Counter(entry.call.action for entry in self.entries)
+
+    def answered(self) -> Counter[str]:
+        """Count the API calls that were not refused: rehearsals are not among them."""
+        return Counter(entry.call.action for entry in self.entries if entry.error is None)
 
     def cost(self) -> float:
         """Return what all machines have cost so far, in US dollars at list price."""

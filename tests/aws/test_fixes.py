@@ -1,0 +1,77 @@
+"""Every mistake that the doctor knows is found, nothing is made as long as it is there, and the fix
+that is proposed, done word for word, makes `up` succeed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shoal import spec
+from shoal.events import Found
+from shoal.ops.context import Context
+from shoal.ops.doctor import diagnose
+from tests.aws.account import Account
+from tests.aws.ailments import AILMENTS, SEEDS, Patient, patient_on
+from tests.aws.bed import Bed
+
+pytestmark = pytest.mark.simcloud
+
+
+async def doctor(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> list[Found]:
+    """What the doctor says, in this process."""
+    for name, text in patient.home.items():
+        path = patient.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o600)
+    for name, value in patient.environment.items():
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    path = patient.directory / "c.yaml"
+    path.write_text(json.dumps(patient.file, indent=1))
+    ctx = Context(emit=lambda event: None, home=patient.directory / "shoal")
+    return await diagnose(ctx, spec.load(path))
+
+
+@pytest.mark.parametrize("name", AILMENTS)
+async def test_what_the_doctor_says_heals(
+    account: Account, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = Patient(account.cloud, tmp_path)
+    AILMENTS[name].breaks(patient)
+    (found,) = await doctor(patient, monkeypatch)
+    assert found.severity == "error"
+    assert AILMENTS[name].says in found.what
+    patient.follow(found.fix)
+    assert await doctor(patient, monkeypatch) == []
+    assert not account.cloud.ledger.rentals
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in SEEDS else pytest.param(n, marks=pytest.mark.long) for n in AILMENTS]
+)
+async def test_up_stops_before_anything_is_made_and_succeeds_when_healed(
+    bed: Bed, name: str, tmp_path: Path
+) -> None:
+    patient = Patient(bed.cloud, tmp_path)
+    await bed.cloud.ec2.warm_up()
+    AILMENTS[name].breaks(patient)
+    await bed.cloud.ec2.disown_what_is_there()
+    refused = await patient_on(bed, patient, "up c.yaml --yes --json")
+    error = json.loads(refused.stdout.splitlines()[-1])
+    assert error["event"] == "error", refused.stdout
+    assert error["what"].rpartition(": ")[2].startswith(AILMENTS[name].says.partition(" ")[0])
+    assert not bed.cloud.ledger.rentals
+    await bed.cloud.assert_nothing_left()
+    patient.follow(error["fix"])
+    await bed.cloud.ec2.disown_what_is_there()
+    done = await patient_on(bed, patient, "up c.yaml --yes --json")
+    assert done.code == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["event"] == "ready"
+    done = await patient_on(bed, patient, "down c.yaml --yes")
+    assert done.code == 0, done.stderr
+    await bed.cloud.assert_nothing_left()

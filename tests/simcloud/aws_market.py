@@ -1,0 +1,82 @@
+"""What AWS tells of money and limits, and moto does not: the price list, spot prices and quotas.
+Prices are those of the ledger, so that what a program is told is what it is made to pay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from tests.simcloud.calls import ApiError, Call
+from tests.simcloud.ledger import hourly_price
+
+ZONES = "abcd"
+# US dollars a month for a GiB.
+VOLUMES = {"gp2": 0.10, "gp3": 0.08, "io1": 0.125, "st1": 0.045}
+_ENOUGH = 10_000.0
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class Market:
+    """Prices that never change, and quotas that tests set and callers may have raised."""
+
+    def __init__(self) -> None:
+        self.quotas: dict[str, float] = {}
+        """vCPUs by the quota's code; plenty of what is not here."""
+
+    def answer(self, call: Call, body: bytes) -> Answer | ApiError | None:
+        """Return what AWS would say, or None for what moto knows itself."""
+        if call.action == "DescribeSpotPriceHistory":
+            return 200, {"Content-Type": "text/xml"}, _spot_history(call).encode()
+        if call.service == "pricing" and call.action == "GetProducts":
+            return _json({"FormatVersion": "aws_v1", "PriceList": _products(json.loads(body))})
+        if call.service == "servicequotas":
+            return _json(self._quota(call.action, json.loads(body)))
+        return None
+
+    def _quota(self, action: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+        code = asked["QuotaCode"]
+        if action == "RequestServiceQuotaIncrease":
+            self.quotas[code] = asked["DesiredValue"]
+            return {"RequestedQuota": {"QuotaCode": code, "Status": "CASE_CLOSED"}}
+        value = self.quotas.get(code, _ENOUGH)
+        return {"Quota": {"ServiceCode": "ec2", "QuotaCode": code, "Value": value}}
+
+
+def _json(document: dict[str, Any]) -> Answer:
+    return 200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(document).encode()
+
+
+def _products(asked: Mapping[str, Any]) -> list[str]:
+    wanted = {one["Field"]: one["Value"] for one in asked["Filters"]}
+    if "volumeApiName" in wanted:
+        price = VOLUMES.get(wanted["volumeApiName"])
+        return [] if price is None else [_product(wanted, "GB-Mo", price)]
+    price = hourly_price(wanted["instanceType"], "on-demand")
+    return [_product(wanted, "Hrs", price)]
+
+
+def _product(attributes: Mapping[str, str], unit: str, price: float) -> str:
+    dimension = {"unit": unit, "beginRange": "0", "pricePerUnit": {"USD": f"{price:.10f}"}}
+    terms = {"OnDemand": {"term": {"priceDimensions": {"dimension": dimension}}}}
+    return json.dumps({"product": {"attributes": dict(attributes)}, "terms": terms})
+
+
+def _spot_history(call: Call) -> str:
+    names = [value for key, value in call.params.items() if key.startswith("InstanceType.")]
+    at = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    items = "".join(
+        f"<item><instanceType>{name}</instanceType><productDescription>Linux/UNIX"
+        f"</productDescription><spotPrice>{hourly_price(name, 'spot'):.10f}</spotPrice>"
+        f"<timestamp>{at}</timestamp><availabilityZone>{call.region}{zone}</availabilityZone></item>"
+        for name in names
+        for zone in ZONES
+    )
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<DescribeSpotPriceHistoryResponse '
+        'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>1</requestId>'
+        f"<spotPriceHistorySet>{items}</spotPriceHistorySet>"
+        "</DescribeSpotPriceHistoryResponse>"
+    )
