@@ -191,6 +191,12 @@ def _image(patient: Patient) -> None:
     patient.head["ImageId"] = "ami-none"
 
 
+def _architecture(patient: Patient) -> None:
+    ubuntu = "/aws/service/canonical/ubuntu/server/22.04/stable/current/arm64/hvm/ebs-gp2/ami-id"
+    parameter = patient.client("ssm").get_parameter(Name=ubuntu)["Parameter"]
+    patient.head["ImageId"] = parameter["Value"]
+
+
 def _small_root(patient: Patient) -> None:
     """The seed's third failure, where AWS itself would refuse."""
     patient.head["ImageId"] = patient.client().register_image(Name="big")["ImageId"]
@@ -261,6 +267,7 @@ AILMENTS = {
     "type": Ailment("there is no instance type m5.lrage", _type),
     "type elsewhere": Ailment("trn1n.32xlarge is not offered in us-west-2a", _type_elsewhere),
     "image": Ailment("there is no image ami-none", _image),
+    "architecture": Ailment("is for arm64, and m5.large is x86_64", _architecture),
     "small root": Ailment("the root volume of 8 GiB is smaller than", _small_root),
     "no key pair": Ailment("there is no key pair nobody", _no_key_pair),
     "half a key pair": Ailment("the private half of the key pair theirs", _half_a_key_pair),

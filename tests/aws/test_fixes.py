@@ -15,6 +15,7 @@ from shoal.ops.doctor import diagnose
 from tests.aws.account import Account
 from tests.aws.ailments import AILMENTS, SEEDS, Patient, patient_on
 from tests.aws.bed import Bed
+from tests.simcloud.calls import ApiError
 
 pytestmark = pytest.mark.simcloud
 
@@ -49,6 +50,23 @@ async def test_what_the_doctor_says_heals(
     patient.follow(found.fix)
     assert await doctor(patient, monkeypatch) == []
     assert not account.cloud.ledger.rentals
+
+
+async def test_a_registry_of_aws_that_does_not_let_us_in_is_told(
+    account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = Patient(account.cloud, tmp_path)
+    image = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/box:1"
+    patient.file["docker"] = {"image": image, "container_name": "box"}
+    denied = ApiError("AccessDeniedException", "you may not call ecr:GetAuthorizationToken", 400)
+    fault = account.cloud.faults.fail_call("GetAuthorizationToken", error=denied, times=9)
+    (found,) = await doctor(patient, monkeypatch)
+    assert (found.severity, found.what) == ("error", "AWS refused GetAuthorizationToken")
+    assert "shoal iam-policy" in found.fix
+    line = int(found.place.rpartition(":")[2])
+    assert image in json.dumps(patient.file, indent=1).splitlines()[line - 1]
+    fault.lift()
+    assert await doctor(patient, monkeypatch) == []
 
 
 @pytest.mark.parametrize(

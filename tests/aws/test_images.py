@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.aws.bed import Bed, cluster_file
+from tests.aws.bed import Bed, cluster_file, events_of
 from tests.containers import engines
 from tests.containers.engines import OPTIONS, REGISTRY
 from tests.simcloud.console import Result
@@ -57,7 +57,7 @@ async def test_an_image_that_will_not_fit_or_is_not_there_is_told_beforehand(she
         ),
         ("huge:1", "a secret"): (
             f"the image {REGISTRY}/huge:1 does not fit on a root volume of 100 GiB",
-            "VolumeSize: 5410",
+            "VolumeSize: 5420",
         ),
     }
     for (image, password), (what, fix) in expected.items():
@@ -95,12 +95,14 @@ async def test_images_of_an_account_are_pulled_without_a_login_onto_a_disk_that_
     house = {"image": f"{SERVER}/box:1", "container_name": "box", "run_options": OPTIONS}
     await bed.write(docker=house, shoal={"controller": False})
     up = "SSL_CERT_FILE=ca.crt shoal up c.yaml --yes --json"
-    refused = json.loads((await bed.laptop.run(up)).stdout.splitlines()[-1])
-    assert f"the image {SERVER}/box:1 does not fit on a root volume of 1 GiB" in refused["what"]
-    assert refused["fix"] == "VolumeSize: 10"
+    found = [e for e in events_of(await bed.laptop.run(up)) if e["event"] == "finding"]
+    fixes = {e["what"]: e["fix"] for e in found if e["severity"] == "error"}
+    assert fixes[f"the image {SERVER}/box:1 does not fit on a root volume of 1 GiB"] == (
+        "VolumeSize: 20"
+    )
     assert not bed.running()
 
-    larger = contained("box:1", 10)["available_node_types"]
+    larger = contained("box:1", 20)["available_node_types"]
     larger["worker"]["min_workers"] = 0
     await bed.write(available_node_types=larger)
     done = await bed.laptop.run(up, timeout=300)

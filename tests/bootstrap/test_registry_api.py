@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from shoal.bootstrap.registry_api import Answer, room
-from shoal.errors import ConfigError
+from shoal.errors import AuthError, ConfigError
 from shoal.providers.base import Login
 
 GIB = 2**30
@@ -68,7 +68,7 @@ async def test_a_private_registry_opens_to_its_login_and_is_told_when_it_does_no
     registry = Registry({"https://r.example/v2/box/manifests/1": MANIFEST}, login="me:secret")
     login = Login("r.example", "me", "secret")
     assert await room("r.example/box:1", "amd64", login, registry) == 5 * GIB
-    with pytest.raises(ConfigError, match="does not let us in"):
+    with pytest.raises(AuthError, match="does not let us in"):
         await room("r.example/box:1", "amd64", None, registry)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from shoal.bootstrap import manifest
 from shoal.bootstrap.registry import HUB, host_of
-from shoal.errors import ConfigError
+from shoal.errors import AuthError, ConfigError
 from shoal.providers.base import Login
 
 _SECONDS = 5.0
@@ -61,7 +61,8 @@ def fetch(url: str, headers: Mapping[str, str]) -> Answer:
 
 async def room(image: str, architecture: str, login: Login | None, ask: Fetch = fetch) -> int:
     """How many bytes of a disk an image takes at least; nothing where its registry does not tell.
-    Raises `ConfigError` when the registry says that it has no such image, or not for us."""
+    Raises `ConfigError` when the registry says that it has no such image, and `AuthError` when it
+    has none for us."""
     return await asyncio.to_thread(_room, _Registry(image, login, ask), architecture)
 
 
@@ -104,7 +105,7 @@ class _Registry:
         if answer.status == 404:
             raise self._absent()
         if answer.status in (401, 403):
-            raise ConfigError(
+            raise AuthError(
                 f"the registry of {self._image} does not let us in",
                 why="it has no such image, or shows it only to those who log in",
                 fix="name the login in the file: shoal: {registry: {server: ..., username: ...}}, "

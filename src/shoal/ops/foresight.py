@@ -49,7 +49,11 @@ async def foresee(
     not work."""
     ctx.emit(Stage("checking"))
     wrong = await doctor.check(site)
-    there = await site.provider.find(site.spec.cluster_name)
+    try:
+        there = await site.provider.find(site.spec.cluster_name)
+    except ConfigError:
+        _refuse(ctx, wrong, place_of)  # which may be why
+        raise
     market = _Market(site)
     looks: list[Coroutine[Any, Any, Any]] = [site.look(there)]
     if needs_machines(site.spec, there):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from typing import Literal
 
 from shoal.bootstrap import registry_api
 from shoal.bootstrap.manifest import ARCHITECTURES
 from shoal.bootstrap.registry import login_source
 from shoal.clock import Clock
-from shoal.errors import ShoalError
+from shoal.errors import AuthError, ShoalError
 from shoal.parallel import Shared, side_by_side
 from shoal.providers.base import Finding, Provider
-from shoal.spec.model import ClusterSpec
+from shoal.spec.model import ClusterSpec, NodeSetup
 
 _KNOWN_SECONDS = 300.0
 # A registry that is slow to answer is to hold nobody up.
@@ -28,8 +30,9 @@ class Images:
         self._rooms = Shared(clock, _KNOWN_SECONDS)
 
     async def findings(self) -> list[Finding]:
-        """Images that are not there, or not for us."""
-        found = await side_by_side(self._judge(image, at) for image, at in self._places().items())
+        """Images that are not there, or not for us. What a machine may have anyway, or get into by
+        itself, is only worth a warning."""
+        found = await side_by_side(self._judge(setup, at) for at, setup in self._setups())
         return [finding for finding in found if finding is not None]
 
     async def room(self, image: str, architecture: str) -> int | None:
@@ -39,11 +42,17 @@ class Images:
         except ShoalError:
             return None  # which is told elsewhere
 
-    async def _judge(self, image: str, at: tuple[str, ...]) -> Finding | None:
+    async def _judge(self, setup: NodeSetup, at: tuple[str, ...]) -> Finding | None:
+        if setup.container is None:
+            return None
         try:
-            await self._ask(image, _USUAL)
+            await self._ask(setup.container.image, _USUAL)
         except ShoalError as error:
-            return Finding("error", error.what, error.why, error.fix, at)
+            certain = setup.container.pull_before_run
+            if isinstance(error, AuthError):
+                certain = not setup.initialization_commands
+            severity: Literal["error", "warning"] = "error" if certain else "warning"
+            return Finding(severity, error.what, error.why, error.fix, at)
         return None
 
     async def _ask(self, image: str, architecture: str) -> int:
@@ -57,13 +66,14 @@ class Images:
 
         return await self._rooms.get(f"{image} {architecture}", look)
 
-    def _places(self) -> dict[str, tuple[str, ...]]:
-        """The images, and where in the spec each is named."""
-        found: dict[str, tuple[str, ...]] = {}
-        for name, node_type in self._spec.node_types.items():
-            if node_type.setup.container and (node_type.max_workers or node_type.min_workers):
-                at = ("node_types", name, "setup", "container", "image")
-                found[node_type.setup.container.image] = at
-        if self._spec.head_setup.container:
-            found[self._spec.head_setup.container.image] = ("head_setup", "container", "image")
-        return found
+    def _setups(self) -> Iterator[tuple[tuple[str, ...], NodeSetup]]:
+        """How nodes are set up, and where in the spec their image is named; each image once."""
+        setups: list[tuple[tuple[str, ...], NodeSetup]] = [(("head_setup",), self._spec.head_setup)]
+        for name, kind in self._spec.node_types.items():
+            if kind.max_workers:
+                setups.append((("node_types", name, "setup"), kind.setup))
+        seen: set[str] = set()
+        for at, setup in setups:
+            if setup.container is not None and setup.container.image not in seen:
+                seen.add(setup.container.image)
+                yield (*at, "container", "image"), setup

@@ -7,12 +7,28 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.providers.aws import launch, network
+from shoal.providers.aws import keypair, launch, network
 from shoal.providers.aws.judgement import Kind
 from shoal.providers.base import Finding
 from shoal.spec.model import ClusterSpec
 
 _SSH = 22
+
+
+def of_private_key(spec: ClusterSpec) -> list[Finding]:
+    """Whether the key that the file names is there."""
+    key = spec.auth.ssh_private_key
+    if key is None or keypair.private_key(spec.auth).is_file():
+        return []
+    return [
+        Finding(
+            "error",
+            f"the key {key} does not exist",
+            why="auth.ssh_private_key names it",
+            fix="take ssh_private_key out to have a key made, or correct the path",
+            at=("auth", "ssh_private_key"),
+        )
+    ]
 
 
 def of_key_pair(kind: Kind, pairs: Mapping[str, str], own: str | None) -> list[Finding]:

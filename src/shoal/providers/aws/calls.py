@@ -44,6 +44,13 @@ def models() -> Any:
     return create_loader()
 
 
+@cache
+def regions() -> frozenset[str]:
+    """As boto3 knows them: a region that does not exist cannot be asked whether it does."""
+    partitions = models().load_data("endpoints")["partitions"]
+    return frozenset(region for partition in partitions for region in partition["regions"])
+
+
 class Aws:
     """An account in one region. `credentials` is what boto3's Session takes, and usually empty:
     then boto3 looks where the AWS tools look."""
@@ -120,6 +127,9 @@ class Aws:
         from botocore import exceptions
         from botocore.parsers import ResponseParserError
 
+        if self.region not in regions():
+            # Nobody answers there, and waiting would not help.
+            return "", errors.no_region(self.region, regions())
         try:
             client = self._client(service)
             name = str(client.meta.method_to_api_mapping[operation])

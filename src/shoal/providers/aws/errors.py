@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
+
 from shoal.errors import (
     AuthError,
     CapacityError,
@@ -118,6 +121,16 @@ def refusal(code: str, message: str, operation: str, status: int = 400) -> Shoal
         kind = ConfigError if is_config else ProviderError
         fix = "correct it in node_config" if is_config and operation == "RunInstances" else ""
     return kind(f"AWS refused {operation}", why=f"{message.rstrip('.')} ({code})", fix=fix)
+
+
+def no_region(region: str, known: Collection[str]) -> ConfigError:
+    """The error for a region that is not there."""
+    close = difflib.get_close_matches(region, known, n=1)
+    return ConfigError(
+        f"there is no region {region}",
+        why="boto3 does not know it; a newer one may",
+        fix=f"provider: {{region: {close[0] if close else 'us-west-2'}}}",
+    )
 
 
 def is_of_credentials(code: str) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from shoal.catalog.shelf import shelf
 from shoal.errors import ConfigError
-from shoal.providers.aws import foundation, launch, network
+from shoal.providers.aws import errors, foundation, launch, network
 from shoal.providers.aws.images import LATEST_DLAMI, Defaults, is_named, parameter_for
 from shoal.providers.aws.types import MachineType
 from shoal.providers.base import Finding
@@ -71,19 +71,17 @@ class Facts:
         named = kind.config.get("ImageId")
         if is_named(named):
             return self.images.get(str(named))
-        machine = self.types.get(kind.instance_type)
-        parameter = parameter_for(named, machine) if machine else None
-        id = self._default(parameter) if parameter else None
+        id = self.default_image(kind, named)
         return self.images.get(id) if id else None
 
-    def plain_image(self, machine: MachineType) -> str | None:
-        """The image for a machine whose file names none."""
-        parameter = parameter_for(None, machine)
-        return self._default(parameter) if parameter else None
-
-    def _default(self, parameter: str) -> str | None:
+    def default_image(self, kind: Kind, named: str | None = None) -> str | None:
+        """The image for a kind whose file leaves it to us, as far as it is known."""
+        machine = self.types.get(kind.instance_type)
+        if machine is None or self.defaults is None:
+            return None
+        parameter = parameter_for(named, machine, in_container=bool(kind.housed))
         try:
-            return self.defaults.image(parameter) if self.defaults else None
+            return self.defaults.image(parameter) if parameter else None
         except ConfigError:
             return None
 
@@ -91,16 +89,9 @@ class Facts:
 def of_region(region: str, known: Collection[str]) -> list[Finding]:
     if region in known:
         return []
-    close = difflib.get_close_matches(region, known, n=1)
-    return [
-        Finding(
-            "error",
-            f"there is no region {region}",
-            why="boto3 does not know it; a newer one may",
-            fix=f"provider: {{region: {close[0] if close else 'us-west-2'}}}",
-            at=("provider", "settings", "region"),
-        )
-    ]
+    error = errors.no_region(region, known)
+    at = ("provider", "settings", "region")
+    return [Finding("error", error.what, error.why, error.fix, at)]
 
 
 def of_subnets(
@@ -171,7 +162,7 @@ def of_image(kind: Kind, facts: Facts) -> list[Finding]:
     machine = facts.types.get(kind.instance_type)
     image = facts.images.get(str(name))
     at = kind.at("ImageId")
-    instead = facts.plain_image(machine) if machine else None
+    instead = facts.default_image(kind)
     fix = f"ImageId: {instead}" if instead else "take ImageId out"
     if image is None:
         return [

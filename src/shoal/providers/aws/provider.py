@@ -18,9 +18,11 @@ from shoal.events import Emit, Role
 from shoal.parallel import side_by_side
 from shoal.providers import ssh_machines
 from shoal.providers.aws import (
+    access,
     ecr,
     examination,
     foundation,
+    judgement,
     keypair,
     launch,
     notices,
@@ -29,7 +31,7 @@ from shoal.providers.aws import (
     tags,
     volumes,
 )
-from shoal.providers.aws.calls import Aws
+from shoal.providers.aws.calls import Aws, regions
 from shoal.providers.aws.doors import Doors
 from shoal.providers.aws.fates import OVER, Fates
 from shoal.providers.aws.filling import Fill, Record
@@ -88,7 +90,9 @@ class AwsProvider:
         self._head: Record | None = None
 
     async def check(self, spec: ClusterSpec) -> Sequence[Finding]:
-        return [*_of_key(spec), *await self.shelf.look_up(spec)]
+        key = access.of_private_key(spec)
+        wrong = judgement.of_region(self._aws.region, regions())
+        return [*key, *(wrong or await self.shelf.look_up(spec))]
 
     async def examine(self, spec: ClusterSpec, room: ImageRoom) -> Sequence[Finding]:
         return await examination.examine(self._aws, spec, room)
@@ -380,18 +384,3 @@ def _region(spec: ClusterSpec) -> str:
             fix="say it in the file: provider: {type: aws, region: us-west-2}",
         )
     return str(given)
-
-
-def _of_key(spec: ClusterSpec) -> list[Finding]:
-    key = spec.auth.ssh_private_key
-    if key is None or keypair.private_key(spec.auth).is_file():
-        return []
-    return [
-        Finding(
-            "error",
-            f"the key {key} does not exist",
-            why="auth.ssh_private_key names it",
-            fix="take ssh_private_key out to have a key made, or correct the path",
-            at=("auth", "ssh_private_key"),
-        )
-    ]
