@@ -228,12 +228,12 @@ def _closed_group(patient: Patient) -> None:
 
 def _closed_rules(patient: Patient) -> None:
     web = {"IpProtocol": "tcp", "FromPort": 20, "ToPort": 30}
-    rule = {**web, "IpRanges": [{"CidrIp": "198.51.100.0/24"}]}
+    rule = {**web, "IpRanges": [{"CidrIp": "192.0.2.0/24"}]}
     patient.file["provider"]["security_group"] = {"IpPermissions": [rule]}
 
 
 def _closed_ranges(patient: Patient) -> None:
-    patient.file["shoal"] = {**patient.file["shoal"], "ssh_from": ["198.51.100.0/24"]}
+    patient.file["shoal"] = {**patient.file["shoal"], "ssh_from": ["192.0.2.0/24"]}
 
 
 def _quota(patient: Patient) -> None:
@@ -257,7 +257,7 @@ def _private_key(patient: Patient) -> None:
 AILMENTS = {
     "no credentials": Ailment("there are no usable AWS credentials", _no_credentials),
     "another profile": Ailment("there are no usable AWS credentials", _another_profile),
-    "expired": Ailment("AWS refused GetCallerIdentity", _expired),
+    "expired": Ailment("AWS refused", _expired),
     "region": Ailment("there is no region us-wst-2", _region),
     "permission": Ailment("you may not call ImportKeyPair", _permission),
     "zone": Ailment("there is no subnet in us-west-2z", _zone),

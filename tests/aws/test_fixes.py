@@ -82,7 +82,7 @@ async def test_up_stops_before_anything_is_made_and_succeeds_when_healed(
     refused = await patient_on(bed, patient, "up c.yaml --yes --json")
     error = json.loads(refused.stdout.splitlines()[-1])
     assert error["event"] == "error", refused.stdout
-    assert error["what"].rpartition(": ")[2].startswith(AILMENTS[name].says.partition(" ")[0])
+    assert AILMENTS[name].says in error["what"]
     assert not bed.cloud.ledger.rentals
     await bed.cloud.assert_nothing_left()
     patient.follow(error["fix"])
