@@ -48,6 +48,7 @@ def public_address(bed: Bed, id: str) -> str:
     return str(record["PublicIpAddress"]) if record["State"]["Name"] == "running" else ""
 
 
+@pytest.mark.long
 async def test_an_instance_ends_itself_when_whoever_set_it_up_has_left(bed: Bed) -> None:
     id = await launch(bed, guard.script("ubuntu", 8.0))
     await until(lambda: public_address(bed, id), "it runs")

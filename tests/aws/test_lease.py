@@ -85,6 +85,7 @@ async def are_renewed(machines: list[Host]) -> None:
     await until(renewed, "all have a new promise", timeout=60)
 
 
+@pytest.mark.long
 async def test_leases_outlive_a_controller_that_is_sent_away_and_comes_back(
     looked_after: Bed,
 ) -> None:
@@ -140,6 +141,7 @@ async def test_instances_end_themselves_when_nobody_looks_after_them_any_more(
     await looked_after.down()
 
 
+@pytest.mark.long
 async def test_instances_whose_head_is_gone_terminate_themselves(bed: Bed) -> None:
     await bed.write(shoal={"controller": False, "lease": "4s"})
     await bed.up()

@@ -119,6 +119,7 @@ async def test_the_head_was_given_no_credentials_and_made_nothing_but_machines(s
     assert (calls["ImportKeyPair"], calls["CreateSecurityGroup"]) == (1, 1)
 
 
+@pytest.mark.long
 async def test_a_cluster_that_nobody_uses_is_switched_off_by_itself_head_included(
     sized: Bed,
 ) -> None:

@@ -26,7 +26,7 @@ from tests.simcloud.hosts import Host
 from tests.waiting import until
 
 pytestmark = [pytest.mark.simcloud, pytest.mark.ray]
-SECONDS = float(os.environ.get("SHOAL_SOAK_SECONDS", "45"))
+SECONDS = float(os.environ.get("SHOAL_SOAK_SECONDS", "30"))
 SEED = int(os.environ.get("SHOAL_SOAK_SEED", "7"))
 
 # One wave after the other until it is told that it is enough. A wave counts only when all of it

@@ -90,6 +90,7 @@ async def test_a_job_survives_an_up_without_restart(real: Bed) -> None:
     assert done.stdout.strip() == "survived", done.stderr
 
 
+@pytest.mark.long
 async def test_a_rebooted_worker_comes_back_by_itself(real: Bed) -> None:
     await real.workers[0].reboot()
     done = await real.shoal("status c.yaml")

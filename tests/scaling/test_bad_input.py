@@ -88,6 +88,7 @@ def test_a_cluster_without_worker_types_says_so() -> None:
     assert "no node type may have workers" in unmet.reason.text
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_distinct_shapes_are_planned_in_bounded_time() -> None:
     many = [tasks(1, CPU=1 + i / 50_000) for i in range(100_000)]
     began = time.monotonic()

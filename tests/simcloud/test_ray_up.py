@@ -15,7 +15,7 @@ from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import Host
 from tests.waiting import until
 
-pytestmark = [pytest.mark.simcloud, pytest.mark.ray]
+pytestmark = [pytest.mark.simcloud, pytest.mark.ray, pytest.mark.long]
 
 CLUSTER = """
 cluster_name: aws-example-minimal
