@@ -19,7 +19,8 @@ demo: install
 
 test: .venv/.dev lint
 	@sh scripts/debian-packages --optional $$(cat tests/system-packages.txt)
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+	@# In the order of their names: sorted by their number of tests, the longest would come last.
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # The oldest Ray that clusters may run, in an environment of its own.
 OLDEST_RAY := 2.52.0

@@ -12,7 +12,7 @@ from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import Host
 from tests.waiting import until
 
-pytestmark = [pytest.mark.simcloud, pytest.mark.ray]
+pytestmark = [pytest.mark.simcloud, pytest.mark.ray, pytest.mark.long]
 
 RAY = "--disable-usage-stats --num-cpus=1 --object-store-memory=100000000"
 
