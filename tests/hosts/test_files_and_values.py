@@ -87,9 +87,10 @@ async def test_nothing_is_sent_to_a_machine_that_only_poses_as_a_worker(bed: Bed
 
 
 LARGE = "head -c 2000000 /dev/urandom"
+SLOW = 500  # ms for every packet to the head: sending it files takes seconds
 
 
-async def test_large_files_reach_the_workers_by_way_of_the_head_and_nothing_else_does(
+async def test_on_a_slow_line_large_files_come_by_way_of_the_head_and_nothing_else_does(
     bed: Bed,
 ) -> None:
     script = f'mkdir -p code/empty "code/$1" && {LARGE} > "code/$1/$1"; ln -s "$1" code/link'
@@ -97,7 +98,9 @@ async def test_large_files_reach_the_workers_by_way_of_the_head_and_nothing_else
     await bed.laptop.run("echo x > code/a.log; echo run > code/run; chmod 755 code/run")
     await bed.read(bed.head, "mkdir ~/code && echo mine > ~/code/the-heads-own")
     await bed.write(file_mounts={"~/code": "code"}, rsync_exclude=["*.log"])
+    await bed.head.delay(SLOW)
     await bed.up()
+    await bed.head.delay(0)
     listing = "cd ~/code; find . -exec ls -ld {} + | cut -c1-10 | sort; find . -type f | sort"
     whole = "cd ~/code; find . -type f -exec sha256sum {} + | sort"
     for worker in bed.workers:
@@ -110,11 +113,13 @@ async def test_large_files_reach_the_workers_by_way_of_the_head_and_nothing_else
         assert await bed.read(worker, "ls -d ~/code/empty ~/code/a.log 2>&1 | grep -c No") == "1"
 
 
+@pytest.mark.long
 async def test_large_files_arrive_where_the_head_has_no_way_to_its_workers(bed: Bed) -> None:
     await bed.laptop.run(f"mkdir code; {LARGE} > code/data")
     broken = "printf '#!/bin/sh\\nexit 255\\n' > /usr/local/bin/ssh; chmod 755 /usr/local/bin/ssh"
     await bed.head.run(broken, user="root")
     await bed.write(file_mounts={"~/code": "code"})
+    await bed.head.delay(SLOW)
     await bed.up()
     sums = {await bed.read(host, "sha256sum < ~/code/data") for host in bed.hosts}
     assert len(sums) == 1

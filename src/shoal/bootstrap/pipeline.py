@@ -36,6 +36,9 @@ T = TypeVar("T")
 # A connection that breaks in the middle of a step is made anew this often.
 _STEP_TRIES = 3
 
+# Files that all workers have after so long, one after the other, need not go by the head.
+_SOON_SECONDS = 5.0
+
 
 @dataclass(frozen=True)
 class NodeWork:
@@ -116,13 +119,15 @@ class _Shared:
         self.credentials: asyncio.Future[Credentials] = loop.create_future()
         self.is_set_up: asyncio.Future[None] = loop.create_future()
         self.is_up: asyncio.Future[None] = loop.create_future()
-        # Whether the head got the files just now, once that is known.
-        self.head_has_files: asyncio.Future[bool] = loop.create_future()
+        self.workers = sum(work is not head for work in works)
+        # How many seconds it took the head to get the files just now, once that is known; None, if
+        # it did not.
+        self.head_has_files: asyncio.Future[float | None] = loop.create_future()
         self._asked: asyncio.Task[None] | None = None
         if head not in works:  # it runs already
             self.is_set_up.set_result(None)
             self.is_up.set_result(None)
-            self.head_has_files.set_result(False)
+            self.head_has_files.set_result(None)
             if head.start.shares_credentials:
                 self._asked = asyncio.ensure_future(self.make_credentials())
 
@@ -144,7 +149,7 @@ class _Shared:
 
     def head_failed(self) -> None:
         if not self.head_has_files.done():
-            self.head_has_files.set_result(False)
+            self.head_has_files.set_result(None)
         for future in (self.credentials, self.is_set_up, self.is_up):
             if not future.done():
                 future.set_exception(SetupError("the head did not come up"))
@@ -175,7 +180,7 @@ class _Pipeline:
             await side_by_side([self._share_credentials(), self._take_stock()])
         finally:
             if self._is_head and not shared.head_has_files.done():
-                shared.head_has_files.set_result(False)
+                shared.head_has_files.set_result(None)
         if work.house is not None and work.start.shares_credentials:
             house = work.house
             await self._step(lambda: containers.lodge_secrets(work.runner, house))
@@ -222,13 +227,14 @@ class _Pipeline:
         if work.house is not None:
             house = work.house
             await self._step(lambda: containers.make_way(work.runner, house, work.files))
+        began = self._clock.monotonic()
         if from_head:
             relayed = self._shared.relayed
             await self._step(lambda: self._heads_files().relay(work.files, relayed))
         else:
             await self._step(lambda: files.send(work.inside, work.files))
         if self._is_head:
-            self._shared.head_has_files.set_result(True)
+            self._shared.head_has_files.set_result(self._clock.monotonic() - began)
 
     async def _look(self) -> Vitals:
         work = self._work
@@ -251,14 +257,16 @@ class _Pipeline:
         return replace(now, receipt=receipt)
 
     async def _head_has_files(self) -> bool:
-        """Whether this worker can have files from the head. Large ones are waited for: in the end
-        all wait for the head anyway."""
+        """Whether this worker is to have files from the head. Large ones are waited for: in the end
+        all wait for the head anyway. Where all would have them soon from here, they do: a new
+        connection between two machines costs more than one that is there."""
         work, shared = self._work, self._shared
         if self._is_head or not work.start.shares_credentials or not shared.relayed:
             return False
         if not shared.head_has_files.done():
             self._voice.phase(Phase.PREPARING, "waits until the head has its files")
-        if not await asyncio.shield(shared.head_has_files):
+        seconds = await asyncio.shield(shared.head_has_files)
+        if seconds is None or seconds * shared.workers < _SOON_SECONDS:
             return False
         await self._let_in.wait()
         return True
