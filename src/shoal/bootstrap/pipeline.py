@@ -38,6 +38,7 @@ _STEP_TRIES = 3
 
 # Files that all workers have after so long, one after the other, need not go by the head.
 _SOON_SECONDS = 5.0
+_RELAYS_AT_ONCE = 3
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,8 @@ class _Shared:
         # How many seconds it took the head to get the files just now, once that is known; None, if
         # it did not.
         self.head_has_files: asyncio.Future[float | None] = loop.create_future()
+        # The head has work of its own to do over the same connection meanwhile.
+        self.relays = asyncio.Semaphore(_RELAYS_AT_ONCE)
         self._asked: asyncio.Task[None] | None = None
         if head not in works:  # it runs already
             self.is_set_up.set_result(None)
@@ -230,7 +233,8 @@ class _Pipeline:
         began = self._clock.monotonic()
         if from_head:
             relayed = self._shared.relayed
-            await self._step(lambda: self._heads_files().relay(work.files, relayed))
+            async with self._shared.relays:
+                await self._step(lambda: self._heads_files().relay(work.files, relayed))
         else:
             await self._step(lambda: files.send(work.inside, work.files))
         if self._is_head:
