@@ -87,6 +87,7 @@ async def test_nothing_is_sent_to_a_machine_that_only_poses_as_a_worker(bed: Bed
 
 
 LARGE = "head -c 2000000 /dev/urandom"
+FROM_HERE = "sends files from here"
 SLOW = 500  # ms for every packet to the head: sending it files takes seconds
 
 
@@ -99,8 +100,9 @@ async def test_on_a_slow_line_large_files_come_by_way_of_the_head_and_nothing_el
     await bed.read(bed.head, "mkdir ~/code && echo mine > ~/code/the-heads-own")
     await bed.write(file_mounts={"~/code": "code"}, rsync_exclude=["*.log"])
     await bed.head.delay(SLOW)
-    await bed.up()
+    events = await bed.up()
     await bed.head.delay(0)
+    assert not [e for e in events if FROM_HERE in e.get("detail", "")]
     listing = "cd ~/code; find . -exec ls -ld {} + | cut -c1-10 | sort; find . -type f | sort"
     whole = "cd ~/code; find . -type f -exec sha256sum {} + | sort"
     for worker in bed.workers:
@@ -120,7 +122,8 @@ async def test_large_files_arrive_where_the_head_has_no_way_to_its_workers(bed: 
     await bed.head.run(broken, user="root")
     await bed.write(file_mounts={"~/code": "code"})
     await bed.head.delay(SLOW)
-    await bed.up()
+    told = [e["node"] for e in await bed.up() if FROM_HERE in e.get("detail", "")]
+    assert sorted(told) == ["worker-1", "worker-2"]
     sums = {await bed.read(host, "sha256sum < ~/code/data") for host in bed.hosts}
     assert len(sums) == 1
 

@@ -4,7 +4,7 @@ than a laptop at the end of a thin line."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from shoal.errors import SetupError
@@ -86,17 +86,22 @@ class HeadsFiles:
         """Bring a file or a tree of the head's to the worker, into its container if it has one."""
         await self._copy(path, _ALL, why)
 
-    async def relay(self, files: FilesSpec, relayed: Mapping[str, Sequence[str]]) -> None:
+    async def relay(
+        self,
+        files: FilesSpec,
+        relayed: Mapping[str, Sequence[str]],
+        on_detour: Callable[[SetupError], None],
+    ) -> None:
         """Bring the file mounts to the worker, which the head has just got: those from there, and
-        the others from here, as are all where the head has no way to its worker."""
+        the others from here, as are all where the head has no way to its worker, which is told."""
         filters = Filters(files.rsync_exclude, files.rsync_filter)
         for there, here in files.mounts.items():
             if there in relayed:
                 listed = b"".join(os.fsencode(path) + b"\0" for path in relayed[there])
                 try:
                     await self._copy(there, _LISTED, "it is to be the same on every node", listed)
-                except SetupError:
-                    pass  # it comes the other way, then
+                except SetupError as error:
+                    on_detour(error)
                 else:
                     continue
             await self._worker.put(Path(here), there, filters)
@@ -105,14 +110,15 @@ class HeadsFiles:
         instance, container = self._instance, self._container
         login = f"{instance.user}@{instance.address}"
         enter = "exec" if container is None else quote(container.enter())
-        await self._worker.run(quote(["sh", "-c", _MAKE_PARENT, path]), timeout=_SHORT_SECONDS)
-        _, keys = await capture(self._machine, _HOST_KEYS, timeout=_SHORT_SECONDS)
         port = str(instance.port or 22)
-        words = ["sh", "-c", _SHARE, path, login, port, enter, how, "\n".join(keys)]
+        make_parent = quote(["sh", "-c", _MAKE_PARENT, path])
         try:
+            await self._worker.run(make_parent, timeout=_SHORT_SECONDS)
+            _, keys = await capture(self._machine, _HOST_KEYS, timeout=_SHORT_SECONDS)
+            words = ["sh", "-c", _SHARE, path, login, port, enter, how, "\n".join(keys)]
             done = await self._head.run(quote(words), stdin=listed, timeout=self._seconds)
         except TimeoutError:
-            raise self._failure(path, f"it took more than {self._seconds:.0f} s") from None
+            raise self._failure(path, "one of the two machines does not answer") from None
         if not done.ok:
             raise self._failure(path, why, done.tail)
 

@@ -234,7 +234,9 @@ class _Pipeline:
         if from_head:
             relayed = self._shared.relayed
             async with self._shared.relays:
-                await self._step(lambda: self._heads_files().relay(work.files, relayed))
+                await self._step(
+                    lambda: self._heads_files().relay(work.files, relayed, self._tell_detour)
+                )
         else:
             await self._step(lambda: files.send(work.inside, work.files))
         if self._is_head:
@@ -259,6 +261,9 @@ class _Pipeline:
         receipt = replace(now.receipt, disks=work.goal.disks)
         await self._write(receipt)
         return replace(now, receipt=receipt)
+
+    def _tell_detour(self, error: ShoalError) -> None:
+        self._voice.phase(Phase.PREPARING, f"sends files from here: {error.what}")
 
     async def _head_has_files(self) -> bool:
         """Whether this worker is to have files from the head. Large ones are waited for: in the end
