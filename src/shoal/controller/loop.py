@@ -28,6 +28,7 @@ from shoal.controller.metrics import Metrics
 from shoal.controller.notices import Notice, heeded, in_words
 from shoal.controller.reconcile import Sight, reconcile
 from shoal.controller.sizing import Sizing, price_per_hour, within_reach
+from shoal.controller.supervise import STILL_SECONDS
 from shoal.controller.workshop import Workshop
 from shoal.engine.gcs import Failed, Pending, Reading
 from shoal.errors import ShoalError
@@ -53,8 +54,6 @@ _READ_SECONDS = 8.0
 _PIN_SECONDS = 10.0
 # How long a turn waits for the first list before the next one does.
 _FIRST_LIST_SECONDS = 20.0
-# A loop that has not turned for so long stands still, and promises nothing any more.
-_STILL_SECONDS = 60.0
 _NEVER = float("-inf")
 
 
@@ -171,7 +170,7 @@ class Controller:
 
     def lease(self, role: Role) -> float | None:
         """For how long a machine may count on its cluster from now on; see `reception.Host`."""
-        if self._clock.monotonic() - self._turned_at > _STILL_SECONDS:
+        if self._clock.monotonic() - self._turned_at > STILL_SECONDS:
             return None
         return self._handover.spec.shoal.lease_of(role)
 

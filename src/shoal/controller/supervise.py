@@ -41,6 +41,8 @@ _KILL_SECONDS = 10.0
 # turn takes seconds, and half a minute where everything that it asks is slow to answer.
 LOOK_SECONDS = 5.0
 MOST_LOOKS = 12
+# A loop that has not turned for so long stands still.
+STILL_SECONDS = LOOK_SECONDS * MOST_LOOKS
 
 
 # macOS ends a process that forks after it has loaded certain libraries, unless told that it may.
