@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test test-oldest-ray lint bench clean
+.PHONY: help install demo test test-oldest-ray lint bench compiled clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,7 +17,7 @@ install: .venv/.installed
 demo: install
 	@bash examples/demo.sh
 
-test: .venv/.dev lint
+test: .venv/.dev lint compiled
 	@sh scripts/debian-packages --optional $$(cat tests/system-packages.txt)
 	@# In the order of their names: sorted by their number of tests, the longest would come last.
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
@@ -33,9 +33,14 @@ lint: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/.dev
+bench: .venv/.dev compiled
 	@sh scripts/debian-packages --optional $$(cat tests/system-packages.txt)
 	$(BIN)/python -m benchmarks $(NAME)
+
+# As `pip install` leaves packages. Simulated users may not write here, and would compile all of it
+# each time they start `shoal`.
+compiled: .venv/.dev
+	@$(BIN)/python -m compileall -q src
 
 clean:
 	rm -rf .venv .venv-oldest-ray

@@ -30,6 +30,7 @@ def command(wanted: Wanted, json: bool, verbose: bool) -> None:
     """Show a cluster's nodes and what they do.
 
     Exits with 0 when all nodes are ready, 3 when the cluster is not up, 4 when nodes are missing.
+    A node that is being given back is not missing.
     """
     from shoal.ops import target
     from shoal.ops.context import Context
@@ -54,7 +55,9 @@ def status_lines(status: ClusterStatus) -> list[str]:
     if not status.nodes:
         return [f"{name} ({status.provider}) is not up"]
     ready = sum(node.phase == "ready" for node in status.nodes)
-    title = f"{name} ({status.provider}): {ready} of {len(status.nodes)} nodes ready"
+    title = f"{name} ({status.provider}): {ready} of {len(status.wanted)} nodes ready"
+    if leaving := sum(node.is_leaving for node in status.nodes):
+        title += f", {leaving} leaving"
     if status.address:
         title += f", Ray at {status.address}"
     if status.price_per_hour:

@@ -43,6 +43,10 @@ class NodeStatus:
     available: Mapping[str, float] = field(default_factory=dict)
     is_spare: bool = False
 
+    @property
+    def is_leaving(self) -> bool:
+        return self.phase in (Phase.DRAINING, Phase.TERMINATING)
+
 
 @dataclass(frozen=True)
 class ClusterStatus:
@@ -62,9 +66,14 @@ class ClusterStatus:
         return math.fsum(n.price_per_hour or 0.0 for n in self.nodes if n.phase in _PAID_FOR)
 
     @property
+    def wanted(self) -> list[NodeStatus]:
+        """The nodes that are to stay: a cluster that shrinks misses none."""
+        return [n for n in self.nodes if not (n.is_spare or n.is_leaving)]
+
+    @property
     def ready(self) -> bool:
-        wanted = [n for n in self.nodes if not n.is_spare]
-        return bool(wanted) and all(n.phase is Phase.READY for n in wanted)
+        has_head = any(n.role == "head" for n in self.wanted)
+        return has_head and all(n.phase is Phase.READY for n in self.wanted)
 
 
 async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
@@ -81,6 +90,11 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
                 site.alive(head), control.read_report(ctx, site, head)
             )
     silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
+    if silent and report is not None:
+        # One that was let go since it was found is not one that failed.
+        instances = await site.provider.find(spec.cluster_name)
+        silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
+        head = next((i for i in instances if i.role == "head"), None)
     told = await _receipts(site, silent)
     stopped = [i for i in silent if i.id in told and told[i.id].start == receipt.STOPPED]
     mute = [i for i in silent if i.id not in told]
