@@ -4,19 +4,23 @@ than a laptop at the end of a thin line."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from shoal.errors import SetupError
 from shoal.providers.base import Instance
 from shoal.remote.base import Filters, Runner, capture, quote
 from shoal.remote.container import Container
-from shoal.spec.manifest import manifest
+from shoal.spec.manifest import Manifest, manifest
 from shoal.spec.model import FilesSpec
 
 _SHORT_SECONDS = 30.0
 # What is smaller is there sooner than the head could be asked to send it.
 _WORTH_RELAYING_BYTES = 1_000_000
+# Nor is it worth it where all workers have it so soon, one after the other, nor on such a line: its
+# limits are the processors at its ends, which new connections would burden as well.
+_SOON_SECONDS = 5.0
+_GOOD_LINE_BYTES_PER_SECOND = 10_000_000
 
 # Copies one path from the head to the same path on a worker, over the cluster's own key. What is
 # not there on the head is left out, as Ray does. $0 is the path, $1 the login, $2 the port, $3 the
@@ -45,14 +49,22 @@ _MAKE_PARENT = (
 _HOST_KEYS = "cat /etc/ssh/ssh_host_*_key.pub"
 
 
-def relayed(files: FilesSpec) -> dict[str, Sequence[str]]:
-    """The file mounts that go to the head once, and from there to all others, by their path on the
-    node: each with the paths in it. A path must mean the same to a shell there as to rsync."""
+def relayed(files: FilesSpec) -> Manifest:
+    """The file mounts that can go to the head once, and from there to all others. A path must mean
+    the same to a shell there as to rsync."""
     return {
-        there: parcel.paths
+        there: parcel
         for there, parcel in manifest(files).items()
         if parcel.size >= _WORTH_RELAYING_BYTES and parcel.paths and there.startswith(("/", "~/"))
     }
+
+
+def is_worth_relaying(relayed: Manifest, seconds: float, workers: int) -> bool:
+    """Whether these files should go by the head, which had them after so many seconds: not where a
+    new connection between two machines costs more than one that is there."""
+    size = sum(parcel.size for parcel in relayed.values())
+    is_slow = size < _GOOD_LINE_BYTES_PER_SECOND * seconds
+    return is_slow and seconds * workers >= _SOON_SECONDS
 
 
 async def send(runner: Runner, files: FilesSpec) -> None:
@@ -89,7 +101,7 @@ class HeadsFiles:
     async def relay(
         self,
         files: FilesSpec,
-        relayed: Mapping[str, Sequence[str]],
+        relayed: Manifest,
         on_detour: Callable[[SetupError], None],
     ) -> None:
         """Bring the file mounts to the worker, which the head has just got: those from there, and
@@ -97,7 +109,7 @@ class HeadsFiles:
         filters = Filters(files.rsync_exclude, files.rsync_filter)
         for there, here in files.mounts.items():
             if there in relayed:
-                listed = b"".join(os.fsencode(path) + b"\0" for path in relayed[there])
+                listed = b"".join(os.fsencode(path) + b"\0" for path in relayed[there].paths)
                 try:
                     await self._copy(there, _LISTED, "it is to be the same on every node", listed)
                 except SetupError as error:

@@ -28,6 +28,7 @@ from shoal.events import Emit, Phase
 from shoal.parallel import side_by_side
 from shoal.providers.base import Instance, RayStart
 from shoal.remote.base import Runner
+from shoal.spec.manifest import Manifest
 from shoal.spec.model import FilesSpec, NodeSetup
 
 Failures = dict[str, ShoalError]
@@ -36,8 +37,6 @@ T = TypeVar("T")
 # A connection that breaks in the middle of a step is made anew this often.
 _STEP_TRIES = 3
 
-# Files that all workers have after so long, one after the other, need not go by the head.
-_SOON_SECONDS = 5.0
 _RELAYS_AT_ONCE = 3
 
 
@@ -135,9 +134,9 @@ class _Shared:
                 self._asked = asyncio.ensure_future(self.make_credentials())
 
     @functools.cached_property
-    def relayed(self) -> dict[str, Sequence[str]]:
-        """The files that go by the head: none, where they are in its container, which has no key
-        to others at that time."""
+    def relayed(self) -> Manifest:
+        """The files that can go by the head: none, where they are in its container, which has no
+        key to others at that time."""
         return files.relayed(self.head.files) if self.head.house is None else {}
 
     async def make_credentials(self) -> None:
@@ -267,15 +266,14 @@ class _Pipeline:
 
     async def _head_has_files(self) -> bool:
         """Whether this worker is to have files from the head. Large ones are waited for: in the end
-        all wait for the head anyway. Where all would have them soon from here, they do: a new
-        connection between two machines costs more than one that is there."""
+        all wait for the head anyway."""
         work, shared = self._work, self._shared
         if self._is_head or not work.start.shares_credentials or not shared.relayed:
             return False
         if not shared.head_has_files.done():
             self._voice.phase(Phase.PREPARING, "waits until the head has its files")
         seconds = await asyncio.shield(shared.head_has_files)
-        if seconds is None or seconds * shared.workers < _SOON_SECONDS:
+        if seconds is None or not files.is_worth_relaying(shared.relayed, seconds, shared.workers):
             return False
         await self._let_in.wait()
         return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Literal
 
 from shoal.errors import SetupError
@@ -44,6 +43,8 @@ def version_command(python: str) -> str:
 async def ray_nodes(head: Runner, command: str, env: Mapping[str, str]) -> dict[str, RayNode]:
     """The cluster's live nodes by instance id, read by running the probe command on the head.
     Raises `SetupError` when Ray does not answer."""
+    from importlib import resources  # not for those who only pass nodes around
+
     source = resources.files("shoal.engine").joinpath("probe.py").read_bytes()
     try:
         done, printed = await capture(head, command, env=env, stdin=source, timeout=_READ_SECONDS)

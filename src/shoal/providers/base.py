@@ -9,14 +9,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from shoal.engine.credentials import Credentials
 from shoal.events import NodeChanged, Phase, Role
 from shoal.remote.base import Runner
 from shoal.remote.known_hosts import Keyring
-from shoal.scaling.state import Offer
 from shoal.spec.model import ClusterSpec
+
+if TYPE_CHECKING:
+    from shoal.scaling.state import Offer  # most commands do without that room
 
 # By this variable of a process a head knows that a person uses the cluster with that address.
 IN_USE = "SHOAL_IN_USE"
