@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import os
 import signal
 import sys
@@ -40,6 +41,9 @@ def run(
             signal.signal(sign, signal.default_int_handler)
     screen = renderer(json=json, verbose=verbose, answers=answers)
     ctx = Context(emit=screen.event, confirm=functools.partial(_confirm, yes=yes))
+    if not gc.isenabled():
+        gc.freeze()  # what is loaded by now stays to the end
+        gc.enable()
     try:
         with screen:
             return asyncio.run(_awaited(operation, ctx))

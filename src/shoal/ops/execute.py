@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from shoal.ops import multiplexer
 from shoal.ops.context import Context
 from shoal.ops.multiplexer import Multiplexer
 from shoal.ops.site import RunEnv, Site, check_run_env
-from shoal.providers.base import RayStart
-from shoal.remote.base import Completed, Forward, Runner, Stream
+from shoal.providers.base import Instance, RayStart
+from shoal.remote.base import Completed, Forward, NotSoError, Runner, Stream
 from shoal.spec.model import ClusterSpec
 
 # A terminal of the command's own, our streams as they are, or lines that arrive as events.
@@ -73,12 +74,24 @@ async def perform(ctx: Context, spec: ClusterSpec, command: str, manner: Manner)
         return 0
     if manner.streams == "events":
         return (await run(ctx, spec, command, run_env=manner.run_env)).code
-    runner, start = await _head(ctx, spec, manner.run_env)
-    return await runner.attach(
+    site = Site.of(ctx, spec)
+    if presumed := site.presumed_head(manner.run_env):
+        # Spares a look. If it is not the head, looking tells what is.
+        with contextlib.suppress(NotSoError):
+            return await _attach(site, command, manner, *presumed)
+    return await _attach(site, command, manner, await site.head())
+
+
+async def _attach(
+    site: Site, command: str, manner: Manner, head: Instance, only_if: str = ""
+) -> int:
+    start = site.provider.ray_start(site.spec, head, head)
+    return await site.inside(head, manner.run_env).attach(
         start.command(command),
         env=start.session_env(),
         tty=manner.streams == "terminal",
         forwards=manner.forwards,
+        only_if=only_if,
     )
 
 

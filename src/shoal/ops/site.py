@@ -16,7 +16,7 @@ from shoal.ops.context import Context
 from shoal.ops.plan import Seen
 from shoal.parallel import side_by_side
 from shoal.providers import provider_for
-from shoal.providers.base import Finding, Instance, Provider, State
+from shoal.providers.base import Finding, Instance, Presumes, Provider, State
 from shoal.providers.quarters import quarters
 from shoal.remote.base import Runner, capture
 from shoal.spec.hashes import files_hash
@@ -138,6 +138,14 @@ class Site:
                 fix="shoal up",
             )
         return head
+
+    def presumed_head(self, run_env: RunEnv) -> tuple[Instance, str] | None:
+        """The head where it must be, if there is one, and a command to make sure there; None where
+        only a look can tell."""
+        housed = self.spec.head_setup.container is not None and run_env != "host"
+        if housed or not isinstance(self.provider, Presumes):
+            return None
+        return self.provider.presumed_head(self.spec)
 
     async def named(self, node: str) -> Instance:
         """The machine with this address or name."""

@@ -208,6 +208,15 @@ class Provider(Protocol):
 
 
 @runtime_checkable
+class Presumes(Protocol):
+    """A provider that knows where a cluster's head is, if there is one, without looking."""
+
+    def presumed_head(self, spec: ClusterSpec) -> tuple[Instance, str]:
+        """That machine, and a command that fails on it unless it is this cluster's head."""
+        ...
+
+
+@runtime_checkable
 class Entrusts(Protocol):
     """A provider of which the head has to be told more than the file says, and less than this
     machine knows."""

@@ -48,6 +48,10 @@ class Forward:
     remote: int
 
 
+class NotSoError(Exception):
+    """What had to be so before a command is not."""
+
+
 class Runner(Protocol):
     """How to run things on one machine.
 
@@ -80,8 +84,10 @@ class Runner(Protocol):
         env: Mapping[str, str] | None = None,
         tty: bool = True,
         forwards: Sequence[Forward] = (),
+        only_if: str = "",
     ) -> int:
-        """Run a command (or a shell) with this process's own terminal, and return its code."""
+        """Run a command (or a shell) with this process's own terminal, and return its code. Where
+        another command, `only_if`, fails, `NotSoError` is raised and nothing is run."""
         ...
 
     async def forward(self, forwards: Sequence[Forward], opened: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from shoal.errors import ConfigError, UnreachableError
-from shoal.remote.base import Completed, Filters, Forward, OnLine
+from shoal.remote.base import Completed, Filters, Forward, NotSoError, OnLine
 from shoal.remote.container import Container
 from shoal.remote.process import run_process
 from shoal.remote.terminal import in_terminal
@@ -60,7 +60,10 @@ class LocalRunner:
         env: Mapping[str, str] | None = None,
         tty: bool = True,
         forwards: Sequence[Forward] = (),
+        only_if: str = "",
     ) -> int:
+        if only_if and not (await self.run(only_if)).ok:
+            raise NotSoError
         argv = _shell(command) if command is not None else [os.environ.get("SHELL", "/bin/sh")]
         return await in_terminal(argv, self._environment(env))
 

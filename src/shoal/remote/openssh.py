@@ -17,7 +17,7 @@ from pathlib import Path
 from shoal.clock import Clock, SystemClock
 from shoal.errors import SetupError, ShoalError, UnreachableError
 from shoal.remote import files, master, staging
-from shoal.remote.base import Completed, Filters, Forward, OnLine
+from shoal.remote.base import Completed, Filters, Forward, NotSoError, OnLine
 from shoal.remote.container import Container
 from shoal.remote.session import Lost, NotBegun, converse
 from shoal.remote.target import SshTarget, forwarding_argv, shared_argv
@@ -43,6 +43,8 @@ _END_SECONDS = 10.0
 _SIGNALLED = 128
 # A machine that ended a command so short a time ago need not be asked whether it is there.
 _STILL_THERE_SECONDS = 5.0
+# By which a command says that what was to be so before it is not.
+_NOT_SO = 77
 # sshd allows ten sessions on a connection, and other programs of ours may use it as well.
 _SESSIONS = 6
 _SESSION_PAUSE = 0.2
@@ -123,6 +125,7 @@ class SshRunner:
         env: Mapping[str, str] | None = None,
         tty: bool = True,
         forwards: Sequence[Forward] = (),
+        only_if: str = "",
     ) -> int:
         """Run a command (or a shell) with this process's own terminal, and return its code.
 
@@ -133,10 +136,10 @@ class SshRunner:
         check_free(forwards)
         argv = forwarding_argv(self.target, forwards) if forwards else shared_argv(self.target)
         argv += ["-tt" if tty else "-T", "--", self.target.host]
-        if command is None and not env and self.container is None:
+        if command is None and not env and not only_if and self.container is None:
             await self.connect(timeout=_RECONNECT_SECONDS)
             return await in_terminal(argv)
-        program = await self._leave_program(command, env or {})
+        program = await self._leave_program(command, env or {}, only_if)
         if tty and self.container is not None:
             enter = self.container.enter(tty=True)
             return await in_terminal([*argv, attached_inside(program, enter, self._enter)])
@@ -268,14 +271,19 @@ class SshRunner:
         if answered:
             raise _no_shell(self.name, self.target, outcome)
 
-    async def _leave_program(self, command: str | None, env: Mapping[str, str]) -> str:
+    async def _leave_program(
+        self, command: str | None, env: Mapping[str, str], only_if: str
+    ) -> str:
         """Put what `attach` is to run on the machine, and return where. Streams in use leave no
         way in but the command line, where neither secrets nor another shell's quotes belong: so
         the program waits in a file that only its reader can read, and that is gone once read."""
         left = await self.run(
+            f"(\n{only_if or ':'}\n) </dev/null >/dev/null 2>&1 || exit {_NOT_SO}\n"
             'umask 077; file=$(mktemp) && cat >"$file" && echo "$file"',
             stdin=attached_program(command, env),
         )
+        if left.code == _NOT_SO:
+            raise NotSoError
         if not left.ok:
             raise SetupError(
                 f"{self.target} has no room for a temporary file",

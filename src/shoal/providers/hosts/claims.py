@@ -30,8 +30,9 @@ exit {TAKEN}
 """
 
 # $0 is whose it must be.
+_IS_OWNED = rf'read -r owner name < {PATH} && [ "$owner" = "$0" ]'
 _RELEASE = rf"""
-read -r owner name < {PATH} && [ "$owner" = "$0" ] && rm -f {PATH}
+{_IS_OWNED} && rm -f {PATH}
 true
 """
 
@@ -55,6 +56,11 @@ def claim_command(claim: Claim, *, force: bool) -> str:
     """A command that makes the machine this cluster's, or prints whose it is."""
     how = "force" if force else "ask"
     return quote(["sh", "-c", _CLAIM, str(claim), claim.owner, how])
+
+
+def check_command(owner: str) -> str:
+    """A command that fails unless the machine is this cluster's."""
+    return quote(["sh", "-c", _IS_OWNED, owner])
 
 
 def release_command(owner: str) -> str:

@@ -85,6 +85,9 @@ class HostsProvider:
             self._seen = instances
         return instances
 
+    def presumed_head(self, spec: ClusterSpec) -> tuple[Instance, str]:
+        return self._instance(self._head, State.RUNNING), claims.check_command(self._owner)
+
     async def create(self, spec: ClusterSpec, launches: Sequence[Launch]) -> Sequence[Instance]:
         """Pick machines from the list. They become this cluster's when the bootstrap has reached
         and claimed them, so one that is down now may still come up."""
