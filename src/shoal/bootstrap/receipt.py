@@ -57,7 +57,7 @@ def parse(line: str) -> Receipt:
 async def write(runner: Runner, receipt: Receipt) -> None:
     command = f"mkdir -p .shoal && cat > {_PATH}.new && mv {_PATH}.new {_PATH}"
     text = json.dumps(asdict(receipt)) + "\n"
-    done = await runner.run(command, stdin=text.encode(), timeout=_SECONDS)
+    done = await runner.run(command, stdin=text.encode(), timeout=_SECONDS, plain=True)
     if not done.ok:
         raise SetupError(
             "cannot write to the machine's disk",

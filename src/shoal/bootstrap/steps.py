@@ -36,7 +36,7 @@ class Voice:
 
 async def claim(runner: Runner, command: str, voice: Voice) -> None:
     """Make the machine this cluster's own."""
-    done, printed = await capture(runner, command, timeout=_SHORT_SECONDS)
+    done, printed = await capture(runner, command, timeout=_SHORT_SECONDS, plain=True)
     if done.code == TAKEN:
         raise ConfigError(
             f"the machine is part of cluster {printed[0] if printed else 'another'}",

@@ -68,7 +68,9 @@ async def read(
         question = ["sh", "-c", _IN_CONTAINER, *where, _OUR_PROCESSES, mark]
     command = f"{receipts.read_command(places)}; {quote(question)}"
     try:
-        done, (first, *rest) = await capture(runner, command, timeout=_SECONDS)
+        done, (first, *rest) = await capture(
+            runner, command, timeout=_SECONDS, plain=container is None
+        )
         state = rest.pop(0) if container is not None else ""
     except (TimeoutError, ValueError, IndexError):
         raise SetupError("the machine does not say how it is", node=instance.name) from None

@@ -8,23 +8,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from shoal.bootstrap import vitals
-from shoal.bootstrap.vitals import Vitals
 from shoal.engine.view import RayNode, probe_command, ray_nodes, version_command
 from shoal.errors import ConfigError, NotFoundError, ShoalError
 from shoal.ops.context import Context
-from shoal.ops.plan import Seen
 from shoal.parallel import side_by_side
 from shoal.providers import provider_for
 from shoal.providers.base import Finding, Instance, Presumes, Provider, State
 from shoal.providers.quarters import quarters
 from shoal.remote.base import Runner, capture
-from shoal.spec.hashes import files_hash
 from shoal.spec.model import ClusterSpec, FilesSpec
 
 if TYPE_CHECKING:
     from shoal.bootstrap.orders import Mode, Orders
     from shoal.bootstrap.pipeline import NodeWork
+    from shoal.bootstrap.vitals import Vitals
+    from shoal.ops.plan import Seen
 
 RunEnv = Literal["auto", "host", "docker"]
 
@@ -54,6 +52,7 @@ class Site:
     def orders(self) -> Orders:
         """What is wanted of the cluster's machines."""
         from shoal.bootstrap.orders import Orders  # only those need it who change something
+        from shoal.spec.hashes import files_hash
 
         return Orders(self.spec, self.provider, files_hash(self.files), force=self._force)
 
@@ -88,6 +87,8 @@ class Site:
     async def look(self, there: Sequence[Instance] | None = None) -> Seen:
         """All that can be seen of the cluster's machines, each asked once and side by side. `there`
         is the provider's list, for one who has it already."""
+        from shoal.ops.plan import Seen
+
         instances = there
         if instances is None:
             instances = await self.provider.find(self.spec.cluster_name)
@@ -111,6 +112,8 @@ class Site:
 
     async def vitals(self, instance: Instance) -> Vitals:
         """How a machine is, by its own account."""
+        from shoal.bootstrap import vitals
+
         container = self.spec.container_for(instance.node_type, instance.role)
         runner = self.provider.runner(self.spec, instance)
         places = self.spec.places_for(instance.node_type)
@@ -173,6 +176,8 @@ class Site:
         try:
             return await self.vitals(instance)
         except ShoalError:
+            from shoal.bootstrap.vitals import Vitals
+
             return Vitals()
 
 

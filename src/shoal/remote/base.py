@@ -72,9 +72,11 @@ class Runner(Protocol):
         stdin: bytes | None = None,
         on_line: OnLine | None = None,
         timeout: float | None = None,
+        plain: bool = False,
     ) -> Completed:
         """Run a shell command in a login shell of its own, in the home directory: it sees the
-        dotfiles as the command before it left them. Lines arrive as they are printed."""
+        dotfiles as the command before it left them. Lines arrive as they are printed. A `plain`
+        one is of our own and needs nothing that dotfiles may set: it does not wait for them."""
         ...
 
     async def attach(
@@ -135,6 +137,7 @@ async def capture(
     env: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
     timeout: float | None = None,
+    plain: bool = False,
 ) -> tuple[Completed, list[str]]:
     """Run a command and return all that it printed on standard output, too."""
     printed: list[str] = []
@@ -143,5 +146,7 @@ async def capture(
         if stream == "stdout":
             printed.append(line)
 
-    done = await runner.run(command, env=env, stdin=stdin, on_line=keep, timeout=timeout)
+    done = await runner.run(
+        command, env=env, stdin=stdin, on_line=keep, timeout=timeout, plain=plain
+    )
     return done, printed

@@ -38,6 +38,7 @@ class LocalRunner:
         stdin: bytes | None = None,
         on_line: OnLine | None = None,
         timeout: float | None = None,
+        plain: bool = False,
     ) -> Completed:
         try:
             return await run_process(

@@ -89,7 +89,8 @@ class SshRunner:
         # The connection may be an old one. Whether its machine is still there shows when
         # something is asked of it, and `run` replaces it if need be.
         try:
-            await self.run(":", timeout=max(1.0, deadline - self._clock.monotonic()))
+            left = max(1.0, deadline - self._clock.monotonic())
+            await self.run(":", timeout=left, plain=True)
         except TimeoutError:
             raise UnreachableError(
                 f"{self.target} does not run commands",
@@ -110,8 +111,9 @@ class SshRunner:
         stdin: bytes | None = None,
         on_line: OnLine | None = None,
         timeout: float | None = None,
+        plain: bool = False,
     ) -> Completed:
-        work = self._run(command, env or {}, stdin or b"", on_line)
+        work = self._run(command, env or {}, stdin or b"", on_line, plain)
         try:
             return await asyncio.wait_for(work, timeout)
         except asyncio.TimeoutError:
@@ -216,14 +218,21 @@ class SshRunner:
                 await transfer()
 
     async def _run(
-        self, command: str, env: Mapping[str, str], stdin: bytes, on_line: OnLine | None
+        self,
+        command: str,
+        env: Mapping[str, str],
+        stdin: bytes,
+        on_line: OnLine | None,
+        plain: bool,
     ) -> Completed:
         said: tuple[str, ...] = ()
         async with self._sessions:
             for begin_timeout in (self._silence, _BEGIN_SECONDS):
                 await self._open()
                 self._heard = -math.inf
-                outcome = await self._in_a_session(command, env, stdin, on_line, begin_timeout)
+                outcome = await self._in_a_session(
+                    command, env, stdin, on_line, begin_timeout, plain
+                )
                 if isinstance(outcome, Completed):
                     self._heard = self._clock.monotonic()
                     return outcome
@@ -239,12 +248,19 @@ class SshRunner:
         stdin: bytes,
         on_line: OnLine | None,
         begin_timeout: float,
+        plain: bool,
     ) -> Completed | NotBegun:
         far = remote_command(self._enter)
         argv = [*shared_argv(self.target), "-T", "--", self.target.host, far]
         for _ in range(_SESSION_TRIES):
             outcome = await converse(
-                argv, command, env=env, stdin=stdin, on_line=on_line, begin_timeout=begin_timeout
+                argv,
+                command,
+                env=env,
+                stdin=stdin,
+                on_line=on_line,
+                begin_timeout=begin_timeout,
+                plain=plain,
             )
             if not (isinstance(outcome, NotBegun) and outcome.for_want_of_sessions):
                 break
@@ -281,6 +297,7 @@ class SshRunner:
             f"(\n{only_if or ':'}\n) </dev/null >/dev/null 2>&1 || exit {_NOT_SO}\n"
             'umask 077; file=$(mktemp) && cat >"$file" && echo "$file"',
             stdin=attached_program(command, env),
+            plain=True,
         )
         if left.code == _NOT_SO:
             raise NotSoError

@@ -50,10 +50,11 @@ async def converse(
     stdin: bytes,
     on_line: OnLine | None,
     begin_timeout: float,
+    plain: bool = False,
 ) -> Completed | NotBegun | Lost:
     """Run `command` over the `ssh` that `argv` starts on `wire.remote_command`."""
     mark = secrets.token_hex(16)
-    payload = request(mark, command, env, stdin)
+    payload = request(mark, command, env, stdin, plain=plain)
     loop = asyncio.get_running_loop()
     transport, talk = await loop.subprocess_exec(
         lambda: _Talk(loop, Replies(mark, on_line)),

@@ -1,7 +1,7 @@
 """Cluster files: from the YAML that `ray up` reads to a typed, frozen `ClusterSpec`."""
 
-from shoal.spec.hashes import files_hash, launch_hash, runtime_hash
-from shoal.spec.loading import LoadedSpec, Overrides, default_embedded, load
+from typing import TYPE_CHECKING, Any
+
 from shoal.spec.model import (
     AuthSpec,
     ClusterSpec,
@@ -13,9 +13,13 @@ from shoal.spec.model import (
     ScalingSpec,
     ShoalSettings,
 )
-from shoal.spec.problems import Problem, SpecError, SpecWarning
 from shoal.spec.serial import from_json, to_json
-from shoal.spec.source import YamlText
+
+if TYPE_CHECKING:
+    from shoal.spec.hashes import files_hash, launch_hash, runtime_hash
+    from shoal.spec.loading import LoadedSpec, Overrides, default_embedded, load
+    from shoal.spec.problems import Problem, SpecError, SpecWarning
+    from shoal.spec.source import YamlText
 
 __all__ = [
     "AuthSpec",
@@ -41,3 +45,20 @@ __all__ = [
     "runtime_hash",
     "to_json",
 ]
+
+# Needed by those who read a file, and not by those who name a cluster that is up.
+_LATER = {
+    "hashes": ("files_hash", "launch_hash", "runtime_hash"),
+    "loading": ("LoadedSpec", "Overrides", "default_embedded", "load"),
+    "problems": ("Problem", "SpecError", "SpecWarning"),
+    "source": ("YamlText",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    for module, names in _LATER.items():
+        if name in names:
+            return getattr(import_module(f"shoal.spec.{module}"), name)
+    raise AttributeError(f"module 'shoal.spec' has no attribute {name!r}")

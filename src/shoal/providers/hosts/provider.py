@@ -181,7 +181,7 @@ class HostsProvider:
         runner = self._runner(address)
         try:
             await runner.reach(timeout=_LOOK_SECONDS)
-            _, printed = await capture(runner, claims.READ, timeout=_LOOK_SECONDS)
+            _, printed = await capture(runner, claims.READ, timeout=_LOOK_SECONDS, plain=True)
         except (ShoalError, TimeoutError) as error:
             self.troubles[address] = (
                 error if isinstance(error, ShoalError) else SetupError("it does not answer")
