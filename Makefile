@@ -40,7 +40,7 @@ bench: .venv/.dev compiled
 # As `pip install` leaves packages. Simulated users may not write here, and would compile all of it
 # each time they start `shoal`.
 compiled: .venv/.dev
-	@$(BIN)/python -m compileall -q src
+	@$(BIN)/python -m compileall -q src tests
 
 clean:
 	rm -rf .venv .venv-oldest-ray

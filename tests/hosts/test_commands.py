@@ -361,3 +361,10 @@ async def test_down_leaves_no_name_behind(bed: Bed) -> None:
     assert (await bed.shoal("down mine --yes")).code == 0
     assert (await bed.laptop.run("ls ~/.ssh/shoal")).stdout == ""
     assert (await bed.laptop.run("ssh -G mine")).stdout.count("hostname mine") == 1
+
+
+async def test_a_machine_that_is_no_longer_the_clusters_runs_nothing(bed: Bed) -> None:
+    done = await bed.shoal("exec c.yaml 'touch ran'")
+    assert done.code == 3
+    assert "cluster mine is not up" in done.stderr
+    assert await bed.read(bed.head, "ls ran 2>/dev/null; true") == ""

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.remote.base import Forward
+from shoal.remote.base import Forward, NotSoError
 from shoal.remote.openssh import SshRunner
 from tests.remote.sshd import command_lines, free_port, running
 from tests.waiting import until
@@ -163,6 +163,22 @@ async def test_a_port_that_is_taken_is_named_before_anything_is_run(runner: SshR
         with pytest.raises(ConfigError, match=f"port {port} of this machine"):
             await runner.attach("touch ran", forwards=[Forward(port, 8265)])
     assert not (await runner.run("test -e ran")).ok
+
+
+@pytest.mark.parametrize("tty", [True, False])
+async def test_nothing_is_run_where_something_is_not_as_it_must_be(
+    runner: SshRunner, tty: bool
+) -> None:
+    with pytest.raises(NotSoError):
+        await runner.attach("touch ran", tty=tty, only_if="echo no; false")
+    assert not (await runner.run("test -e ran")).ok
+
+
+async def test_a_command_runs_where_all_is_as_it_must_be(
+    runner: SshRunner, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert await runner.attach("echo ran", tty=False, only_if="echo yes # it is") == 0
+    assert capfd.readouterr() == ("ran\n", "")
 
 
 async def test_without_a_terminal_the_streams_are_as_they_are(

@@ -34,6 +34,12 @@ async def test_a_command_sees_the_dotfiles_as_the_command_before_left_them(
     assert (await runner.run('echo "$A $B"')).tail == ("from-profile from-bashrc",)
 
 
+async def test_a_plain_command_does_not_wait_for_dotfiles(runner: SshRunner, server: Sshd) -> None:
+    (server.home / ".profile").write_text("echo x >> reads\n")
+    assert (await runner.run('echo "$V"', env={"V": "a b"}, plain=True)).tail == ("a b",)
+    assert not (server.home / "reads").exists()
+
+
 async def test_lines_after_a_guard_for_interactive_shells_count(
     runner: SshRunner, server: Sshd
 ) -> None:
