@@ -58,7 +58,11 @@ async def test_the_controller_in_the_heads_container_adds_a_worker_in_another(re
     assert done.code == 0, done.stderr
     head, worker = (host.address for host in real.hosts)
     assert done.stdout.strip() == str([(head, 1234, True), (worker, 0, True)])
-    assert (await real.shoal("status c.yaml")).code == 0
+
+    async def ready() -> bool:
+        return (await real.shoal("status c.yaml")).code == 0
+
+    await until(ready, "nothing is missing, whether or not the worker is still there", every=1)
 
 
 async def test_a_worker_that_is_idle_leaves_no_container_behind(real: Bed) -> None:

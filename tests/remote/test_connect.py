@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import shlex
 import shutil
 import signal
@@ -379,3 +380,16 @@ async def test_a_worker_that_the_head_does_not_reach_is_told_from_the_head(
     with pytest.raises(UnreachableError, match="through") as failure:
         await runner.connect(timeout=2)
     assert str(by_head) in failure.value.fix
+
+
+async def test_a_program_that_stopped_while_connecting_is_not_waited_for_for_ever(
+    new_server: NewServer,
+) -> None:
+    server, target = new_server()
+    server.start()
+    target.control_dir.mkdir(parents=True, exist_ok=True)
+    with target.socket.with_suffix(".lock").open("w") as stopped:
+        fcntl.flock(stopped, fcntl.LOCK_EX)
+        with pytest.raises(UnreachableError, match="another program is connecting"):
+            await SshRunner("node-1", target).connect(timeout=0.5)
+    await SshRunner("node-1", target).connect(timeout=20)

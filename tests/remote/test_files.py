@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import ConfigError, SetupError
-from shoal.remote.base import Filters
-from shoal.remote.files import NoRsyncError
+from shoal.remote.base import Completed, Filters
+from shoal.remote.files import NoRsyncError, everything_arrived
 from shoal.remote.openssh import SshRunner
 from shoal.remote.target import SshTarget
 from tests.remote.sshd import Sshd
@@ -72,6 +72,29 @@ async def test_every_way_to_write_a_directory_means_its_content(
     for _ in range(2):  # whether it is there already makes no difference
         await runner.put(source, target.format(home=server.home))
         assert tree(server.home) == {"t/a": "1"}
+
+
+async def test_a_directory_that_was_there_keeps_its_mode(
+    runner: SshRunner, server: Sshd, tmp_path: Path
+) -> None:
+    source = plant(tmp_path / "source", {"a": "1", "deep/b": "2"})
+    source.chmod(0o777)
+    (source / "deep").chmod(0o750)
+    shared = server.home / "shared"
+    shared.mkdir()
+    shared.chmod(0o1730)
+    await runner.put(source, "shared")
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o1730
+    assert stat.S_IMODE((shared / "deep").stat().st_mode) == 0o750
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_the_mode_of_somebody_elses_directory_is_not_a_file_that_is_missing(is_lost: bool) -> None:
+    mode = 'rsync: [generator] failed to set permissions on "/tmp/.": Operation not permitted (1)'
+    lost = 'rsync: [receiver] mkstemp "/tmp/.a.X1" failed: Permission denied (13)'
+    last = "rsync error: some files/attrs were not transferred (code 23) at main.c(1338)"
+    done = Completed(23, (mode, lost, last) if is_lost else (mode, last))
+    assert everything_arrived(done) is not is_lost
 
 
 async def test_a_file_comes_under_the_targets_name_or_into_a_directory(

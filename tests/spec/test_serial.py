@@ -35,6 +35,12 @@ def test_the_default_spec_comes_back_too() -> None:
     assert from_json(json.loads(json.dumps(to_json(spec)))) == spec
 
 
+def test_what_a_later_version_wrote_beside_is_passed_over() -> None:
+    spec = default_embedded().spec
+    data = to_json(spec)
+    assert from_json({**data, "later": 1, "shoal": {**data["shoal"], "later": []}}) == spec
+
+
 @pytest.mark.parametrize("data", [None, [], 3, {}, {"cluster_name": "a"}, {"no such": 1}])
 def test_what_is_no_spec_is_refused(data: object) -> None:
     with pytest.raises(ValueError, match="not a cluster spec"):

@@ -37,7 +37,7 @@ def command(
     """
     from shoal.ops import target
     from shoal.ops.context import Context
-    from shoal.ops.down import Keep, down
+    from shoal.ops.down import Keep, down, down_all
 
     if everything and not wanted.nothing_said:
         raise click.UsageError("Name a cluster or use --all, not both.")
@@ -45,10 +45,9 @@ def command(
 
     async def operation(ctx: Context) -> bool:
         if everything:
-            specs = [target.recall(ctx, name) for name in await target.names(ctx)]
+            results = await down_all(ctx, keep)
         else:
-            specs = [await target.resolve(ctx, wanted)]
-        results = [await down(ctx, spec, keep) for spec in specs]
+            results = [await down(ctx, await target.resolve(ctx, wanted), keep)]
         return all(result.ended is not None for result in results)
 
     if not run(operation, json=json, verbose=verbose, yes=yes):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal import providers
-from shoal.errors import TransientError
+from shoal.errors import IncompleteError, ShoalError, TransientError
 from shoal.events import (
     ClusterGone,
     ClusterShrunk,
@@ -96,6 +96,25 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
         _forget(ctx, spec.cluster_name)
         ctx.emit(ClusterGone(spec.cluster_name, len(ending), seconds))
     return DownResult(len(ending))
+
+
+async def down_all(ctx: Context, keep: Keep | None = None) -> list[DownResult]:
+    """Do so with every cluster known here. One that cannot be given back does not keep the others
+    from it: what was in the way is told, and that something was is raised at the end."""
+    results, failed = [], []
+    for name in await target.names(ctx):
+        try:
+            results.append(await down(ctx, target.recall(ctx, name), keep))
+        except ShoalError as error:
+            failed.append(name)
+            ctx.emit(Warned(f"{name}: {error.what}", error.why, error.fix, error.node))
+    if failed:
+        raise IncompleteError(
+            f"could not give back {', '.join(failed)}",
+            why="what was in the way is said above",
+            fix="shoal down --all again, once it is not",
+        )
+    return results
 
 
 async def _switch_off(ctx: Context, spec: ClusterSpec) -> DownResult:

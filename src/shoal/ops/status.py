@@ -90,9 +90,11 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
                 site.alive(head), control.read_report(ctx, site, head)
             )
     silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
-    if silent and report is not None:
-        # One that was let go since it was found is not one that failed.
-        instances = await site.provider.find(spec.cluster_name)
+    if silent and head is not None and report is not None:
+        # Asking Ray takes longest. One that was given back meanwhile is not one that failed.
+        instances, report = await asyncio.gather(
+            site.provider.find(spec.cluster_name), control.read_report(ctx, site, head)
+        )
         silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
         head = next((i for i in instances if i.role == "head"), None)
     told = await _receipts(site, silent)

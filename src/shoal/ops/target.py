@@ -124,13 +124,19 @@ def remember(ctx: Context, cluster: ClusterSpec) -> None:
 
 
 def recall(ctx: Context, name: str) -> ClusterSpec:
-    """A remembered spec. One that cannot be read is taken for a default embedded cluster of
-    that name, which is enough to find and end its machines."""
+    """A remembered spec. Of one that was never written down, its machines are on this one, and a
+    default embedded cluster of that name is enough to find and end them."""
     path = _directory(ctx.home) / f"{name}.json"
     try:
         return spec.from_json(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError, KeyError):
+    except FileNotFoundError:
         return spec.default_embedded(spec.Overrides(cluster_name=name)).spec
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"what is remembered of cluster {name} cannot be read",
+            why=f"{path}: {error}",
+            fix="name its YAML file instead; if it was an embedded cluster, remove that file",
+        ) from None
 
 
 def _is_remembered(ctx: Context, name: str) -> bool:

@@ -22,18 +22,32 @@ from shoal.remote.process import run_process
 from shoal.remote.target import SshTarget, shared_argv
 from shoal.remote.trouble import is_gone, no_way_in
 
-# Recursion, links, modes and times. Unlike with -a, files belong to who logs in: the owner's
-# number here means someone else there. Compression: the way up from a desk is the narrow part.
-_HOW = "-rlptz"
+# Recursion, links, modes, and times, but for directories', which nobody asks for and not everybody
+# may set. Unlike with -a, files belong to who logs in: the owner's number here means someone else
+# there. Compression: the way up from a desk is the narrow part.
+_HOW = "-rlptOz"
+# Of silence, not of work: a disk that hangs at the far end keeps its connection alive.
+_SILENCE_SECONDS = 300
 
 # rsync's own codes, and the one that ssh and the shell at the far end have.
+_PARTIAL = 23
 _VANISHED = 24
+_SILENT = 30
 _NOT_FOUND = 127
 _NO_CONNECTION = 255
 
 # At the far end, rsync is started by these lines. They put the real path in place of the last
 # argument, so that it meets no shell, and no rsync's idea of quoting, on the way.
-_RECEIVE_TREE = 'mkdir -p -- "$path" && exec rsync "${@:1:$#-1}" "$path/"'
+# A directory that was there keeps its mode: it may be /tmp, or the home that sshd looks at.
+_RECEIVE_TREE = (
+    'if [ -d "$path" ]; then'
+    ' mode=$(stat -c %a -- "$path" 2>/dev/null || stat -f %Lp -- "$path");'
+    ' rsync "${@:1:$#-1}" "$path/"; code=$?;'
+    ' chmod "$mode" "$path" 2>/dev/null; exit $code; fi;'
+    ' mkdir -p -- "$path" && exec rsync "${@:1:$#-1}" "$path/"'
+)
+# What rsync says of such a directory where it is another user's.
+_NOT_OURS = re.compile(r'rsync: .*failed to set permissions on ".*/\.": .*')
 _RECEIVE_FILE = (
     'case $path in */) into=$path;; *) into=$(dirname -- "$path");; esac;'
     ' mkdir -p -- "$into" && exec rsync "${@:1:$#-1}" "$path"'
@@ -138,6 +152,7 @@ async def _rsync(place: Place, script: str, path: str, arguments: Sequence[str])
         f"--rsh={shlex.join([*shared_argv(place.machine), '-T'])}",
         f"--rsync-path={far_rsync}",
         _HOW,
+        f"--timeout={_SILENCE_SECONDS}",
         *_precision(),
         *arguments,
     ]
@@ -151,8 +166,17 @@ async def _rsync(place: Place, script: str, path: str, arguments: Sequence[str])
             why="files reach the cluster by it",
             fix="install it: apt-get install rsync, or brew install rsync",
         ) from None
-    if done.code not in (0, _VANISHED):
+    if not everything_arrived(done):
         raise _failure(place, path, done)
+
+
+def everything_arrived(done: Completed) -> bool:
+    """Whether rsync did all it should, or minds only the mode of what was there before."""
+    if done.code in (0, _VANISHED):
+        return True
+    complaints = [line for line in done.tail if line.strip() and "(code 23)" not in line]
+    minds = [line for line in complaints if not _NOT_OURS.fullmatch(line.strip())]
+    return done.code == _PARTIAL and bool(complaints) and not minds
 
 
 def _failure(place: Place, path: str, done: Completed) -> SetupError:
@@ -176,10 +200,11 @@ def _failure(place: Place, path: str, done: Completed) -> SetupError:
         )
     if place.container is not None and is_gone(said):
         return no_way_in(node, place.container, said)
-    if code == _NO_CONNECTION:
+    if code in (_NO_CONNECTION, _SILENT):
+        silent = f"nothing came for {_SILENCE_SECONDS} s: a disk there may hang"
         return UnreachableError(
             f"lost the connection to {place.machine} while sending files",
-            why="the machine went down, or the network to it did",
+            why=silent if code == _SILENT else "the machine went down, or the network to it did",
             node=node,
             output=said,
         )

@@ -11,11 +11,12 @@ import contextlib
 import fcntl
 import os
 import random
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from shoal.clock import Clock
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, UnreachableError
 from shoal.remote.base import Completed, quote
 from shoal.remote.lines import TAIL_LINES
 from shoal.remote.process import run_process
@@ -90,8 +91,8 @@ async def retire_connection(target: SshTarget) -> None:
 async def _say(target: SshTarget, verb: str) -> None:
     if not await is_open(target):
         return
-    async with _lock(target):
-        if await is_open(target):
+    async with _lock(target, _FAREWELL_SECONDS) as got_it:
+        if got_it and await is_open(target):
             # A holder that does not listen ends by itself once its peer stays silent.
             with contextlib.suppress(asyncio.TimeoutError):
                 await run_process(control_argv(target, verb), timeout=_FAREWELL_SECONDS)
@@ -112,9 +113,11 @@ def _check_files(node: str, target: SshTarget) -> None:
 
 async def _attempt(node: str, target: SshTarget, left: float) -> Trouble | None:
     """Try once, unless someone else just succeeded."""
-    async with _lock(target):
+    async with _lock(target, left) as got_it:
         if await is_open(target):
             return None
+        if not got_it:
+            return Trouble(_held_up(node, target), Chance.SOON)
         target.proxy_errors.unlink(missing_ok=True)
         connect_timeout = max(1, min(_CONNECT_SECONDS, int(left)))
         try:
@@ -128,6 +131,15 @@ async def _attempt(node: str, target: SshTarget, left: float) -> Trouble | None:
         return diagnose(node, target, (*opened.tail, *_complaints(target.proxy_errors)))
 
 
+def _held_up(node: str, target: SshTarget) -> UnreachableError:
+    return UnreachableError(
+        f"another program is connecting to {target}, and does not get on with it",
+        why="one at a time may; it may be a shoal that was stopped with Ctrl-Z",
+        fix="let it go on or end it, then try again",
+        node=node,
+    )
+
+
 def _complaints(file: Path) -> list[str]:
     try:
         return file.read_text(errors="replace").splitlines()[-TAIL_LINES:]
@@ -136,9 +148,11 @@ def _complaints(file: Path) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def _lock(target: SshTarget) -> AsyncIterator[None]:
+async def _lock(target: SshTarget, seconds: float) -> AsyncIterator[bool]:
     """One process at a time opens a connection: a second holder would find the socket taken and
-    stay behind unused. The lock goes with its owner, however that ends."""
+    stay behind unused. The lock goes with its owner, however that ends; an owner that neither ends
+    nor gets on is waited for so long, and then the answer is no."""
+    deadline = time.monotonic() + seconds
     path = target.socket.with_suffix(".lock")
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -147,7 +161,10 @@ async def _lock(target: SshTarget) -> AsyncIterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
+                if time.monotonic() > deadline:
+                    yield False
+                    return
                 await asyncio.sleep(0.02)
-        yield
+        yield True
     finally:
         os.close(descriptor)

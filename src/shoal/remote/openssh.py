@@ -43,6 +43,8 @@ _END_SECONDS = 10.0
 _SIGNALLED = 128
 # A machine that ended a command so short a time ago need not be asked whether it is there.
 _STILL_THERE_SECONDS = 5.0
+# For the few lines that an attached command consists of.
+_LEAVE_SECONDS = 60.0
 # By which a command says that what was to be so before it is not.
 _NOT_SO = 77
 # sshd allows ten sessions on a connection, and other programs of ours may use it as well.
@@ -297,6 +299,7 @@ class SshRunner:
             f"(\n{only_if or ':'}\n) </dev/null >/dev/null 2>&1 || exit {_NOT_SO}\n"
             'umask 077; file=$(mktemp) && cat >"$file" && echo "$file"',
             stdin=attached_program(command, env),
+            timeout=_LEAVE_SECONDS,
             plain=True,
         )
         if left.code == _NOT_SO:

@@ -38,8 +38,10 @@ def _plain(value: Any) -> Any:
 
 
 def _record(kind: type[_T], data: Any) -> _T:
+    # Another version of Shoal may have written more than this one knows.
     hints = get_type_hints(kind)
-    return kind(**{name: _typed(hints[name], value) for name, value in data.items()})
+    known = {name: value for name, value in data.items() if name in hints}
+    return kind(**{name: _typed(hints[name], value) for name, value in known.items()})
 
 
 def _typed(hint: Any, value: Any) -> Any:
