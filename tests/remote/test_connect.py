@@ -21,7 +21,7 @@ import pytest
 from shoal.clock import SystemClock
 from shoal.errors import ConfigError, SetupError, UnreachableError
 from shoal.remote.openssh import SshRunner
-from shoal.remote.target import SshTarget
+from shoal.remote.target import SshTarget, prepare_control_directory
 from shoal.remote.trouble import HostKeyChangedError, LoginDeniedError
 from tests.remote.sshd import Sshd, free_port, new_key
 
@@ -387,7 +387,7 @@ async def test_a_program_that_stopped_while_connecting_is_not_waited_for_for_eve
 ) -> None:
     server, target = new_server()
     server.start()
-    target.control_dir.mkdir(parents=True, exist_ok=True)
+    prepare_control_directory(target.control_dir)
     with target.socket.with_suffix(".lock").open("w") as stopped:
         fcntl.flock(stopped, fcntl.LOCK_EX)
         with pytest.raises(UnreachableError, match="another program is connecting"):
