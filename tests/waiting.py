@@ -13,7 +13,7 @@ import psutil
 async def until(
     condition: Callable[[], object | Awaitable[object]],
     what: str = "the condition",
-    timeout: float = 20,
+    timeout: float = 60,
     every: float = 0.05,
 ) -> None:
     """Return when `condition` is true, or raise TimeoutError saying `what` never was."""

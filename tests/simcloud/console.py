@@ -44,9 +44,9 @@ class Running:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    async def wait(self, timeout: float = 60) -> int:
+    async def wait(self, timeout: float = 120) -> int:
         return await asyncio.wait_for(self._door.wait(), timeout)
 
-    async def finish(self, stdin: str = "", timeout: float = 60) -> Result:
+    async def finish(self, stdin: str = "", timeout: float = 120) -> Result:
         """Return how it ended and what it printed; kill it when the deadline passes."""
         return await finish(self._door, stdin, timeout, self._what, self.kill)

@@ -20,7 +20,7 @@ from tests.simcloud.network import Fabric, network_of, on_fabric
 from tests.simcloud.processes import Result
 from tests.simcloud.sweep import mark
 
-_ORDER_DEADLINE_S = 30
+_ORDER_DEADLINE_S = 120
 _SHUTDOWN_DEADLINE_S = 2
 
 
@@ -196,7 +196,7 @@ class Host:
         *,
         user: str | None = None,
         stdin: str = "",
-        timeout: float = 60,
+        timeout: float = 120,
         env: Mapping[str, str] | None = None,
     ) -> Result:
         """Run a command (a string is for bash) on the console, so with no need of SSH."""

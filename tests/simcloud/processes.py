@@ -30,7 +30,7 @@ async def execute(
     argv: Sequence[str],
     *,
     stdin: str = "",
-    timeout: float = 30,
+    timeout: float = 120,
     env: Mapping[str, str] | None = None,
 ) -> Result:
     """Run a command to its end, killing it at the deadline."""
