@@ -262,7 +262,7 @@ async def test_a_connection_that_went_stale_is_renewed_for_files_too(
     server, target = new_server()
     server.start()
     runner = SshRunner("node-1", target)
-    await runner.connect(timeout=20)
+    await runner.connect(timeout=60)
     server.stop()
     server.start()
     await runner.put(plant(tmp_path / "source", {"a": "1"}), "t")

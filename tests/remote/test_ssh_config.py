@@ -37,7 +37,7 @@ async def test_plain_ssh_reaches_the_head_and_a_worker_behind_it(
 async def test_a_connection_that_is_open_is_used(new_server: NewServer, tmp_path: Path) -> None:
     server, target = new_server()
     server.start()
-    await SshRunner("node-1", target).connect(timeout=20)
+    await SshRunner("node-1", target).connect(timeout=60)
     server.authorized_keys.write_text("")  # no new login from here on
     config = tmp_path / "config"
     config.write_text(ssh_config({"demo": target}))
