@@ -137,11 +137,16 @@ async def watch(cluster: Cluster, seconds: float, gcs_port: int = 1) -> Path:
     return lapsed
 
 
+def heard(cluster: Cluster) -> str:
+    """What the machine has written down of its controller's last answer."""
+    answer = cluster.home / ".shoal" / "lease"
+    return answer.read_text() if answer.exists() else ""
+
+
 async def test_a_machine_whose_controller_stands_still_ends_itself(cluster: Cluster) -> None:
     cluster.controller.promise = 3.0  # which counts, and not what it was started with
     lapsed = await watch(cluster, 5.0)
-    await until((cluster.home / ".shoal" / "lease").exists, "it has heard of its controller")
-    assert (cluster.home / ".shoal" / "lease").read_text() == "3\n"
+    await until(lambda: heard(cluster) == "3\n", "it has heard of its controller")
     asked = len(cluster.controller.asked)
     await until(lambda: len(cluster.controller.asked) > asked + 4, "it goes on asking")
     assert not lapsed.exists()
@@ -152,7 +157,7 @@ async def test_a_machine_whose_controller_stands_still_ends_itself(cluster: Clus
 async def test_a_machine_whose_head_is_gone_ends_itself(cluster: Cluster) -> None:
     cluster.controller.promise = 2.0
     lapsed = await watch(cluster, 2.0)
-    await until((cluster.home / ".shoal" / "lease").exists, "it has heard of its controller")
+    await until(lambda: heard(cluster), "it has heard of its controller")
     await cluster.reception.close()
     await until(lapsed.exists, "it has ended itself")
 
@@ -160,8 +165,7 @@ async def test_a_machine_whose_head_is_gone_ends_itself(cluster: Cluster) -> Non
 async def test_a_lease_that_is_turned_off_never_ends(cluster: Cluster) -> None:
     cluster.controller.promise = 0.0
     lapsed = await watch(cluster, 1.0)
-    await until((cluster.home / ".shoal" / "lease").exists, "it has heard of its controller")
-    assert (cluster.home / ".shoal" / "lease").read_text() == "0\n"
+    await until(lambda: heard(cluster) == "0\n", "it has heard of its controller")
     assert not lapsed.exists()
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +24,9 @@ from shoal.scaling import Demand, Request, Shape
 from shoal.scaling.state import Offer
 from shoal.spec.model import ClusterSpec
 from tests.specs import cluster
+
+# For what a turn has set going in threads, which may be slow to get theirs.
+_SETTLE_SECONDS = 5.0
 
 
 class Killed(BaseException):
@@ -44,6 +48,7 @@ class World:
     most_at_once: int = 1000
     setup_failures: int = 0
     slow_setup: asyncio.Event | None = None
+    in_setup: int = 0
     busy: set[str] = field(default_factory=set)
     drained: dict[str, float] = field(default_factory=dict)
     gcs_silent: bool = False
@@ -155,7 +160,11 @@ class World:
         for phase in (Phase.REACHABLE, Phase.PREPARING, Phase.STARTING):
             emit(NodeChanged(instance.name, instance.node_type, "worker", phase))
         if self.slow_setup is not None:
-            await self.slow_setup.wait()
+            self.in_setup += 1
+            try:
+                await self.slow_setup.wait()
+            finally:
+                self.in_setup -= 1
         if self.setup_failures > 0:
             self.setup_failures -= 1
             return SetupError("setup command 1 of 1 failed", output=["no such package"])
@@ -240,7 +249,12 @@ class Life:
             assert self.controller.read_handover()
             if await self.controller.turn():
                 return
-            for _ in range(20):
-                await asyncio.sleep(0.0005)
-                if not self.controller.busy:
-                    break
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Return when all that a turn set going is over, but for setups that are to be slow."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while self.controller.busy and time.monotonic() < deadline:
+            await asyncio.sleep(0.0005)
+            if len(asyncio.all_tasks()) - 1 <= self.world.in_setup:  # one is this test's own
+                return

@@ -114,7 +114,8 @@ async def test_ending_a_machine_ends_all_that_runs_on_it(
     done = await runner.run(
         "(trap '' TERM; while :; do sleep 0.2; done) & echo $!; "
         "setsid sleep 300 & echo $!; "
-        "bash -c 'env -i sleep 300 & echo $!; wait' & sleep 0.3"
+        "bash -c 'env -i sleep 300 & echo $! | tee third; wait' & "
+        "until [ -s third ]; do sleep 0.05; done"
     )
     pids = [int(line) for line in done.tail]
     assert len(pids) == 3 and all(alive(pid) for pid in pids)
