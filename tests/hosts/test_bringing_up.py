@@ -113,6 +113,8 @@ async def test_down_leaves_the_machines_as_they_were(bed: Bed) -> None:
 
 
 async def test_down_names_a_machine_that_it_cannot_reach_and_finishes_later(bed: Bed) -> None:
+    keys = "cat ~/.ssh/authorized_keys"
+    before = await asyncio.gather(*(bed.read(h, keys) for h in bed.hosts))
     await bed.up()
     lost = bed.workers[0]
     await lost.cut()
@@ -123,6 +125,7 @@ async def test_down_names_a_machine_that_it_cannot_reach_and_finishes_later(bed:
     done = await bed.shoal("down c.yaml --yes")
     assert done.code == 0, done.stderr
     await _assert_clean(bed)
+    assert await asyncio.gather(*(bed.read(h, keys) for h in bed.hosts)) == before
 
 
 async def test_a_rebooted_machine_is_brought_back_by_up(bed: Bed) -> None:

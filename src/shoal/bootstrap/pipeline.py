@@ -141,7 +141,8 @@ class _Shared:
 
     async def make_credentials(self) -> None:
         try:
-            made = await credentials.make(self.head.runner, self.head.instance.cluster)
+            head = self.head.instance
+            made = await credentials.make(self.head.runner, head.cluster, head.id)
         except ShoalError:
             if self._asked is None:
                 raise

@@ -23,21 +23,26 @@ if [ ! -s .shoal/auth_token ]; then
   head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' > .shoal/auth_token.new
   mv .shoal/auth_token.new .shoal/auth_token
 fi
-if [ ! -s .shoal/cluster_key.pub ]; then
-  rm -f .shoal/cluster_key
+case $(cat .shoal/cluster_key.pub 2>/dev/null) in *" $0") ;; *)
+  rm -f .shoal/cluster_key .shoal/cluster_key.pub
   ssh-keygen -q -t ed25519 -N '' -C "$0" -f .shoal/cluster_key
-fi
+esac
 echo "$(cat .shoal/auth_token)"
 cat .shoal/cluster_key.pub
 """
 
-# Lets the head in. $0 is the public key, which is no secret.
+# Lets the head in. $0 is the public key, which is no secret. The last line that is there may lack
+# its end, and must not become one with ours.
 _TRUST = r"""
 set -e
 umask 077
 mkdir -p .ssh
-touch .ssh/authorized_keys
-grep -qxF "$0" .ssh/authorized_keys || printf '%s\n' "$0" >> .ssh/authorized_keys
+keys=.ssh/authorized_keys
+touch "$keys"
+if ! grep -qxF "$0" "$keys"; then
+  [ -z "$(tail -c 1 "$keys")" ] || echo >> "$keys"
+  printf '%s\n' "$0" >> "$keys"
+fi
 """
 
 # The same, and the token arrives on standard input.
@@ -48,13 +53,27 @@ cat > .shoal/auth_token.new
 mv .shoal/auth_token.new .shoal/auth_token
 """
 
-# Forgets a cluster's key. $0 is its comment.
-FORGET_KEY = r"""
-if [ -f .ssh/authorized_keys ]; then
-  grep -v " $0\$" .ssh/authorized_keys > .ssh/authorized_keys.new
-  cat .ssh/authorized_keys.new > .ssh/authorized_keys
-  rm -f .ssh/authorized_keys.new
-fi
+# Forgets a cluster's key. $0 is its comment. By this file the owner gets in, so a line goes only if
+# it is whole and ours, and the new list takes the old one's place only when all of it is written.
+# Prints a line if there was something to forget.
+_FORGET = r"""
+set -e
+keys=$(readlink -f .ssh/authorized_keys) && [ -f "$keys" ] || exit 0
+grep -qF " $0" "$keys" || exit 0
+is_ours() {
+  case $1 in "ssh-ed25519 "*" $0") ;; *) return 1 ;; esac
+  key=${1#ssh-ed25519 }
+  case ${key%" $0"} in *" "*) return 1 ;; esac
+}
+new=$keys.shoal-new
+trap 'rm -f "$new"' EXIT
+cp -p "$keys" "$new"
+while IFS= read -r line || [ -n "$line" ]; do
+  is_ours "$line" || printf '%s\n' "$line" || exit 1
+done < "$keys" > "$new"
+cmp -s "$keys" "$new" && exit 0
+mv -f "$new" "$keys"
+echo forgotten
 """
 
 
@@ -66,14 +85,21 @@ class Credentials:
     public_key: str
 
 
-def key_comment(cluster: str) -> str:
-    """How a cluster's key is told from others in a list of authorized keys."""
-    return f"shoal:{cluster}"
+def _comment(cluster: str, head_id: str) -> str:
+    """How a cluster's key is told from others in a list of authorized keys, also from those of
+    clusters that have the same name."""
+    return f"shoal:{cluster}@{head_id}"
 
 
-async def make(head: Runner, cluster: str) -> Credentials:
+def forget_command(cluster: str, head_id: str) -> str:
+    """A command that shuts this cluster's head out of a machine, and prints a line if it was let
+    in before."""
+    return quote(["sh", "-c", _FORGET, _comment(cluster, head_id)])
+
+
+async def make(head: Runner, cluster: str, head_id: str) -> Credentials:
     """The credentials of this head's cluster, made now if there are none."""
-    command = quote(["sh", "-c", _MAKE, key_comment(cluster)])
+    command = quote(["sh", "-c", _MAKE, _comment(cluster, head_id)])
     try:
         done, printed = await capture(head, command, timeout=_SECONDS)
         token, public_key = printed[-2:]

@@ -113,7 +113,7 @@ async def _move_in(site: Site, head: Instance, start: RayStart) -> Parcel:
     """Bring Shoal to the head, and let the head into itself and into its future workers: its
     controller reaches every machine of the cluster in the same way."""
     machine, inside = site.provider.runner(site.spec, head), site.inside(head)
-    made = await credentials.make(machine, site.spec.cluster_name)
+    made = await credentials.make(machine, site.spec.cluster_name, head.id)
     errands: list[Coroutine[Any, Any, object]] = [
         credentials.accept(machine, made),
         deliver(inside, start.python),

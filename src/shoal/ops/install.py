@@ -203,7 +203,7 @@ class _Installing:
 
     async def _share_credentials(self, machine: Instance, runner: Runner) -> None:
         if machine.role == "head":
-            made = await credentials.make(runner, self._spec.cluster_name)
+            made = await credentials.make(runner, self._spec.cluster_name, machine.id)
             self._credentials.set_result(made)
         else:
             await credentials.accept(runner, await asyncio.shield(self._credentials))

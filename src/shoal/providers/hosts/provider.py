@@ -20,7 +20,7 @@ from shoal.parallel import side_by_side
 from shoal.providers import ssh_machines
 from shoal.providers.base import Finding, Instance, Launch, RayStart, State
 from shoal.providers.hosts import claims
-from shoal.remote.base import Runner, capture, quote
+from shoal.remote.base import Runner, capture
 from shoal.remote.container import remove_all
 from shoal.remote.known_hosts import OneFile
 from shoal.remote.openssh import SshRunner
@@ -45,6 +45,9 @@ class HostsProvider:
         self.keyring = OneFile(self._known_hosts)
         self._runners: dict[str, SshRunner] = {}
         self._picked: set[str] = set()
+        self._forget = credentials.forget_command(spec.cluster_name, self._head)
+        # Where the head is known to have no way in any more.
+        self._keyless: set[str] = set()
         self.troubles: dict[str, ShoalError] = {}
         # As of the last look. To pick machines by it is safe however old it is: only a claim on
         # the machine itself makes it the cluster's.
@@ -118,31 +121,22 @@ class HostsProvider:
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         ended = {i.id for i in instances}
         self._picked -= ended
-        forget = quote(
-            ["sh", "-c", credentials.FORGET_KEY, credentials.key_comment(spec.cluster_name)]
-        )
         # A worker that is only released lets the head in again when it is needed.
         ends = any(i.role == "head" for i in instances)
-        forgetting = [forget] if ends else []
-        cleanup = [
-            f"{remove_all(spec.cluster_name)} && rm -rf .shoal",
-            claims.release_command(self._owner),
-        ]
-        await self._on_each(
-            instances, "let go", lambda i: [stop_command(i.id), *forgetting, *cleanup]
-        )
+        if ends:  # first of all: on the head, the way to the others goes with it
+            await self._shut_out_head([a for a in self._addresses if a not in ended])
+        cleanup = f"{remove_all(spec.cluster_name)} && rm -rf .shoal"
+        last = [*([self._forget] if ends else []), claims.release_command(self._owner)]
+        await self._on_each(instances, "let go", lambda i: [stop_command(i.id), cleanup, *last])
         if ends:
-            await self._where_possible(
-                [a for a in self._addresses if a not in ended],
-                lambda runner: runner.run(forget, timeout=_LOOK_SECONDS),
-            )
+            self._keyless |= ended
         if self._seen is not None:
             self._seen = [i for i in self._seen if i.id not in ended]
         await side_by_side(self._runner(i.id).disconnect() for i in instances)
 
     async def introduce(self, given: Credentials) -> None:
         await self._where_possible(
-            self._addresses[1:], lambda runner: credentials.trust(runner, given)
+            self._addresses[1:], lambda address: credentials.trust(self._runner(address), given)
         )
 
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
@@ -156,7 +150,9 @@ class HostsProvider:
         return instances
 
     async def release(self, spec: ClusterSpec) -> Sequence[str]:
-        return []
+        # Also of machines that were never used, or whose head could not be ended with them.
+        names = await self._shut_out_head([a for a in self._addresses if a not in self._keyless])
+        return [f"the cluster's key on {', '.join(names)}"] if names else []
 
     def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
         return claims.claim_command(claims.Claim(self._owner, instance.name), force=force)
@@ -238,16 +234,31 @@ class HostsProvider:
             control_dir=control_directory(),
         )
 
+    async def _shut_out_head(self, addresses: Sequence[str]) -> list[str]:
+        """Take the cluster's key off those of these machines that answer. Returns the names of
+        those that had it."""
+        names = []
+
+        async def forget(address: str) -> None:
+            runner = self._runner(address)
+            done, printed = await capture(runner, self._forget, timeout=_LOOK_SECONDS, plain=True)
+            if done.ok:
+                self._keyless.add(address)
+            if printed:
+                names.append(runner.name)
+
+        await self._where_possible(addresses, forget)
+        return sorted(names)
+
     async def _where_possible(
-        self, addresses: Sequence[str], action: Callable[[Runner], Awaitable[object]]
+        self, addresses: Sequence[str], action: Callable[[str], Awaitable[object]]
     ) -> None:
         """Do something on those of these machines that answer."""
 
         async def one(address: str) -> None:
-            runner = self._runner(address)
             with contextlib.suppress(ShoalError, TimeoutError):
-                await runner.connect(timeout=_LOOK_SECONDS)
-                await action(runner)
+                await self._runner(address).connect(timeout=_LOOK_SECONDS)
+                await action(address)
 
         await side_by_side(one(address) for address in addresses)
 
