@@ -44,6 +44,12 @@ class ConfigError(ShoalError):
     label = "config"
 
 
+class TakenError(ConfigError):
+    """A machine is another cluster's. Another machine may do."""
+
+    label = "taken"
+
+
 class NotFoundError(ShoalError):
     """The cluster, node or instance that was named does not exist."""
 

@@ -146,8 +146,12 @@ async def test_a_machine_of_another_cluster_is_refused_unless_forced(bed: Bed) -
     assert done.code == 4
     assert f"the machine is part of cluster mine@{bed.head.address}" in done.stderr
     assert "--force" in done.stderr
+    leftovers = "pgrep -x raylet; cat ~/.shoal/auth_token"
+    before = (await bed.read(shared, leftovers)).splitlines()
     done = await bed.shoal("up other.yaml --yes --force")
     assert done.code == 0, done.stderr
+    after = (await bed.read(shared, leftovers)).splitlines()
+    assert len(after) == 2 and not set(before) & set(after), "nothing is left of the other cluster"
     assert (await bed.read(shared, "cat /var/tmp/shoal-owner")).startswith("other@")
 
 

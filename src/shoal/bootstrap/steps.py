@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from shoal.clock import Clock
 from shoal.engine.commands import is_plain_stop
 from shoal.engine.start import wait_for_port
-from shoal.errors import ConfigError, SetupError
+from shoal.errors import SetupError, TakenError
 from shoal.events import Emit, Output, Phase
-from shoal.providers.base import TAKEN, Instance, RayStart
+from shoal.providers.base import KEPT, TAKEN, Instance, RayStart
+from shoal.providers.hosts import claims
 from shoal.remote.base import Completed, Runner, Stream, capture
 
 _SHORT_SECONDS = 30.0
+# What another cluster runs there may have to be ended.
+_CLAIM_SECONDS = 90.0
 _GCS_SECONDS = 1800.0
 # A setup command is tried again once: what fails most is a download or a package lock.
 _RETRY_PAUSE_SECONDS = 2.0
@@ -36,21 +39,40 @@ class Voice:
 
 async def claim(runner: Runner, command: str, voice: Voice) -> None:
     """Make the machine this cluster's own."""
-    done, printed = await capture(runner, command, timeout=_SHORT_SECONDS, plain=True)
+    done, printed = await capture(runner, command, timeout=_CLAIM_SECONDS, plain=True)
+    whose = printed[0] if printed else "another"
     if done.code == TAKEN:
-        raise ConfigError(
-            f"the machine is part of cluster {printed[0] if printed else 'another'}",
+        raise TakenError(
+            f"the machine is part of {whose}",
             why="one machine, one cluster",
             fix="shoal down that cluster, or take it with shoal up --force",
+            node=voice.node,
+        )
+    if done.code == KEPT:
+        raise TakenError(
+            f"the machine can be given to this cluster only by {whose}",
+            why=f"{claims.PATH} there belongs to that user",
+            fix=f"shoal down that cluster, or as {whose} or root, there: rm {claims.PATH}",
             node=voice.node,
         )
     if not done.ok:
         raise SetupError(
             "the machine cannot be claimed",
-            why="/var/tmp on it is not writable",
+            why=done.tail[-1] if done.tail else f"{claims.PATH} on it cannot be written",
             node=voice.node,
             output=done.tail,
         )
+
+
+def too_late(late: TimeoutError, node: str) -> SetupError:
+    """What to tell of a machine on which one of our own commands took too long."""
+    return SetupError(
+        "the machine does not answer in time",
+        why=str(late),
+        fix="look at its disks, its home directory and its container engine; "
+        "shoal up again retries this node only",
+        node=node,
+    )
 
 
 def start_commands(start: RayStart, *, ray_runs: bool) -> list[str]:

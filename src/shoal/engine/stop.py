@@ -6,7 +6,7 @@ from shoal.remote.base import quote
 
 # $0 is the variable by which the node's processes are known. `ray stop` would end every Ray on
 # the machine, takes two seconds, and needs a Ray on the PATH.
-_STOP = r"""
+SCRIPT = r"""
 ours() { grep -lszxF "$0" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | grep -vx $$; }
 pids=$(ours)
 [ -z "$pids" ] || kill $pids 2>/dev/null
@@ -24,4 +24,4 @@ done
 
 def stop_command(instance_id: str) -> str:
     """A command that returns when no process of this node's Ray is left."""
-    return quote(["sh", "-c", _STOP, f"RAY_CLOUD_INSTANCE_ID={instance_id}"])
+    return quote(["sh", "-c", SCRIPT, f"RAY_CLOUD_INSTANCE_ID={instance_id}"])

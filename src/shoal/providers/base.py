@@ -25,6 +25,8 @@ IN_USE = "SHOAL_IN_USE"
 
 # The exit code of a claim on a machine that is another cluster's.
 TAKEN = 75
+# The same, where only another user of the machine, whose name it prints, could change that.
+KEPT = 77
 
 
 class State(str, enum.Enum):
@@ -189,8 +191,9 @@ class Provider(Protocol):
         ...
 
     def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
-        """A command that makes a machine this cluster's own, or exits with `TAKEN` and prints
-        whose it is. Empty where the provider's own record is enough."""
+        """A command that makes a machine this cluster's own, or exits with `TAKEN` or
+        `KEPT` and prints whose it is. With `force`, what another cluster runs there ends first.
+        Empty where the provider's own record is enough."""
         ...
 
     def on_lapse(self, spec: ClusterSpec, instance: Instance) -> str:

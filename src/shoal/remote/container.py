@@ -45,7 +45,7 @@ for id in $ids; do "$engine" exec "$id" "$@" || exit 1; done
 """
 
 # $0 is the cluster.
-_REMOVE = rf"""
+REMOVE = rf"""
 [ -s {NOTE} ] || exit 0
 engine=$(cat {NOTE})
 ids=$("$engine" ps -aq --filter "label={CLUSTER_LABEL}=$0") || exit 1
@@ -62,4 +62,4 @@ def in_each(cluster: str, argv: Sequence[str]) -> str:
 def remove_all(cluster: str) -> str:
     """A command for the machine that removes every container of the cluster there. Images
     stay."""
-    return quote(["sh", "-c", _REMOVE, cluster])
+    return quote(["sh", "-c", REMOVE, cluster])

@@ -116,7 +116,9 @@ class HostsProvider:
         return picked
 
     async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
-        await self._on_each(instances, "stop Ray", lambda i: [ssh_machines.halting(spec, i)])
+        await self._on_each(
+            instances, "stop Ray", lambda i: [self._if_ours(ssh_machines.halting(spec, i))]
+        )
 
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         ended = {i.id for i in instances}
@@ -127,7 +129,11 @@ class HostsProvider:
             await self._shut_out_head([a for a in self._addresses if a not in ended])
         cleanup = f"{remove_all(spec.cluster_name)} && rm -rf .shoal"
         last = [*([self._forget] if ends else []), claims.release_command(self._owner)]
-        await self._on_each(instances, "let go", lambda i: [stop_command(i.id), cleanup, *last])
+        await self._on_each(
+            instances,
+            "let go",
+            lambda i: [self._if_ours(stop_command(i.id)), self._if_ours(cleanup), *last],
+        )
         if ends:
             self._keyless |= ended
         if self._seen is not None:
@@ -155,12 +161,13 @@ class HostsProvider:
         return [f"the cluster's key on {', '.join(names)}"] if names else []
 
     def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
-        return claims.claim_command(claims.Claim(self._owner, instance.name), force=force)
+        mine = claims.Claim(self._owner, instance.name, instance.id)
+        return claims.claim_command(mine, force=force)
 
     def on_lapse(self, spec: ClusterSpec, instance: Instance) -> str:
         # Another cluster may want it, and the head takes it again when it is back.
-        ends = [remove_all(spec.cluster_name), stop_command(instance.id)]
-        return "\n".join([*ends, claims.release_command(self._owner)])
+        ends = "\n".join([remove_all(spec.cluster_name), stop_command(instance.id)])
+        return f"{self._if_ours(ends)}\n{claims.release_command(self._owner)}"
 
     def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
         node_type = spec.node_types[instance.node_type]
@@ -205,6 +212,9 @@ class HostsProvider:
             user=host.user or self._spec.auth.ssh_user,
             port=host.port,
         )
+
+    def _if_ours(self, command: str) -> str:
+        return claims.unless_anothers(self._owner, command)
 
     def _role(self, address: str) -> Role:
         return "head" if address == self._head else "worker"
