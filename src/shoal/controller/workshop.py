@@ -16,7 +16,7 @@ from shoal.catalog import offers_for
 from shoal.clock import Clock
 from shoal.controller import attendance
 from shoal.controller.together import Together
-from shoal.errors import ShoalError, UnreachableError
+from shoal.errors import ShoalError, TakenError, UnreachableError
 from shoal.events import Emit, Event, LaunchTried
 from shoal.parallel import side_by_side
 from shoal.providers.base import Instance, Keeps, Launch, Sells, State
@@ -130,9 +130,10 @@ class RealWorkshop:
         return failures.get(instance.name)
 
     def is_of_the_type(self, error: ShoalError) -> bool:
-        # A machine of one's own that is switched off is no reason to leave the others unused.
+        # A machine of one's own that is switched off, or another cluster's, is no reason to leave
+        # the others unused.
         own = self._orders.spec.provider.type == "local"
-        return not (own and isinstance(error, UnreachableError))
+        return not (own and isinstance(error, (UnreachableError, TakenError)))
 
     async def end(self, instance: Instance, *, healthy: bool) -> None:
         if self._orders.spec.provider.type in _ONE_BY_ONE:

@@ -22,7 +22,7 @@ def provider_for(
     if spec.provider.type == "local":
         from shoal.providers.hosts.provider import HostsProvider
 
-        return HostsProvider(spec, home, clock)
+        return HostsProvider(spec, home, clock, on_head=on_head)
     if spec.provider.type == "aws":
         return _aws_provider(spec, home, clock, emit, on_head=on_head)
     raise ConfigError(

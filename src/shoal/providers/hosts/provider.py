@@ -34,9 +34,12 @@ _LOOK_SECONDS = 6.0
 class HostsProvider:
     """The machines that one cluster's file lists."""
 
-    def __init__(self, spec: ClusterSpec, home: Path, clock: Clock) -> None:
+    def __init__(
+        self, spec: ClusterSpec, home: Path, clock: Clock, *, on_head: bool = False
+    ) -> None:
         settings = spec.provider.settings
         self._clock = clock
+        self._on_head = on_head
         self._head = str(settings["head_ip"])
         self._addresses = [self._head, *map(str, settings.get("worker_ips") or ())]
         self._owner = claims.owner(spec.cluster_name, self._head)
@@ -45,6 +48,7 @@ class HostsProvider:
         self.keyring = OneFile(self._known_hosts)
         self._runners: dict[str, SshRunner] = {}
         self._picked: set[str] = set()
+        self._taken: set[str] = set()  # by other clusters, as of the last look
         self._forget = credentials.forget_command(spec.cluster_name, self._head)
         # Where the head is known to have no way in any more.
         self._keyless: set[str] = set()
@@ -96,21 +100,25 @@ class HostsProvider:
         and claimed them, so one that is down now may still come up."""
         seen = {i.id: i for i in (await self.find() if self._seen is None else self._seen)}
         mine = {id for id, i in seen.items() if i.state is State.RUNNING}
-        # Machines that answer come first; the others are tried when they are needed.
+        # Machines that answer come first; the others are tried when they are needed. One that is
+        # another cluster's comes last: whoever tries it is told whose it is.
         free = [a for a in self._addresses[1:] if a not in mine | self._picked]
-        free.sort(key=lambda a: a in seen)
+        free.sort(key=lambda a: (a in self._taken, a in seen))
+        if self._on_head:  # where nobody is told, and nobody could take it by force
+            free = [a for a in free if a not in self._taken]
         picked = []
         for launch in launches:
             if launch.role == "head":
                 picked.append(self._instance(self._head, State.PENDING))
                 continue
-            if launch.count > len(free):
+            if launch.count > len(free) and not self._on_head:
                 raise CapacityError(
                     f"{launch.count} more workers are wanted, and {len(free)} machines are free",
                     why=f"provider.worker_ips lists {len(self._addresses) - 1}",
                     fix="list more machines, or lower min_workers",
                 )
-            picked += [self._instance(free.pop(0), State.PENDING) for _ in range(launch.count)]
+            picked += [self._instance(a, State.PENDING) for a in free[: launch.count]]
+            free = free[launch.count :]
         # One that was picked and is not claimed yet must not be picked for another wish.
         self._picked |= {i.id for i in picked}
         return picked
@@ -191,9 +199,13 @@ class HostsProvider:
             )
             return self._instance(address, State.UNREACHABLE)
         claim = claims.parse(printed[0]) if printed else None
-        if claim is None or claim.owner != self._owner:
-            return None
-        return self._instance(address, State.RUNNING)
+        if claim is not None and claim.owner == self._owner:
+            return self._instance(address, State.RUNNING)
+        if claim is not None:
+            self._taken.add(address)
+        else:
+            self._taken.discard(address)
+        return None
 
     def _instance(self, address: str, state: State) -> Instance:
         number = self._addresses.index(address)

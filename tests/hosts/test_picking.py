@@ -1,0 +1,88 @@
+"""Which machines of a list are taken into use, from what they say of themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from shoal.bootstrap.orders import Orders
+from shoal.clock import SystemClock
+from shoal.controller.workshop import RealWorkshop
+from shoal.errors import CapacityError, SetupError, TakenError
+from shoal.providers.base import Launch
+from shoal.providers.hosts.provider import HostsProvider
+from shoal.remote.base import Completed, OnLine
+from shoal.remote.openssh import SshRunner
+from shoal.spec.model import ClusterSpec, ProviderSpec
+from tests.specs import cluster
+
+HEAD, FIRST, SECOND, THIRD = "192.0.2.10", "192.0.2.11", "192.0.2.12", "192.0.2.13"
+ANOTHERS = "other@192.0.2.99 worker-1"
+
+
+@dataclass
+class Answering:
+    """A machine that says whose it is."""
+
+    claim: str
+
+    async def reach(self, *, timeout: float) -> None:
+        pass
+
+    async def run(self, command: str, *, on_line: OnLine, **_: Any) -> Completed:
+        if self.claim:
+            on_line(self.claim, "stdout")
+        return Completed(0)
+
+
+class Rack(HostsProvider):
+    """A head and three workers; of some it is known whose they are."""
+
+    def __init__(self, home: Path, *, on_head: bool = False, **claims: str) -> None:
+        super().__init__(rack(), home, SystemClock(), on_head=on_head)
+        names = {FIRST: "first", SECOND: "second", THIRD: "third"}
+        self._claims = {address: claims.get(name, "") for address, name in names.items()}
+
+    def _runner(self, address: str) -> SshRunner:
+        return cast(SshRunner, Answering(self._claims.get(address, "")))
+
+    async def picked(self, count: int) -> list[str]:
+        found = await self.create(rack(), [Launch("head", "worker", count, "token")])
+        return [instance.id for instance in found]
+
+
+def rack() -> ClusterSpec:
+    settings = {"head_ip": HEAD, "worker_ips": [FIRST, SECOND, THIRD]}
+    return replace(cluster(name="mine"), provider=ProviderSpec("local", settings))
+
+
+async def test_a_machine_of_another_cluster_is_the_last_to_be_asked(tmp_path: Path) -> None:
+    assert await Rack(tmp_path, first=ANOTHERS).picked(2) == [SECOND, THIRD]
+    assert await Rack(tmp_path, first=ANOTHERS).picked(3) == [SECOND, THIRD, FIRST]
+
+
+async def test_a_machine_whose_claim_cannot_be_read_is_another_clusters(tmp_path: Path) -> None:
+    assert await Rack(tmp_path, first="? ?").picked(1) == [SECOND]
+
+
+async def test_the_controller_takes_what_is_free_and_no_machine_of_another_cluster(
+    tmp_path: Path,
+) -> None:
+    busy = Rack(tmp_path, on_head=True, first=ANOTHERS, second=ANOTHERS)
+    assert await busy.picked(2) == [THIRD]
+    assert await busy.picked(1) == []
+
+
+async def test_a_person_who_wants_more_than_there_are_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CapacityError, match="4 more workers are wanted, and 3 machines are free"):
+        await Rack(tmp_path).picked(4)
+
+
+def test_a_machine_of_another_cluster_says_nothing_of_all_of_its_type(tmp_path: Path) -> None:
+    orders = Orders(rack(), Rack(tmp_path), "")
+    workshop = RealWorkshop(orders, SystemClock(), take_leave=lambda: None)
+    assert not workshop.is_of_the_type(TakenError("it is another cluster's"))
+    assert workshop.is_of_the_type(SetupError("it has no room for Ray"))
