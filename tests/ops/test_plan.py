@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from shoal.bootstrap.receipt import Receipt
 from shoal.bootstrap.vitals import Vitals
-from shoal.ops.plan import Seen, UpPlan, plan_up
+from shoal.ops.plan import RestartPolicy, Seen, UpPlan, plan_up
 from shoal.providers.base import Instance, State
 from shoal.spec.model import ClusterSpec
 from tests.specs import cluster
@@ -81,6 +83,29 @@ def test_a_node_where_ray_does_not_run_is_started_alone() -> None:
     assert touched(plan) == [("worker-1", "full")]
     assert plan.steps[0].reason == "Ray is not running on it"
     assert not plan.disturbs
+
+
+def silent(seen: Seen, *names: str) -> Seen:
+    """The same, with some machines that did not say how they are."""
+    mute = {i.id for i in seen.instances if i.name in names}
+    return replace(seen, vitals={id: v for id, v in seen.vitals.items() if id not in mute})
+
+
+@pytest.mark.parametrize("restart", ["as needed", "never"])
+def test_a_machine_that_does_not_say_how_it_is_keeps_its_ray_if_that_runs(
+    restart: RestartPolicy,
+) -> None:
+    seen = silent(healthy(HEAD, machine("worker-1"), machine("worker-2")), "head", "worker-1")
+    plan = plan_up(cluster(min_workers=2), seen, restart)
+    assert touched(plan) == [("head", "update"), ("worker-1", "update")]
+    assert plan.steps[0].reason == "it did not say how it is"
+    assert not plan.disturbs
+
+
+def test_a_machine_that_does_not_say_how_it_is_is_restarted_when_that_is_asked_for() -> None:
+    seen = silent(healthy(HEAD, machine("worker-1")), "worker-1")
+    plan = plan_up(cluster(min_workers=1), seen, "only")
+    assert touched(plan) == [("head", "restart"), ("worker-1", "restart")]
 
 
 def test_a_head_without_ray_takes_its_workers_along() -> None:

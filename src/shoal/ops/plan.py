@@ -18,7 +18,7 @@ from shoal.providers.base import Instance, Launch, State
 from shoal.spec.model import ClusterSpec
 
 if TYPE_CHECKING:
-    from shoal.bootstrap.orders import Mode
+    from shoal.bootstrap.work import Mode
 
 RestartPolicy = Literal["as needed", "never", "only"]
 
@@ -30,7 +30,7 @@ NOT_THERE = (State.UNREACHABLE, State.TERMINATING, State.TERMINATED)
 @dataclass(frozen=True)
 class Touch:
     """A machine that is there, and how much is to be done on it again. `mode` is that of
-    `bootstrap.pipeline.NodeWork`."""
+    `bootstrap.work.NodeWork`."""
 
     instance: Instance
     mode: Mode
@@ -65,8 +65,8 @@ class UpPlan:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was found of the cluster: its machines, how they are, and the receipts that they would
-    have if everything were done now."""
+    """What was found of the cluster: its machines, how those are that said so, and the receipts
+    that they would have if everything were done now."""
 
     instances: Sequence[Instance] = ()
     vitals: Mapping[str, Vitals] = field(default_factory=dict)
@@ -120,12 +120,15 @@ def _taken_stock(
 
 def _touch(instance: Instance, seen: Seen, restart: RestartPolicy) -> tuple[Mode | None, str]:
     """How much is to be done on a machine for its own sake, and why."""
-    vitals = seen.vitals.get(instance.id, Vitals())
+    vitals = seen.vitals.get(instance.id)
     goal = seen.goals[instance.id]
     if restart == "only":
         return "restart", "asked for by --restart-only"
     if instance.state in (State.STOPPED, State.STOPPING):
         return "full", "it is switched off"
+    if vitals is None:
+        # It is asked again when it is worked on, and a Ray that then runs is left alone.
+        return "update", "it did not say how it is"
     if not vitals.ray_runs:
         return "full", "Ray is not running on it"
     if vitals.receipt == goal:

@@ -19,9 +19,9 @@ from shoal.remote.base import Runner, capture
 from shoal.spec.model import ClusterSpec, FilesSpec
 
 if TYPE_CHECKING:
-    from shoal.bootstrap.orders import Mode, Orders
-    from shoal.bootstrap.pipeline import NodeWork
+    from shoal.bootstrap.orders import Orders
     from shoal.bootstrap.vitals import Vitals
+    from shoal.bootstrap.work import Mode, NodeWork
     from shoal.ops.plan import Seen
 
 RunEnv = Literal["auto", "host", "docker"]
@@ -100,7 +100,7 @@ class Site:
         answers = await side_by_side(self._vitals(work.instance) for work in running)
         return Seen(
             instances=instances,
-            vitals={w.instance.id: vitals for w, vitals in zip(running, answers, strict=True)},
+            vitals={w.instance.id: said for w, said in zip(running, answers, strict=True) if said},
             goals={id: work.goal for id, work in works.items()},
         )
 
@@ -171,14 +171,12 @@ class Site:
         except ShoalError:
             return {}
 
-    async def _vitals(self, instance: Instance) -> Vitals:
-        """How a machine is; one that stops answering is taken for one where nothing runs."""
+    async def _vitals(self, instance: Instance) -> Vitals | None:
+        """How a machine is; None for one that does not say, which may well be busy."""
         try:
             return await self.vitals(instance)
         except ShoalError:
-            from shoal.bootstrap.vitals import Vitals
-
-            return Vitals()
+            return None
 
 
 def check_run_env(spec: ClusterSpec, run_env: RunEnv) -> None:
