@@ -98,6 +98,45 @@ async def test_a_port_that_accepts_and_then_says_nothing_is_given_up_too(
         await asyncio.wait_for(SshRunner("node-1", target).connect(timeout=1), 60)
 
 
+@pytest.fixture
+def python_3_10(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In which asyncio's deadlines have a class of their own."""
+
+    class Late(Exception):
+        pass
+
+    for module in (asyncio, asyncio.exceptions):
+        monkeypatch.setattr(module, "TimeoutError", Late)
+
+
+async def test_a_machine_that_greets_and_then_says_nothing_is_given_up_on_every_python(
+    new_server: NewServer, python_3_10: None
+) -> None:
+    server, target = new_server()
+
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-Silent\r\n")
+
+    mute = await asyncio.start_server(greet, "127.0.0.1", server.port)
+    async with mute:
+        with pytest.raises(UnreachableError, match="does not answer"):
+            await SshRunner("node-1", target).connect(timeout=1)
+
+
+async def test_a_connection_whose_holder_does_not_listen_is_left_behind_on_every_python(
+    new_server: NewServer, python_3_10: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(master, "_FAREWELL_SECONDS", 0.5)
+    _, target = new_server()
+    prepare_control_directory(target.control_dir)
+    deaf = socket.socket(socket.AF_UNIX)
+    with deaf:
+        deaf.bind(str(target.socket))
+        deaf.listen()
+        await retire_connection(target)
+    assert not target.socket.exists()
+
+
 async def test_a_key_that_is_installed_late_is_waited_for(
     new_server: NewServer, tmp_path: Path
 ) -> None:

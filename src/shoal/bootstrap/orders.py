@@ -4,17 +4,14 @@ nodes up, the laptop at first and the controller later."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from shoal.bootstrap import disks, lease, notices
 from shoal.bootstrap.container import House
-from shoal.bootstrap.pipeline import NodeWork
 from shoal.bootstrap.registry import login_source
+from shoal.bootstrap.work import Mode, NodeWork
 from shoal.providers.base import Instance, Provider, Warns
 from shoal.providers.quarters import quarters
 from shoal.spec.model import ClusterSpec, ContainerSpec, FilesSpec
-
-Mode = Literal["full", "update", "restart"]
 
 # Machines that should be up already get less time to answer than ones that boot.
 _REACH_SECONDS = {"local": 60.0}

@@ -9,27 +9,25 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from shoal.bootstrap import container as containers
 from shoal.bootstrap import disks, files, steps, vitals
 from shoal.bootstrap import receipt as receipts
-from shoal.bootstrap.container import House
 from shoal.bootstrap.files import HeadsFiles
-from shoal.bootstrap.receipt import Receipt, digest
+from shoal.bootstrap.receipt import Receipt
 from shoal.bootstrap.steps import Voice
 from shoal.bootstrap.vitals import Vitals
+from shoal.bootstrap.work import NodeWork
 from shoal.clock import Clock
 from shoal.engine import credentials
 from shoal.engine.credentials import Credentials
 from shoal.errors import SetupError, ShoalError, UnreachableError
 from shoal.events import Emit, Phase
 from shoal.parallel import side_by_side
-from shoal.providers.base import Instance, RayStart
 from shoal.remote.base import Runner
 from shoal.spec.manifest import Manifest
-from shoal.spec.model import FilesSpec, NodeSetup
 
 Failures = dict[str, ShoalError]
 T = TypeVar("T")
@@ -38,55 +36,6 @@ T = TypeVar("T")
 _STEP_TRIES = 3
 
 _RELAYS_AT_ONCE = 3
-
-
-@dataclass(frozen=True)
-class NodeWork:
-    """A machine, and all that is to be done on it.
-
-    `runner` leads to the machine, `inside` to where its commands and its Ray run: in its `house`,
-    if it has one.
-    `mode` says how much: all of it, all but touching a Ray that runs, or only Ray's restart.
-    `disks` is what is to be mounted there, before anything else.
-    `lease` is a command that has the machine end itself when it has lost its cluster, `notices`
-    one that has the controller hear when its provider is about to take it away.
-    `reach_seconds` is how long the machine may take to answer, `command_seconds` how long one
-    of the user's commands may take.
-    """
-
-    instance: Instance
-    runner: Runner
-    inside: Runner
-    setup: NodeSetup
-    start: RayStart
-    files: FilesSpec
-    files_digest: str
-    claim: str = ""
-    lease: str = ""
-    notices: str = ""
-    disks: tuple[disks.Wish, ...] = ()
-    house: House | None = None
-    mode: Literal["full", "update", "restart"] = "full"
-    reach_seconds: float = 300.0
-    command_seconds: float = 1800.0
-
-    @property
-    def goal(self) -> Receipt:
-        """The receipt of a machine that has been through all of it. The setup counts the files,
-        since setup commands may read them."""
-        return Receipt(
-            files=self.files_digest,
-            setup=digest(
-                [
-                    self.files_digest,
-                    self.setup.initialization_commands,
-                    self.setup.setup_commands,
-                ]
-            ),
-            start=digest([self.start.commands, self.start.prelude, dict(self.start.env)]),
-            container="" if self.house is None else self.house.origin,
-            disks=digest(self.disks) if self.disks else "",
-        )
 
 
 async def assemble(works: Sequence[NodeWork], head: NodeWork, emit: Emit, clock: Clock) -> Failures:
@@ -403,10 +352,13 @@ class _Pipeline:
         await self._step(lambda: receipts.write(self._work.runner, receipt))
 
     async def _step(self, action: Callable[[], Awaitable[T]]) -> T:
-        for _ in range(_STEP_TRIES - 1):
-            try:
-                return await action()
-            except UnreachableError as error:
-                self._voice.phase(Phase.PREPARING, f"reconnects: {error.what}")
-                await self._work.runner.connect(timeout=self._work.reach_seconds)
-        return await action()
+        try:
+            for _ in range(_STEP_TRIES - 1):
+                try:
+                    return await action()
+                except UnreachableError as error:
+                    self._voice.phase(Phase.PREPARING, f"reconnects: {error.what}")
+                    await self._work.runner.connect(timeout=self._work.reach_seconds)
+            return await action()
+        except TimeoutError as late:
+            raise steps.too_late(late, self._voice.node) from None

@@ -157,7 +157,10 @@ class _Installing:
             voice = Voice(machine, self._ctx.emit)
             try:
                 await self._one(machine, head, voice)
-            except ShoalError as error:
+            except (ShoalError, TimeoutError) as caught:
+                error = caught
+                if not isinstance(error, ShoalError):
+                    error = steps.too_late(error, machine.name)
                 failures[machine.name] = error
                 voice.phase(Phase.FAILED, str(error))
                 if machine is head:

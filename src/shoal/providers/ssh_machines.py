@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from shoal.engine import commands, credentials, installation, start
@@ -72,16 +71,18 @@ async def on_each(
     async def one(instance: Instance) -> None:
         try:
             await _run(runner(instance), instance, script(instance))
-        except (ShoalError, asyncio.TimeoutError) as error:
+        except (ShoalError, TimeoutError) as error:
             failed.append((instance, error))
 
     await side_by_side(one(instance) for instance in instances)
     if failed:
         names = ", ".join(f"{i.name} ({i.address})" for i, _ in failed)
+        first = failed[0][1]
         raise IncompleteError(
             f"could not {what} on {names}",
-            why=str(failed[0][1]) or "it did not answer in time",
+            why=str(first) or "it did not answer in time",
             fix="the same command again, once they can be reached, finishes the job",
+            output=first.output if isinstance(first, ShoalError) else (),
         )
 
 

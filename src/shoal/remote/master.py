@@ -94,7 +94,7 @@ async def _say(target: SshTarget, verb: str) -> None:
     async with _lock(target, _FAREWELL_SECONDS) as got_it:
         if got_it and await is_open(target):
             # A holder that does not listen ends by itself once its peer stays silent.
-            with contextlib.suppress(asyncio.TimeoutError):
+            with contextlib.suppress(TimeoutError):
                 await run_process(control_argv(target, verb), timeout=_FAREWELL_SECONDS)
             target.socket.unlink(missing_ok=True)
 
@@ -124,7 +124,7 @@ async def _attempt(node: str, target: SshTarget, left: float) -> Trouble | None:
             opened = await run_process(
                 master_argv(target, connect_timeout=connect_timeout), timeout=2 * connect_timeout
             )
-        except asyncio.TimeoutError:
+        except TimeoutError:
             opened = Completed(255, ("Connection timed out during the login",))
         if opened.ok:
             return None

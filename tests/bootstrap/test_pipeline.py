@@ -1,0 +1,88 @@
+"""Nodes on their way, each for itself, with runners that stand in for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from shoal.bootstrap.pipeline import assemble
+from shoal.bootstrap.work import Mode, NodeWork
+from shoal.clock import SystemClock
+from shoal.errors import IncompleteError
+from shoal.events import Role
+from shoal.providers import ssh_machines
+from shoal.providers.base import Instance, RayStart, State
+from shoal.remote.base import Runner
+from shoal.remote.local import LocalRunner
+from shoal.spec.model import FilesSpec, NodeSetup
+
+
+def unheard(_: object) -> None:
+    pass
+
+
+def machine(name: str) -> Instance:
+    role: Role = "head" if name == "head" else "worker"
+    return Instance(f"id-{name}", "c", name, "t", role, State.RUNNING, "127.77.0.1", None)
+
+
+@dataclass
+class Wedged:
+    """A machine on which commands of a kind never end, and others do at once."""
+
+    home: Path
+    hangs: Callable[[str], bool]
+
+    async def connect(self, *, timeout: float) -> None:
+        pass
+
+    async def run(self, command: str, **how: Any) -> Any:
+        if self.hangs(command):
+            raise TimeoutError(f"no end after 30 s: {command[:20]}")
+        return await LocalRunner(self.home, {}).run(command, **how)
+
+
+def work(name: str, runner: object, mode: Mode = "full", *start: str) -> NodeWork:
+    way = cast(Runner, runner)
+    return NodeWork(
+        instance=machine(name),
+        runner=way,
+        inside=way,
+        setup=NodeSetup(),
+        start=RayStart(start, {}, "127.77.0.1:1", "python3", 0),
+        files=FilesSpec(mounts={}),
+        files_digest="",
+        mode=mode,
+    )
+
+
+async def test_a_deadline_on_one_node_is_that_nodes_failure_alone(tmp_path: Path) -> None:
+    head = work("head", LocalRunner(tmp_path, {}), "full", "touch started")
+    wedged = Wedged(tmp_path, lambda command: command == "claim it")
+    sick = replace(work("worker-1", wedged), claim="claim it")
+    failures = await assemble([head, sick], head, unheard, SystemClock())
+    assert list(failures) == ["worker-1"]
+    assert failures["worker-1"].node == "worker-1"
+    assert "does not answer in time: no end after 30 s" in str(failures["worker-1"])
+    assert (tmp_path / "started").exists()
+
+
+@pytest.fixture
+def python_3_10(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In which asyncio's deadlines have a class of their own."""
+    monkeypatch.setattr("asyncio.TimeoutError", type("Late", (Exception,), {}))
+
+
+async def test_a_machine_that_is_too_slow_to_be_let_go_is_named_on_every_python(
+    tmp_path: Path, python_3_10: None
+) -> None:
+    slow = cast(Runner, Wedged(tmp_path, lambda command: True))
+    with pytest.raises(IncompleteError, match=r"could not let go on worker-1") as caught:
+        await ssh_machines.on_each(
+            [machine("worker-1")], lambda _: slow, "let go", lambda _: ["true"]
+        )
+    assert "no end after 30 s" in caught.value.why
