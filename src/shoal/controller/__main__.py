@@ -1,6 +1,6 @@
 """`python -m shoal.controller VERB DIRECTORY`, on the head: `start` (with `at-boot-too` behind it,
-if wished) and `stop` (with the seconds for which a deputy is to stand in) are what `shoal` runs
-there, `supervise` and `deputize` what those start in turn."""
+if wished), `stop` (with the seconds for which a deputy is to stand in) and `resume` are what
+`shoal` runs there, `supervise` and `deputize` what those start in turn."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ def main(verb: str, path: str, more: str = "") -> None:
             boot.enable(directory)
     elif verb == "stop":
         _stop(directory, float(more or 0))
+    elif verb == "resume":
+        from shoal.controller import deputy
+
+        deputy.give_back(directory)
     elif verb == "supervise":
         supervise.supervise(directory, _load, functools.partial(_run, directory))
     elif verb == "deputize":

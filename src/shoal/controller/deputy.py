@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from shoal.bootstrap import hotline
+from shoal.controller import boot, supervise
 from shoal.controller import handover as handovers
-from shoal.controller import supervise
 from shoal.controller.handover import Handover
 from shoal.controller.notices import Notice
 from shoal.controller.places import DEPUTY_LOCK, HANDOVER, LAST_HANDOVER, LOG, TOKEN
@@ -51,12 +51,27 @@ def start(directory: Path, seconds: float) -> None:
 
 
 def run(directory: Path, seconds: float) -> None:
-    """Be the deputy for so long."""
+    """Be the deputy for so long, and then give the cluster back: whoever dismissed its controller
+    does not come back, and its machines are not to end over that."""
     handover = handovers.read(directory, LAST_HANDOVER)
     with supervise.Lock(directory / DEPUTY_LOCK) as lock:
-        if handover is not None and lock.take():
-            lock.sign()
-            asyncio.run(_answer(directory, handover, seconds))
+        if handover is None or not lock.take():
+            return
+        lock.sign()
+        asyncio.run(_answer(directory, handover, seconds))
+    give_back(directory)
+
+
+def give_back(directory: Path) -> None:
+    """Have the controller again that was dismissed, with what it had been told; nothing, where
+    somebody has handed the cluster over since."""
+    handover = handovers.read(directory, LAST_HANDOVER)
+    if handover is None or (directory / HANDOVER).exists():
+        return
+    (directory / LAST_HANDOVER).replace(directory / HANDOVER)
+    supervise.start(directory)
+    if not handover.is_of_one_machine:
+        boot.enable(directory)
 
 
 async def _answer(directory: Path, handover: Handover, seconds: float) -> None:

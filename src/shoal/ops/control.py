@@ -3,10 +3,11 @@ has to say. It runs on the head; everything here is one command there."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import math
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,14 +33,17 @@ _CONNECT_SECONDS = 10.0
 # How long a person may have their hand on the cluster. Workers that are not being worked on must
 # not take that for the loss of it.
 HAND_SECONDS = 7200.0
+# How long someone who interrupts us waits for that.
+_RESUME_SECONDS = 30.0
 _FILE = f"{DIRECTORY}/{HANDOVER}"
 _VERSION = f"{DIRECTORY}/version"
-# The newest parcel is as good as any to end a controller with.
-_DISMISS = f"""
+_PACKAGES_THERE = ".shoal/packages"
+# The newest parcel is as good as any to end a controller with, or to have it again.
+_TELL = f"""
 test -d {DIRECTORY} || exit 0
 newest=$(ls -td "$PWD"/.shoal/lib/*/ 2>/dev/null | head -n 1)
-[ -z "$newest" ] || export PYTHONPATH="$newest"
-{{module}} stop {DIRECTORY} {{seconds}}
+[ -z "$newest" ] || export PYTHONPATH="$newest:$PWD/{_PACKAGES_THERE}"
+{{module}} {{verb}}
 """
 # Hands over what arrives on standard input. A controller of another Shoal does not know what
 # this one writes, so it is replaced.
@@ -60,7 +64,6 @@ done
 
 # Where providers keep local state on a head that is not this machine.
 _HOME_THERE = "~/.shoal/home"
-_PACKAGES_THERE = ".shoal/packages"
 _INSTALL_SECONDS = 300.0
 
 
@@ -149,10 +152,34 @@ async def dismiss(site: Site, head: Instance, *, deputy_seconds: float = 0.0) ->
     runner = site.inside(head)
     with contextlib.suppress(ShoalError, TimeoutError):
         await runner.connect(timeout=_CONNECT_SECONDS)
-        script = _DISMISS.format(module=_module(start), seconds=deputy_seconds)
-        await _run(runner, start, script)
+        verb = f"stop {DIRECTORY} {deputy_seconds}"
+        await _run(runner, start, _TELL.format(module=_module(start), verb=verb))
         return True
     return False
+
+
+@contextlib.asynccontextmanager
+async def one_hand(site: Site, heads: Sequence[Instance]) -> AsyncIterator[None]:
+    """Nobody else changes the cluster meanwhile: its controller is dismissed. Whoever does not get
+    as far as handing the cluster over, because of an error or an interrupt, gives it back as it
+    was where its Ray still runs: nobody would look after it."""
+    for head in heads:
+        await dismiss(site, head, deputy_seconds=HAND_SECONDS)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(ShoalError, TimeoutError, asyncio.TimeoutError):
+            resumed = side_by_side(_resume(site, head) for head in heads)
+            await asyncio.wait_for(resumed, _RESUME_SECONDS)
+        raise
+
+
+async def _resume(site: Site, head: Instance) -> None:
+    if (await site.vitals(head)).ray_runs:
+        start = site.provider.ray_start(site.spec, head, head)
+        script = _TELL.format(module=_module(start), verb=f"resume {DIRECTORY}")
+        secrets = await registry.handed_over(site.spec.shoal.registry)
+        await _run(site.inside(head), start, script, secrets=secrets)
 
 
 @dataclass(frozen=True)

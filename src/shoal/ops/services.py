@@ -81,8 +81,6 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     for instance in (*asleep, *orphans):
         reason = "its head starts anew" if instance in orphans else "Ray is not running on it"
         ctx.emit(PlanStep("start", instance.name, reason))
-    await control.dismiss(site, head, deputy_seconds=control.HAND_SECONDS)
-    await site.provider.halt(spec, orphans)
     works = [
         # What was never set up is, since nothing could start there.
         site.work(i, head, "restart" if seen.vitals[i.id].receipt.setup else "full")
@@ -90,9 +88,12 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     ]
     head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
     board = StatusBoard(site.provider, ctx.clock)
-    failures = await assemble(works, head_work, board.heard(nodes, ctx.emit), ctx.clock)
-    await board.settle()
-    if head.name not in failures:
+    async with control.one_hand(site, [head]):
+        await site.provider.halt(spec, orphans)
+        failures = await assemble(works, head_work, board.heard(nodes, ctx.emit), ctx.clock)
+        await board.settle()
+        if head.name in failures:
+            raise incomplete(failures, len(nodes))
         await control.hand_over(ctx, site, head)
     if failures:
         raise incomplete(failures, len(nodes))

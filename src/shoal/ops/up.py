@@ -83,17 +83,16 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         return UpResult(None)
 
     target.remember(ctx, spec)
-    for instance in seen.instances:
-        if instance.role == "head" and instance.state is State.RUNNING:
-            # One hand at a time.
-            await control.dismiss(site, instance, deputy_seconds=control.HAND_SECONDS)
-    result = await _bring_up(ctx, site, seen, plan)
-    for _ in range(_REFILLS):
-        if not await _were_lost(ctx, site, result):
-            break
-        seen = await site.look()
-        result = await _bring_up(ctx, site, seen, plan_up(spec, seen))
-    if result.head.name not in result.failures:
+    heads = [i for i in seen.instances if i.role == "head" and i.state is State.RUNNING]
+    async with control.one_hand(site, heads):
+        result = await _bring_up(ctx, site, seen, plan)
+        for _ in range(_REFILLS):
+            if not await _were_lost(ctx, site, result):
+                break
+            seen = await site.look()
+            result = await _bring_up(ctx, site, seen, plan_up(spec, seen))
+        if result.head.name in result.failures:
+            raise incomplete(result.failures, len(result.nodes))
         await control.hand_over(ctx, site, result.head)
     total = len(result.nodes)
     if result.failures:
