@@ -102,6 +102,8 @@ async def test_when_one_machine_fails_none_moves(session: Session, tmp_path: Pat
     done = await session.call("cluster.update_ray()")
     assert "refused: Ray could not be installed on 1 of 2 nodes: worker-1" in done.stdout
     assert "no node was changed" in done.stdout
+    left = await session.hosts[0].run(f'ls "{envs}"', user="ubuntu")
+    assert len(left.stdout.split()) == 1, "what was installed in vain takes no room"
     assert await session.versions() == ["1.0"] * 2
     await sick.run(f'chown ubuntu "{envs}"', user="root")
 

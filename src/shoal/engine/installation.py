@@ -4,7 +4,8 @@ the shell text that puts it there. Runs nothing.
     DIRECTORY/ray              a link to the environment in use
     DIRECTORY/ray-envs/NAME    one for each installation, since an environment cannot be moved
     DIRECTORY/ray-given        a wheel that came from the laptop, while it is needed
-    DIRECTORY/worker_code      the user's modules
+    DIRECTORY/worker_code      the user's modules: each state of them in a place of its own, since
+                               what was left out since could still be imported, and a link to it
     DIRECTORY/setup-env.sh     what a shell needs to use all of it
 """
 
@@ -74,18 +75,28 @@ for file in pathlib.Path(sys.argv[1], "bin").iterdir():
 ray_is_there
 """
 
-# Moves to the environment, and forgets all others but the one before, from which Ray may run. $2
-# is what setup-env.sh says.
+# Moves to the environment, and forgets all others but the one before and those from which a Ray
+# still runs. $2 is what setup-env.sh says.
 _SWITCH = rf"""{_PLACES}
 before=$(readlink "$dir/ray" || true)
 quoted=$(printf %s "$dir" | sed "s/'/'\\\\''/g")
 printf '%s\n' "RAY_HOME='$quoted'" "$2" > "$dir/setup-env.sh.new"
-mkdir -p "$dir/worker_code"
 ln -sfn "ray-envs/$1" "$dir/ray.new"
 "$env/bin/python" -c 'import os, sys; os.replace(*sys.argv[1:])' "$dir/ray.new" "$dir/ray"
 mv "$dir/setup-env.sh.new" "$dir/setup-env.sh"
+is_in_use() {{ readlink /proc/[0-9]*/exe 2>/dev/null | grep -qF "$(cd "$1" && pwd -P)/"; }}
 for other in "$dir/ray-envs"/*; do
-  case ray-envs/${{other##*/}} in "ray-envs/$1"|"$before") ;; *) rm -rf "$other";; esac
+  case ray-envs/${{other##*/}} in "ray-envs/$1"|"$before") continue;; esac
+  is_in_use "$other" || rm -rf "$other"
+done
+"""
+
+# Has the workers import one state of the user's modules, and forgets all others. $1 is its name.
+_USE_CODE = rf"""{_PLACES}
+cd "$dir/worker_code"
+ln -sfn "code-$1" current
+for other in code-*; do
+  [ "$other" = "code-$1" ] || rm -rf "$other"
 done
 """
 
@@ -101,7 +112,7 @@ ray_version "$dir/ray"
 _SETUP_ENV = f"""\
 export RAY_HOME
 export PATH="$RAY_HOME/ray/bin:$PATH"
-export PYTHONPATH="$RAY_HOME/worker_code${{PYTHONPATH:+:$PYTHONPATH}}"
+export PYTHONPATH="$RAY_HOME/worker_code/current${{PYTHONPATH:+:$PYTHONPATH}}"
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$HOME/{TOKEN_PATH}\""""
 
 
@@ -118,9 +129,9 @@ class Installation:
     def given(self) -> str:
         return self.inside("ray-given")
 
-    @property
-    def worker_code(self) -> str:
-        return self.inside("worker_code")
+    def worker_code(self, name: str) -> str:
+        """Where one state of the user's modules lies."""
+        return self.inside(f"worker_code/code-{name}")
 
     @property
     def setup_env(self) -> str:
@@ -150,6 +161,10 @@ class Installation:
     def drop(self, name: str) -> str:
         """Takes an environment away again."""
         return self._script(_DROP, name)
+
+    def use_code(self, name: str) -> str:
+        """Has workers that start from now on import this state of the user's modules."""
+        return self._script(_USE_CODE, name)
 
     def version(self) -> str:
         """Prints the version of the Ray in use, if there is one."""

@@ -8,6 +8,7 @@ it. Only when all have it does any of them use it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from shoal.providers.base import Instance, Launch, State
 from shoal.remote.base import Runner, Stream, capture
 from shoal.spec.model import ClusterSpec
 
+_RAYS_REPOSITORY = "https://github.com/ray-project/ray.git"
 _SHORT_SECONDS = 60.0
 _REACH_SECONDS = 60.0
 
@@ -48,6 +50,12 @@ class Wish:
             raise ConfigError("a version, a wheel or a git revision is expected, not several")
         if self.wheel is not None and not self.wheel.is_file():
             raise ConfigError(f"{self.wheel} does not exist", why="it is to be installed")
+        if self.git is not None and "@" in self.git and "://" not in self.git:
+            raise ConfigError(
+                f"{self.git} is neither a revision nor a repository that pip knows how to reach",
+                why="a repository is named by its URL",
+                fix="https://HOST/ray.git@REVISION, or ssh://git@HOST/ray.git@REVISION",
+            )
 
     @property
     def is_met_by_any(self) -> bool:
@@ -59,9 +67,8 @@ class Wish:
         if self.wheel is not None:
             return f"./ray-given/{self.wheel.name}[default]"
         if self.git is not None:
-            where, _, revision = self.git.rpartition("@") if "@" in self.git else ("", "", self.git)
-            where = where or "https://github.com/ray-project/ray.git"
-            return f"ray[default] @ git+{where}@{revision}#subdirectory=python"
+            where = self.git if "://" in self.git else f"{_RAYS_REPOSITORY}@{self.git}"
+            return f"ray[default] @ git+{where}#subdirectory=python"
         return f"ray[default]=={self.version}" if self.version else "ray[default]"
 
 
@@ -168,6 +175,7 @@ class _Installing:
 
         await side_by_side(one(machine) for machine in machines)
         if failures:
+            await side_by_side(self._drop(machine) for machine in machines)
             raise _incomplete(failures, len(machines))
         version = self._made.result()
         last = self._installation.drop if self.is_there else self._installation.switch
@@ -176,6 +184,13 @@ class _Installing:
             for m in machines
         )
         return version
+
+    async def _drop(self, machine: Instance) -> None:
+        """Take away what a machine has of an installation that failed, if it answers: the next try
+        makes another, and a disk that was full must not be fuller then."""
+        with contextlib.suppress(ShoalError):
+            dropped = self._installation.drop(self._name)
+            await self._script(machine, dropped, "cleaning up", _SHORT_SECONDS)
 
     async def _one(self, machine: Instance, head: Instance, voice: Voice) -> None:
         runner = self._site.provider.runner(self._spec, machine)

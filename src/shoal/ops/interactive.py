@@ -12,6 +12,7 @@ from shoal.ops import install, services
 from shoal.ops.context import Context
 from shoal.ops.site import Site
 from shoal.ops.up import UpOptions, up
+from shoal.spec.hashes import files_hash
 from shoal.spec.model import ClusterSpec
 
 
@@ -36,7 +37,7 @@ async def start(
 ) -> ClusterSpec:
     """Send the code to every machine and start Ray, with so many workers on each, which can
     import it. Returns the cluster as it then is."""
-    running = _with_workers(spec, installation, worker_directory, workers_per_node)
+    running = with_workers(spec, installation, worker_directory, workers_per_node)
     install.same_everywhere(await install.versions(ctx, spec, installation))
     await up(ctx, running)
     return running
@@ -51,7 +52,7 @@ async def restart_workers(
 ) -> ClusterSpec:
     """The same on a cluster that runs, whose workers must not have anything to do: they end, and
     new ones take their place."""
-    running = _with_workers(spec, installation, worker_directory, workers_per_node)
+    running = with_workers(spec, installation, worker_directory, workers_per_node)
     await _refuse_if_busy(ctx, spec)
     await up(ctx, running, UpOptions(restart="never"))  # the files
     await up(ctx, running, UpOptions(restart="only"))
@@ -63,9 +64,11 @@ async def stop(ctx: Context, spec: ClusterSpec) -> None:
     await services.stop(ctx, spec)
 
 
-def _with_workers(
+def with_workers(
     spec: ClusterSpec, installation: Installation, worker_directory: str, workers_per_node: int
 ) -> ClusterSpec:
+    """The cluster with so many workers on each machine, which import what is in the directory now,
+    and nothing that was in it before."""
     code = Path(worker_directory).expanduser().absolute()
     if not code.is_dir():
         raise ConfigError(
@@ -75,13 +78,17 @@ def _with_workers(
         )
     if workers_per_node < 1:
         raise ConfigError(f"{workers_per_node} workers a node are too few", fix="ask for 1 or more")
+    state = files_hash(replace(spec.files, mounts={"": str(code)}))
+    setup = (installation.use_code(state),)
     start = f"ray start --num-cpus={workers_per_node}"
     kind = spec.node_types[spec.head_node_type]
-    workers = replace(kind.setup, start_commands=(f"{start} --address=$RAY_HEAD_IP:6379",))
+    join = (f"{start} --address=$RAY_HEAD_IP:6379",)
+    lead = (f"{start} --head --port=6379",)
+    workers = replace(kind.setup, setup_commands=setup, start_commands=join)
     return replace(
         spec,
-        files=replace(spec.files, mounts={installation.worker_code: str(code)}),
-        head_setup=replace(spec.head_setup, start_commands=(f"{start} --head --port=6379",)),
+        files=replace(spec.files, mounts={installation.worker_code(state): str(code)}),
+        head_setup=replace(spec.head_setup, setup_commands=setup, start_commands=lead),
         node_types={kind.name: replace(kind, setup=workers)},
     )
 
