@@ -113,6 +113,17 @@ async def test_a_head_that_led_another_cluster_makes_a_key_that_can_be_told_from
     assert second.public_key.split()[1] != first.public_key.split()[1]
 
 
+async def test_a_worker_in_the_heads_home_is_refused_before_anything_is_changed(
+    machine: Machine,
+) -> None:
+    made = await credentials.make(machine.runner, "mine", HEAD)
+    with pytest.raises(SetupError, match="has the head's home directory") as caught:
+        await credentials.accept(machine.runner, made)
+    assert "user: NAME" in caught.value.fix
+    assert not machine.keys.exists()
+    await credentials.trust(machine.runner, made)  # the head lets itself in
+
+
 async def test_a_home_that_cannot_be_written_to_is_told_without_the_secret(
     machine: Machine,
 ) -> None:

@@ -12,9 +12,11 @@ from shoal.bootstrap.orders import Orders
 from shoal.clock import SystemClock
 from shoal.controller.workshop import RealWorkshop
 from shoal.errors import CapacityError, SetupError, TakenError
-from shoal.providers.base import Launch
-from shoal.providers.hosts.provider import HostsProvider
+from shoal.events import Role
+from shoal.providers.base import Instance, Launch, State
+from shoal.providers.hosts.provider import HostsProvider, cleanup_command
 from shoal.remote.base import Completed, OnLine
+from shoal.remote.local import LocalRunner
 from shoal.remote.openssh import SshRunner
 from shoal.spec.model import ClusterSpec, ProviderSpec
 from tests.specs import cluster
@@ -86,3 +88,22 @@ def test_a_machine_of_another_cluster_says_nothing_of_all_of_its_type(tmp_path: 
     workshop = RealWorkshop(orders, SystemClock(), take_leave=lambda: None)
     assert not workshop.is_of_the_type(TakenError("it is another cluster's"))
     assert workshop.is_of_the_type(SetupError("it has no room for Ray"))
+
+
+@pytest.mark.parametrize(("role", "stays"), [("worker", True), ("head", False)])
+async def test_a_worker_that_is_let_go_leaves_the_files_of_a_head_in_the_same_home(
+    tmp_path: Path, role: Role, stays: bool
+) -> None:
+    key = tmp_path / ".shoal" / "cluster_key"
+    key.parent.mkdir()
+    key.touch()
+    instance = Instance(FIRST, "mine", "node", "t", role, State.RUNNING, FIRST, None)
+    assert (await LocalRunner(tmp_path, {}).run(cleanup_command(instance))).ok
+    assert key.exists() is stays
+
+
+async def test_a_worker_that_is_let_go_keeps_nothing_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / ".shoal").mkdir()
+    instance = Instance(FIRST, "mine", "node", "t", "worker", State.RUNNING, FIRST, None)
+    assert (await LocalRunner(tmp_path, {}).run(cleanup_command(instance))).ok
+    assert not (tmp_path / ".shoal").exists()

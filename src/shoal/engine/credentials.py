@@ -45,8 +45,11 @@ if ! grep -qxF "$0" "$keys"; then
 fi
 """
 
-# The same, and the token arrives on standard input.
+# The same, and the token arrives on standard input. A machine that has the head's own key has the
+# head's home directory.
+_HOME_OF_HEAD = 79
 _ACCEPT = rf"""
+[ "$(cat .shoal/cluster_key.pub 2>/dev/null)" != "$0" ] || exit {_HOME_OF_HEAD}
 {_TRUST}
 mkdir -p .shoal
 cat > .shoal/auth_token.new
@@ -118,9 +121,18 @@ async def trust(machine: Runner, credentials: Credentials) -> None:
 
 
 async def accept(worker: Runner, credentials: Credentials) -> None:
-    """Let the head in, and give the worker the token."""
+    """Let the head in, and give the worker the token. A worker that shares the head's home
+    directory is refused: neither could keep anything for itself there."""
     command = quote(["sh", "-c", _ACCEPT, credentials.public_key])
     done = await worker.run(command, stdin=credentials.token.encode(), timeout=_SECONDS)
+    if done.code == _HOME_OF_HEAD:
+        raise SetupError(
+            "the machine has the head's home directory",
+            why="each machine keeps its own state in ~/.shoal, and would destroy the head's there",
+            fix="log in to it as a user whose home is on the machine itself: "
+            "shoal: {hosts: {ADDRESS: {user: NAME}}}, or take it out; "
+            "if it is a copy of the head, there: rm -r ~/.shoal",
+        )
     if not done.ok:
         raise _failed("keep")
 

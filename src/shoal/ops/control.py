@@ -118,7 +118,7 @@ async def _move_in(site: Site, head: Instance, start: RayStart) -> Parcel:
     machine, inside = site.provider.runner(site.spec, head), site.inside(head)
     made = await credentials.make(machine, site.spec.cluster_name, head.id)
     errands: list[Coroutine[Any, Any, object]] = [
-        credentials.accept(machine, made),
+        credentials.trust(machine, made),
         deliver(inside, start.python),
     ]
     if isinstance(site.provider, Introduces):

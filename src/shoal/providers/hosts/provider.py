@@ -135,12 +135,11 @@ class HostsProvider:
         ends = any(i.role == "head" for i in instances)
         if ends:  # first of all: on the head, the way to the others goes with it
             await self._shut_out_head([a for a in self._addresses if a not in ended])
-        cleanup = f"{remove_all(spec.cluster_name)} && rm -rf .shoal"
         last = [*([self._forget] if ends else []), claims.release_command(self._owner)]
         await self._on_each(
             instances,
             "let go",
-            lambda i: [self._if_ours(stop_command(i.id)), self._if_ours(cleanup), *last],
+            lambda i: [*map(self._if_ours, (stop_command(i.id), cleanup_command(i))), *last],
         )
         if ends:
             self._keyless |= ended
@@ -288,6 +287,15 @@ class HostsProvider:
         self, instances: Sequence[Instance], what: str, script: ssh_machines.Script
     ) -> None:
         await ssh_machines.on_each(instances, lambda i: self._runner(i.id), what, script)
+
+
+def cleanup_command(instance: Instance) -> str:
+    """A command that removes what a node has on its machine. A worker never has the cluster's key,
+    unless it was refused because its home directory is the head's."""
+    remove = "rm -rf .shoal"
+    if instance.role == "worker":
+        remove = f"{{ [ -e .shoal/cluster_key ] || {remove}; }}"
+    return f"{remove_all(instance.cluster)} && {remove}"
 
 
 def _is_file(path: str) -> bool:
