@@ -74,9 +74,10 @@ def attach_command(program: Multiplexer, *, new: bool) -> str:
 
 
 def _leave(script: str) -> str:
-    """Shell text that leaves a session's file: PATH and Ray's variables as they are now, then
-    what is to be run."""
-    what = f'printf \'rm -f -- %q\\n\' "$file"; declare -p PATH "${{!RAY_@}}"; {_print(script)}'
+    """Shell text that leaves a session's file: PATH, Ray's variables and ours, by which the cluster
+    is known to be in use, as they are now, then what is to be run."""
+    variables = 'PATH "${!RAY_@}" "${!SHOAL_@}"'
+    what = f"printf 'rm -f -- %q\\n' \"$file\"; declare -p {variables}; {_print(script)}"
     return f'file=$(mktemp) || exit 1\n{{ {what}; }} >"$file"\n'
 
 
