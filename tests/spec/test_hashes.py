@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.spec import FilesSpec, files_hash, launch_hash, runtime_hash
+from shoal.spec import FilesSpec, files_hash, launch_hash
 
 from .conftest import loaded
 
@@ -112,16 +111,3 @@ def test_scaling_limits_and_commands_do_not_change_the_launch_hash() -> None:
     before = loaded(CLUSTER).spec
     after = loaded(CLUSTER.replace("max_workers: 1", "max_workers: 2").replace("this", "that")).spec
     assert launch_hash(before, "gpu") == launch_hash(after, "gpu")
-
-
-def test_another_setup_command_changes_the_runtime_hash() -> None:
-    before, after = loaded(CLUSTER).spec, loaded(CLUSTER.replace("this", "that")).spec
-    assert runtime_hash(before, "gpu", "worker") != runtime_hash(after, "gpu", "worker")
-    assert runtime_hash(before, "gpu", "worker") != runtime_hash(before, "gpu", "head")
-    assert runtime_hash(before, "gpu", "worker") != runtime_hash(before, "gpu", "worker", "files")
-
-
-def test_a_higher_limit_does_not_change_the_runtime_hash() -> None:
-    spec = loaded(CLUSTER).spec
-    higher = replace(spec, scaling=replace(spec.scaling, max_workers=99))
-    assert runtime_hash(spec, "gpu", "worker") == runtime_hash(higher, "gpu", "worker")

@@ -16,7 +16,7 @@ from shoal.spec.model import (
 from shoal.spec.serial import from_json, to_json
 
 if TYPE_CHECKING:
-    from shoal.spec.hashes import files_hash, launch_hash, runtime_hash
+    from shoal.spec.hashes import files_hash, launch_hash
     from shoal.spec.loading import LoadedSpec, Overrides, default_embedded, load
     from shoal.spec.problems import Problem, SpecError, SpecWarning
     from shoal.spec.source import YamlText
@@ -42,13 +42,12 @@ __all__ = [
     "from_json",
     "launch_hash",
     "load",
-    "runtime_hash",
     "to_json",
 ]
 
 # Needed by those who read a file, and not by those who name a cluster that is up.
 _LATER = {
-    "hashes": ("files_hash", "launch_hash", "runtime_hash"),
+    "hashes": ("files_hash", "launch_hash"),
     "loading": ("LoadedSpec", "Overrides", "default_embedded", "load"),
     "problems": ("Problem", "SpecError", "SpecWarning"),
     "source": ("YamlText",),

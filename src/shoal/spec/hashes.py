@@ -1,8 +1,8 @@
 """Short fingerprints that decide what a changed cluster file means for nodes that are up.
 
-A changed launch hash means another machine, a changed runtime hash that a node must be set up
-and started again, a changed files hash that files must be sent. The launch and runtime hashes
-read nothing but the spec, so the head computes the same ones as the laptop.
+A changed launch hash means another machine, a changed files hash that files must be sent. The
+launch hash reads nothing but the spec, so the head computes the same one as the laptop. What else
+was done to a machine is in the receipt on it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import ConfigError
-from shoal.events import Role
 from shoal.spec.model import ClusterSpec, FilesSpec
 from shoal.spec.rsync_rules import Rules, rules, sent
-from shoal.spec.serial import to_json
 
 
 def launch_hash(spec: ClusterSpec, node_type: str) -> str:
@@ -32,14 +30,6 @@ def launch_hash(spec: ClusterSpec, node_type: str) -> str:
         if v.size
     ]
     return _hash([*parts, new] if new else parts)
-
-
-def runtime_hash(spec: ClusterSpec, node_type: str, role: Role, files: str = "") -> str:
-    """What is done to a machine to make it a Ray node, `files` being the hash of what is sent."""
-    plain = to_json(spec)
-    kind = plain["node_types"][node_type]
-    setup = plain["head_setup"] if role == "head" else kind["setup"]
-    return _hash([setup, kind["resources"], kind["labels"], spec.shoal.auth, files])
 
 
 def files_hash(files: FilesSpec) -> str:
