@@ -3,10 +3,14 @@ machines can be switched off, they are."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shoal.bootstrap import vitals
 from shoal.bootstrap.pipeline import assemble
 from shoal.bootstrap.status_board import StatusBoard
-from shoal.errors import NotFoundError
+from shoal.bootstrap.vitals import Vitals
+from shoal.bootstrap.work import Mode
+from shoal.errors import IncompleteError, NotFoundError
 from shoal.events import ClusterStopped, Phase, PlanStep, Unchanged
 from shoal.ops import book, control, target
 from shoal.ops.context import Context
@@ -14,15 +18,19 @@ from shoal.ops.plan import Seen, spare_workers
 from shoal.ops.site import Site
 from shoal.ops.up import announce_ready, incomplete
 from shoal.parallel import side_by_side
-from shoal.providers.base import Instance, State
+from shoal.providers.base import Explains, Instance, State
 from shoal.spec.model import ClusterSpec
 
 
 async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
     """End Ray on every machine, switch off those that can be, and write on the others that this
-    was meant. None when the person said no."""
+    was meant. None when the person said no. Raises `IncompleteError` when some cannot be
+    reached."""
     began = ctx.clock.monotonic()
     site, seen = await _there(ctx, spec)
+    silent = [i for i in seen.instances if i.state is State.UNREACHABLE]
+    if control.has_controller(spec) and any(i.role == "head" for i in silent):
+        raise _unreached(site, silent, "its head would start again what is stopped now")
     nodes = [i for i in seen.instances if i.state is State.RUNNING]
     running = [i for i in nodes if i.id in seen.vitals and seen.vitals[i.id].ray_runs]
     switches_off = spec.provider.type == "aws"
@@ -49,12 +57,14 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
     seconds = ctx.clock.monotonic() - began
     stopped = ClusterStopped(spec.cluster_name, len(nodes), seconds, tuple(costs))
     ctx.emit(stopped)
+    if silent:
+        raise _unreached(site, silent, "Ray may still run there")
     return stopped
 
 
 async def start(ctx: Context, spec: ClusterSpec) -> None:
     """Start Ray where it does not run. Raises `IncompleteError` when some nodes do not come
-    up."""
+    up, or cannot be reached."""
     began = ctx.clock.monotonic()
     site, seen = await _there(ctx, spec)
     off = [i for i in seen.instances if i.state in (State.STOPPED, State.STOPPING)]
@@ -66,26 +76,31 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
             ctx.emit(instance.entered(Phase.BOOTING))
         await site.provider.start(spec, off)
         seen = await site.look()
-    nodes = [i for i in seen.instances if i.id in seen.vitals]
+    silent = [i for i in seen.instances if i.state is State.UNREACHABLE]
+    known = [i for i in seen.instances if i.node_type in spec.node_types]
+    nodes = [i for i in known if i.state is State.RUNNING]
     head = next((i for i in nodes if i.role == "head"), None)
     if head is None:
         raise _not_up(spec, "its head cannot be reached")
     target.remember(ctx, spec)
     book.note(ctx, spec.cluster_name, nodes)
-    asleep = [i for i in nodes if not seen.vitals[i.id].ray_runs]
+    modes = {i.id: _mode(seen.vitals.get(i.id)) for i in nodes}
+    asleep = [i for i in nodes if modes[i.id] is not None]
     if not asleep:
         await control.hand_over(ctx, site, head)
+        if silent:
+            raise _unreached(site, silent, "Ray runs on all others")
         ctx.emit(Unchanged(spec.cluster_name, "Ray runs on all of its nodes"))
         return
-    orphans = [i for i in nodes if i not in asleep] if head in asleep else []
-    for instance in (*asleep, *orphans):
-        reason = "its head starts anew" if instance in orphans else "Ray is not running on it"
+    head_starts = modes[head.id] in ("restart", "full")
+    orphans = [i for i in nodes if i not in asleep] if head_starts else []
+    for instance in asleep:
+        knows = instance.id in seen.vitals
+        reason = "Ray is not running on it" if knows else "it did not say how it is"
         ctx.emit(PlanStep("start", instance.name, reason))
-    works = [
-        # What was never set up is, since nothing could start there.
-        site.work(i, head, "restart" if seen.vitals[i.id].receipt.setup else "full")
-        for i in (*asleep, *orphans)
-    ]
+    for instance in orphans:
+        ctx.emit(PlanStep("start", instance.name, "its head starts anew"))
+    works = [site.work(i, head, modes[i.id] or "restart") for i in (*asleep, *orphans)]
     head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
     board = StatusBoard(site.provider, ctx.clock)
     async with control.one_hand(site, [head]):
@@ -98,6 +113,18 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     if failures:
         raise incomplete(failures, len(nodes))
     announce_ready(ctx, spec, head_work.start, nodes=len(nodes), began=began)
+    if silent:
+        raise _unreached(site, silent, "Ray runs on all others")
+
+
+def _mode(vitals: Vitals | None) -> Mode | None:
+    """How much is to be done on a machine so that its Ray runs; None where it does."""
+    if vitals is None:
+        return "update"  # it may have to boot first, and is asked again then
+    if vitals.ray_runs:
+        return None
+    # What was never set up is, since nothing could start there.
+    return "restart" if vitals.receipt.setup else "full"
 
 
 async def _there(ctx: Context, spec: ClusterSpec) -> tuple[Site, Seen]:
@@ -111,6 +138,17 @@ async def _there(ctx: Context, spec: ClusterSpec) -> tuple[Site, Seen]:
 async def _write_stopped(site: Site, instance: Instance) -> None:
     container = site.spec.container_for(instance.node_type, instance.role)
     await vitals.mark_stopped(site.provider.runner(site.spec, instance), instance, container)
+
+
+def _unreached(site: Site, silent: Sequence[Instance], meaning: str) -> IncompleteError:
+    names = ", ".join(f"{i.name} ({i.address})" for i in silent)
+    troubles = site.provider.troubles if isinstance(site.provider, Explains) else {}
+    reasons = [f"{meaning}: {troubles[i.id].what}" for i in silent if i.id in troubles]
+    return IncompleteError(
+        f"{names} cannot be reached",
+        why=reasons[0] if reasons else meaning,
+        fix="the same command again, once that is mended, finishes the job",
+    )
 
 
 def _not_up(spec: ClusterSpec, why: str) -> NotFoundError:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from shoal.engine.credentials import Credentials
+from shoal.errors import ShoalError
 from shoal.events import NodeChanged, Phase, Role
 from shoal.remote.base import Runner
 from shoal.remote.known_hosts import Keyring
@@ -216,6 +217,16 @@ class Presumes(Protocol):
 
     def presumed_head(self, spec: ClusterSpec) -> tuple[Instance, str]:
         """That machine, and a command that fails on it unless it is this cluster's head."""
+        ...
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """A provider whose machines may be UNREACHABLE, and that knows why."""
+
+    @property
+    def troubles(self) -> Mapping[str, ShoalError]:
+        """What was in the way at the last look, by id."""
         ...
 
 

@@ -197,6 +197,7 @@ class HostsProvider:
                 error if isinstance(error, ShoalError) else SetupError("it does not answer")
             )
             return self._instance(address, State.UNREACHABLE)
+        self.troubles.pop(address, None)
         claim = claims.parse(printed[0]) if printed else None
         if claim is not None and claim.owner == self._owner:
             return self._instance(address, State.RUNNING)
