@@ -11,7 +11,6 @@ from shoal.engine.start import wait_for_port
 from shoal.errors import SetupError, TakenError
 from shoal.events import Emit, Output, Phase
 from shoal.providers.base import KEPT, TAKEN, Instance, RayStart
-from shoal.providers.hosts import claims
 from shoal.remote.base import Completed, Runner, Stream, capture
 
 _SHORT_SECONDS = 30.0
@@ -49,16 +48,17 @@ async def claim(runner: Runner, command: str, voice: Voice) -> None:
             node=voice.node,
         )
     if done.code == KEPT:
+        user, file = printed[-2:]
         raise TakenError(
-            f"the machine can be given to this cluster only by {whose}",
-            why=f"{claims.PATH} there belongs to that user",
-            fix=f"shoal down that cluster, or as {whose} or root, there: rm {claims.PATH}",
+            f"the machine can be given to this cluster only by {user}",
+            why=f"{file} there belongs to that user",
+            fix=f"shoal down that cluster, or as {user} or root, there: rm {file}",
             node=voice.node,
         )
     if not done.ok:
         raise SetupError(
             "the machine cannot be claimed",
-            why=done.tail[-1] if done.tail else f"{claims.PATH} on it cannot be written",
+            why=done.tail[-1] if done.tail else "the file that says whose it is cannot be written",
             node=voice.node,
             output=done.tail,
         )

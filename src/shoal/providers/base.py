@@ -26,7 +26,8 @@ IN_USE = "SHOAL_IN_USE"
 
 # The exit code of a claim on a machine that is another cluster's.
 TAKEN = 75
-# The same, where only another user of the machine, whose name it prints, could change that.
+# The same, where only another user of the machine could change that: it prints who, and which file
+# to remove.
 KEPT = 77
 
 

@@ -58,7 +58,7 @@ if [ "$owner" != "$1" ] && [ "$2" != force ]; then
   [ -n "$owner" ] && echo "cluster $owner" || echo "a cluster of user $user"
   exit {TAKEN}
 fi
-if [ ! -O {PATH} ] && [ "$(id -u)" != 0 ]; then echo "$user"; exit {KEPT}; fi
+if [ ! -O {PATH} ] && [ "$(id -u)" != 0 ]; then echo "$user"; echo {PATH}; exit {KEPT}; fi
 if [ -n "$owner" ] && [ "$owner" != "$1" ]; then
   id=${{id:-$3}}
   evict || {{ echo "what cluster $owner runs there does not end" >&2; exit 1; }}
