@@ -106,8 +106,9 @@ class Ec2:
         return host
 
     def boot_delay(self, seconds: float) -> None:
-        """Have instances take this long from `pending` to `running`, on top of booting."""
-        self.instances.boot_delay_s = seconds
+        """Have instances take this long from `pending` to `running`, on top of booting; also
+        those that boot now, so that 0 lets them go on at once."""
+        self.fabric.loop.call_soon_threadsafe(self.instances.delay_boots, seconds)
 
     @on_fabric
     async def spot_notice(self, instance_id: str, seconds: float = 120) -> None:

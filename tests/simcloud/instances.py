@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -71,7 +72,7 @@ class Instances:
         environment: dict[str, str],
         on_ended: Callable[[str], None],
     ) -> None:
-        self.boot_delay_s = 0.0
+        self._boot_delay_s = 0.0
         self._builder, self._books = builder, books
         self._environment = environment
         self._on_ended = on_ended
@@ -122,6 +123,12 @@ class Instances:
                 await self._publish(known)
         await self._guard(books)
         return new
+
+    def delay_boots(self, seconds: float) -> None:
+        """Have every boot take this much longer, also those that are being delayed now."""
+        self._boot_delay_s = seconds
+        for known in self._known.values():
+            known.changed.set()
 
     async def reboot(self, instance_id: str) -> None:
         known = self._known.get(instance_id)
@@ -182,12 +189,16 @@ class Instances:
             known.host.on_ended = lambda how: self._went_down(known, how)
             async with self._following:
                 await self._guard(await self._books.inventory())
-        if self.boot_delay_s:
-            try:
-                await asyncio.wait_for(known.changed.wait(), self.boot_delay_s)
-                return  # something else is wanted by now
-            except asyncio.TimeoutError:
-                pass
+        began = time.monotonic()
+        while known.wanted == "running":
+            left = began + self._boot_delay_s - time.monotonic()
+            if left <= 0:
+                break
+            known.changed.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(known.changed.wait(), left)
+        else:
+            return  # something else is wanted by now
         await self._publish(known)
         await known.host.boot()
         await self._arrive(known, "running", "running")
