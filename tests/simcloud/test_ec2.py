@@ -15,7 +15,9 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.simcloud
 
-SSH = ["ssh", "-q", "-o", "StrictHostKeyChecking=no", "-o", "ConnectTimeout=1"]
+SSH = ["ssh", "-o", "StrictHostKeyChecking=no", "-o", "ConnectTimeout=30"]
+# Where none is let in, which is seen with a little patience.
+IN_VAIN = [*SSH[:-1], "ConnectTimeout=1"]
 ANYWHERE = {"IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
 
 
@@ -75,9 +77,10 @@ async def account(cloud: SimCloud) -> AsyncIterator[Account]:
 async def test_an_instance_is_pending_until_its_machine_has_booted(
     cloud: SimCloud, account: Account
 ) -> None:
-    cloud.ec2.boot_delay(0.5)
+    cloud.ec2.boot_delay(600)
     (instance_id,) = account.run()
     assert account.state(instance_id) == "pending"
+    cloud.ec2.boot_delay(0)
     await account.reach("running", instance_id)
     assert cloud.ec2.host(instance_id).running
 
@@ -86,7 +89,7 @@ async def test_the_named_key_pair_and_an_open_port_let_the_laptop_in(
     laptop: Host, account: Account
 ) -> None:
     _, address = await account.running()
-    closed = await laptop.run([*SSH, f"ubuntu@{address}", "true"])
+    closed = await laptop.run([*IN_VAIN, f"ubuntu@{address}", "true"])
     account.allow(22, **ANYWHERE)
     opened = await laptop.run([*SSH, f"ubuntu@{address}", "id -un"])
     assert (closed.code, opened.stdout) == (255, "ubuntu\n")
@@ -96,7 +99,7 @@ async def test_another_key_pair_does_not_open_the_door(laptop: Host, account: Ac
     account.ec2.create_key_pair(KeyName="other")
     account.allow(22, **ANYWHERE)
     _, address = await account.running(KeyName="other")
-    result = await laptop.run([*SSH[:1], *SSH[2:], f"ubuntu@{address}", "true"])
+    result = await laptop.run([*SSH, f"ubuntu@{address}", "true"])
     assert "Permission denied" in result.stderr
 
 
@@ -104,7 +107,7 @@ async def test_a_private_address_leads_nowhere_from_outside(laptop: Host, accoun
     account.allow(22, **ANYWHERE)
     instance_id, _ = await account.running()
     private = account.look(instance_id)["PrivateIpAddress"]
-    assert (await laptop.run([*SSH, f"ubuntu@{private}", "true"])).code == 255
+    assert (await laptop.run([*IN_VAIN, f"ubuntu@{private}", "true"])).code == 255
 
 
 async def test_a_group_rule_lets_its_members_in_and_no_port_beside_it(
@@ -116,12 +119,12 @@ async def test_a_group_rule_lets_its_members_in_and_no_port_beside_it(
     target = account.look(ids[1])["PrivateIpAddress"]
     await cloud.ec2.host(ids[1]).popen(["python", "-m", "http.server", "8000"])
 
-    async def connects(port: int) -> bool:
-        probe = f"timeout 1 bash -c '</dev/tcp/{target}/{port}'"
+    async def connects(port: int, patience: int = 30) -> bool:
+        probe = f"timeout {patience} bash -c '</dev/tcp/{target}/{port}'"
         return (await cloud.ec2.host(ids[0]).run(probe)).code == 0
 
     assert await connects(22)
-    assert not await connects(8000)
+    assert not await connects(8000, patience=1)
     account.allow(8000, UserIdGroupPairs=[{"GroupId": account.group}])
     await until(lambda: connects(8000), "the new rule is in force")
 

@@ -48,7 +48,7 @@ async def owner_with_a_cloud() -> asyncio.subprocess.Process:
         sys.executable, "-c", OWNER, cwd=PROJECT, stdout=subprocess.PIPE
     )
     assert owner.stdout is not None
-    assert await asyncio.wait_for(owner.stdout.readline(), 20) == b"up\n"
+    assert await asyncio.wait_for(owner.stdout.readline(), 90) == b"up\n"
     return owner
 
 
