@@ -4,6 +4,7 @@ it, and forks for every command. Each fork is a process like any other, and can 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shlex
@@ -20,6 +21,7 @@ class Forks:
 
     def __init__(self, server: Any) -> None:
         self._server = server
+        self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[dict[str, Any]] | None = None
         self._reader = asyncio.ensure_future(self._read())
 
@@ -39,7 +41,11 @@ class Forks:
         return ended["code"], ended["said"]
 
     async def kill(self) -> None:
-        """Kill the command that runs, and return when it is dead."""
+        """Kill the command that runs, and return when it is dead. May be awaited on any loop."""
+        killed = asyncio.run_coroutine_threadsafe(self._kill(), self._loop)
+        await asyncio.wrap_future(killed)
+
+    async def _kill(self) -> None:
         assert self._ended is not None
         self._say({"kill": True})
         await asyncio.wait_for(asyncio.shield(self._ended), _DEADLINE_S)
@@ -77,7 +83,7 @@ def serve() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         if "kill" in order:
-            os.kill(child, signal.SIGKILL)
+            _kill(child)
             continue
         output, into = os.pipe()
         child = os.fork()
@@ -104,13 +110,18 @@ def _become_shoal(order: dict[str, Any], into: int) -> None:
         os._exit(70)
 
 
+def _kill(child: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it may have been killed and reaped just now
+        os.kill(child, signal.SIGKILL)
+
+
 def _watch(child: int, output: int, until: str, answers: Any) -> None:
     said = ""
     with os.fdopen(output) as lines:
         for line in lines:
             said += line
             if until and until in line:
-                os.kill(child, signal.SIGKILL)
+                _kill(child)
                 break
     _, status = os.waitpid(child, 0)
     answers.write(json.dumps({"code": os.waitstatus_to_exitcode(status), "said": said}) + "\n")

@@ -2,7 +2,8 @@
 alone, on another laptop that remembers nothing, leaves nothing.
 
 The calls are counted, not listed: a first run that nobody disturbs tells how many there are.
-By default a few kills are tried, others in each run; `SHOAL_CRASH_MATRIX=full` tries them all.
+By default a few kills are tried, others in each run; `SHOAL_CRASH_MATRIX=full` tries them all, and
+`SHOAL_CRASH_SEED` those of a run that printed it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.simcloud.faults import When
 pytestmark = pytest.mark.simcloud
 
 FULL = os.environ.get("SHOAL_CRASH_MATRIX") == "full"
+SEED = int(os.environ.get("SHOAL_CRASH_SEED") or random.randrange(1_000_000))
 SAMPLE = 3
 # What `up` prints when all of its machines are asked for and known.
 LAUNCHED = '"phase": "booting"'
@@ -89,8 +91,8 @@ def points(count: int) -> list[tuple[int, When]]:
     """Where to kill, of this many calls."""
     whens: tuple[When, ...] = ("before", "after")
     every = list(itertools.product(range(1, count + 1), whens))
-    chosen = every if FULL else random.sample(every, SAMPLE)
-    print(f"kills at {len(chosen)} of {len(every)} points: {sorted(chosen)}")
+    chosen = every if FULL else random.Random(SEED).sample(every, SAMPLE)
+    print(f"kills at {len(chosen)} of {len(every)} points: {sorted(chosen)}; seed {SEED}")
     return chosen
 
 
