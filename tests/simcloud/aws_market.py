@@ -1,5 +1,6 @@
 """What AWS tells of money and limits, and moto does not: the price list, spot prices and quotas.
-Prices are those of the ledger, so that what a program is told is what it is made to pay."""
+Prices are those of the ledger, so that what a program is told is what it is made to pay. And the
+regions that the account uses, which are fewer than moto has."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Any
 from tests.simcloud.calls import ApiError, Call
 from tests.simcloud.ledger import hourly_price
 
+REGIONS = ("us-west-2", "us-east-1", "eu-central-1")
 ZONES = "abcd"
 # US dollars a month for a GiB.
 VOLUMES = {"gp2": 0.10, "gp3": 0.08, "io1": 0.125, "st1": 0.045}
@@ -29,7 +31,9 @@ class Market:
     def answer(self, call: Call, body: bytes) -> Answer | ApiError | None:
         """Return what AWS would say, or None for what moto knows itself."""
         if call.action == "DescribeSpotPriceHistory":
-            return 200, {"Content-Type": "text/xml"}, _spot_history(call).encode()
+            return _xml(call.action, _spot_history(call))
+        if call.action == "DescribeRegions":
+            return _xml(call.action, _regions())
         if call.service == "pricing" and call.action == "GetProducts":
             return _json({"FormatVersion": "aws_v1", "PriceList": _products(json.loads(body))})
         if call.service == "servicequotas":
@@ -43,6 +47,15 @@ class Market:
             return {"RequestedQuota": {"QuotaCode": code, "Status": "CASE_CLOSED"}}
         value = self.quotas.get(code, _ENOUGH)
         return {"Quota": {"ServiceCode": "ec2", "QuotaCode": code, "Value": value}}
+
+
+def _xml(action: str, content: str) -> Answer:
+    text = (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<{action}Response '
+        'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>1</requestId>'
+        f"{content}</{action}Response>"
+    )
+    return 200, {"Content-Type": "text/xml"}, text.encode()
 
 
 def _json(document: dict[str, Any]) -> Answer:
@@ -74,9 +87,13 @@ def _spot_history(call: Call) -> str:
         for name in names
         for zone in ZONES
     )
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n<DescribeSpotPriceHistoryResponse '
-        'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>1</requestId>'
-        f"<spotPriceHistorySet>{items}</spotPriceHistorySet>"
-        "</DescribeSpotPriceHistoryResponse>"
+    return f"<spotPriceHistorySet>{items}</spotPriceHistorySet>"
+
+
+def _regions() -> str:
+    items = "".join(
+        f"<item><regionName>{name}</regionName><optInStatus>opt-in-not-required</optInStatus>"
+        f"<regionEndpoint>ec2.{name}.amazonaws.com</regionEndpoint></item>"
+        for name in REGIONS
     )
+    return f"<regionInfo>{items}</regionInfo>"
