@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass, field
 from typing import Any
+
+import boto3
 
 from tests.hosts.bed import QUICK_START, SHOAL
 from tests.simcloud.cloud import SimCloud
@@ -45,6 +48,11 @@ class Bed:
     cloud: SimCloud
     laptop: Host
     settings: dict[str, Any] = field(default_factory=dict)
+
+    @functools.cached_property
+    def ec2(self) -> Any:
+        """The account as AWS shows it. Made once: that takes longer than many a call."""
+        return boto3.client("ec2", **self.cloud.ec2.client_options())
 
     async def write(self, **settings: Any) -> None:
         """Write the cluster file; later settings win."""

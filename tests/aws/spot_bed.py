@@ -7,8 +7,6 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import boto3
-
 from tests.aws.bed import CLUSTER, Bed, cluster_file
 from tests.hosts.bed import USE_OUR_RAY
 from tests.simcloud.cloud import SimCloud
@@ -43,13 +41,12 @@ async def spot_cluster(workers: int, **settings: Any) -> AsyncIterator[Bed]:
 
 def instances(bed: Bed, kind: str) -> list[str]:
     """The ids of the head, or of the workers, that are not over."""
-    ec2 = boto3.client("ec2", **bed.cloud.ec2.client_options())
     filters = [
         {"Name": "tag:shoal-cluster", "Values": [CLUSTER]},
         {"Name": "tag:ray-node-type", "Values": [kind]},
         {"Name": "instance-state-name", "Values": ["pending", "running"]},
     ]
-    pages = ec2.describe_instances(Filters=filters)["Reservations"]
+    pages = bed.ec2.describe_instances(Filters=filters)["Reservations"]
     return [record["InstanceId"] for page in pages for record in page["Instances"]]
 
 

@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import AsyncIterator
 
-import boto3
 import pytest
 import pytest_asyncio
 
@@ -64,8 +63,7 @@ def chosen(name: str, few: tuple[str, ...]) -> Example:
 
 async def brought_up(bed: Bed, example: Example, *, real_ray: bool) -> int:
     """`shoal up` of an example that must succeed; how many nodes there are."""
-    ec2 = boto3.client("ec2", **bed.cloud.ec2.client_options())
-    subnets = [one["SubnetId"] for one in ec2.describe_subnets()["Subnets"]]
+    subnets = [one["SubnetId"] for one in bed.ec2.describe_subnets()["Subnets"]]
     text = json.dumps(example.fitted(subnets, real_ray=real_ray))
     (await bed.laptop.run("cat > c.yaml", stdin=text)).require("writing the cluster file")
     done = await bed.shoal("up c.yaml --yes --json", timeout=UP_SECONDS)

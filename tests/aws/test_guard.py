@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-import boto3
 import pytest
 
 from shoal.providers.aws import guard
@@ -24,7 +23,7 @@ async def bed() -> AsyncIterator[Bed]:
 
 async def launch(bed: Bed, user_data: str) -> str:
     """An instance that anyone with the laptop's key can log in to."""
-    ec2 = boto3.client("ec2", **bed.cloud.ec2.client_options())
+    ec2 = bed.ec2
     ec2.import_key_pair(KeyName="k", PublicKeyMaterial=bed.cloud.laptop_key.public.encode())
     group = ec2.describe_security_groups(GroupNames=["default"])["SecurityGroups"][0]["GroupId"]
     everyone = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
@@ -42,8 +41,7 @@ async def launch(bed: Bed, user_data: str) -> str:
 
 
 def public_address(bed: Bed, id: str) -> str:
-    ec2 = boto3.client("ec2", **bed.cloud.ec2.client_options())
-    (page,) = ec2.describe_instances(InstanceIds=[id])["Reservations"]
+    (page,) = bed.ec2.describe_instances(InstanceIds=[id])["Reservations"]
     record: dict[str, Any] = page["Instances"][0]
     return str(record["PublicIpAddress"]) if record["State"]["Name"] == "running" else ""
 
@@ -64,7 +62,7 @@ async def test_an_instance_ends_itself_when_whoever_set_it_up_has_left(bed: Bed)
 
 
 async def test_an_instance_that_became_a_node_is_left_to_its_lease(bed: Bed) -> None:
-    id = await launch(bed, guard.script("ubuntu", 5.0))
+    id = await launch(bed, guard.script("ubuntu", 25.0))
     await until(lambda: public_address(bed, id), "it runs")
     host = bed.cloud.ec2.host(id)
     await host.run("mkdir .shoal; touch .shoal/lease.lock", user="ubuntu")

@@ -42,7 +42,9 @@ async def spot() -> AsyncIterator[Bed]:
 async def test_the_task_of_a_machine_that_is_taken_back_finishes_on_its_replacement(
     spot: Bed,
 ) -> None:
-    await until(lambda: len(ready_workers(spot)) == 2, "the workers are ready", timeout=60)
+    await until(
+        lambda: len(ready_workers(spot)) == 2, "the workers are ready", timeout=120, every=0.5
+    )
     head = head_of(spot)
     await head.run("cat > task.py", stdin=TASK, user="ubuntu")
     command = "nohup python task.py > out.txt 2>&1 &"
@@ -52,11 +54,13 @@ async def test_the_task_of_a_machine_that_is_taken_back_finishes_on_its_replacem
         host = spot.cloud.ec2.host
         return [id for id in ready_workers(spot) if (host(id).root() / "tmp/here").exists()]
 
-    await until(busy, "the task runs", timeout=60)
+    await until(busy, "the task runs", timeout=120, every=0.5)
     (taken,) = busy()
     address = spot.cloud.ec2.host(taken).address
     await spot.cloud.ec2.spot_notice(taken, 15)
-    await until(lambda: len(ready_workers(spot) - {taken}) == 2, "another is ready", timeout=90)
+    await until(
+        lambda: len(ready_workers(spot) - {taken}) == 2, "another is ready", timeout=120, every=0.5
+    )
     out = head.root() / "home/ubuntu/out.txt"
     await until(lambda: "done on" in out.read_text(), "the task has finished", timeout=120)
     assert address not in out.read_text()
@@ -71,6 +75,8 @@ async def test_all_machines_taken_back_at_once_are_replaced_at_once(spot: Bed) -
     before = ready_workers(spot)
     for id in before:
         await spot.cloud.ec2.spot_notice(id, 15)
-    await until(lambda: len(ready_workers(spot) - before) == len(before), "all anew", timeout=90)
+    await until(
+        lambda: len(ready_workers(spot) - before) == len(before), "all anew", timeout=120, every=0.5
+    )
     await until(lambda: before.isdisjoint(spot.running()), "the others are gone", timeout=60)
     await spot.down()
