@@ -9,7 +9,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -274,6 +274,15 @@ class Host:
         """Lose every packet to and from the machine until `heal`."""
         self._cut = True
         await self.fabric.within(self.fabric.sever(self.link))
+
+    @contextlib.asynccontextmanager
+    async def cut_off(self) -> AsyncIterator[None]:
+        """Cut it for the length of a block, however that ends."""
+        await self.cut()
+        try:
+            yield
+        finally:
+            await self.heal()
 
     async def heal(self) -> None:
         self._cut = False
