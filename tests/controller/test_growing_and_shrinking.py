@@ -235,3 +235,12 @@ async def test_work_that_may_move_makes_room_for_a_smaller_cluster(life: Life) -
     (why,) = life.said("drain")
     assert life.memory.nodes[second].phase is Phase.DRAINING, why
     assert life.memory.nodes[first].phase is Phase.READY
+    await life.turns(10, seconds=3600)
+    assert second in life.world.machines, "what runs there is not cut short"
+    life.world.ray[second] = replace(life.world.ray[second], available={"CPU": 2.0})
+    life.world.actors = {second}
+    await life.turns(3)
+    assert second in life.world.machines, "nor is an actor that holds nothing"
+    life.world.actors = set()
+    await life.turns(2)
+    assert life.world.workers == [first]

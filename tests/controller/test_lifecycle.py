@@ -18,7 +18,7 @@ def test_every_phase_has_its_moves_and_a_way_out() -> None:
 
 
 def test_every_phase_in_which_someone_waits_has_a_deadline_that_leads_on() -> None:
-    waits = set(Phase) - {Phase.READY, Phase.STOPPED, Phase.GONE}
+    waits = set(Phase) - {Phase.READY, Phase.DRAINING, Phase.STOPPED, Phase.GONE}
     assert set(DEADLINES) == waits
     for phase, (seconds, then) in DEADLINES.items():
         assert seconds > 0

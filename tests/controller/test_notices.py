@@ -150,6 +150,20 @@ async def test_a_risk_brings_a_replacement_and_cuts_nobodys_work_short(life: Lif
     assert worker not in life.world.machines
 
 
+@pytest.mark.parametrize("kind", ["risk", "end"])
+async def test_an_actor_that_holds_nothing_is_work_like_any_other(life: Life, kind: str) -> None:
+    (worker,) = await with_busy_workers(life, 1)
+    life.world.busy, life.world.actors = set(), {worker}
+    assert life.controller.hear(worker, Notice("risk") if kind == "risk" else in_two_minutes(life))
+    await life.turns(5, seconds=20)
+    assert worker in life.world.drained
+    assert worker in life.world.machines, "its resources are free, and an actor lives there"
+    if kind == "risk":
+        life.world.actors = set()
+    await life.turns(2, seconds=20)
+    assert worker not in life.world.machines
+
+
 async def test_after_a_risk_the_end_may_still_be_announced(life: Life) -> None:
     (worker,) = await with_busy_workers(life, 1)
     assert life.controller.hear(worker, Notice("risk"))

@@ -35,7 +35,8 @@ class Killed(BaseException):
 
 @dataclass
 class World:
-    """Machines, Ray's view of them, the demand, and what is to go wrong."""
+    """Machines, Ray's view of them, the demand, and what is to go wrong. `busy` are nodes whose
+    resources are taken, `actors` those with actors that hold none."""
 
     time: float = 1000.0
     machines: dict[str, Instance] = field(default_factory=dict)
@@ -50,6 +51,7 @@ class World:
     slow_setup: asyncio.Event | None = None
     in_setup: int = 0
     busy: set[str] = field(default_factory=set)
+    actors: set[str] = field(default_factory=set)
     drained: dict[str, float] = field(default_factory=dict)
     gcs_silent: bool = False
     drains_fail: bool = False
@@ -84,13 +86,18 @@ class World:
     def read(self) -> Reading:
         if self.gcs_silent or self.head_dead:
             raise TransientError("Ray on the head does not answer")
+        # A daemon that was told to drain leaves by itself when nothing runs there any more.
+        self.ray = {i: n for i, n in self.ray.items() if n.status != "draining" or self._works(n)}
         nodes = {id: self._seen(node) for id, node in self.ray.items()}
         return Reading(nodes, self.demand, version=1)
 
     def drain_idle(self, ray_id: str, why: str) -> tuple[bool, str]:
         if self.drains_fail:
             raise TransientError("Ray on the head does not answer")
-        return (False, "busy") if ray_id in self.busy else (True, "")
+        if self._works(self.ray[ray_id]):
+            return False, "busy"
+        self.ray[ray_id] = replace(self.ray[ray_id], status="draining")
+        return True, ""
 
     def drain_busy(self, ray_id: str, why: str, deadline: float) -> tuple[bool, str]:
         if self.gcs_silent:
@@ -119,11 +126,16 @@ class World:
         """So many tasks of one CPU are pending."""
         self.demand = Demand((Request(Shape.of({"CPU": 1.0}), count),)) if count else Demand()
 
+    def _works(self, node: RayNode) -> bool:
+        taken = node.available != node.total
+        return taken or node.ray_id in self.busy or node.ray_id in self.actors
+
     def _seen(self, node: RayNode) -> RayNode:
-        if node.ray_id not in self.busy:
+        if not self._works(node):
             return node
         status = "draining" if node.status == "draining" else "running"
-        return replace(node, status=status, available={}, idle_s=0.0)
+        available = {} if node.ray_id in self.busy else node.available
+        return replace(node, status=status, available=available, idle_s=0.0)
 
     # machines
 

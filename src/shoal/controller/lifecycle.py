@@ -26,14 +26,14 @@ LEGAL: Mapping[Phase, frozenset[Phase]] = {
 }
 
 # How long a node may stay in a phase, and what it is then. Single steps have shorter deadlines
-# of their own; these catch what those miss. A ready node may stay so, and a stopped one.
+# of their own; these catch what those miss. A ready node may stay so, and a stopped one; one that
+# drains has until its work is done, or until the time that a notice names.
 DEADLINES: Mapping[Phase, tuple[float, Phase]] = {
     Phase.REQUESTED: (600.0, Phase.FAILED),
     Phase.BOOTING: (900.0, Phase.FAILED),
     Phase.REACHABLE: (600.0, Phase.FAILED),
     Phase.PREPARING: (7200.0, Phase.FAILED),
     Phase.STARTING: (900.0, Phase.FAILED),
-    Phase.DRAINING: (3600.0, Phase.TERMINATING),
     # Ordered again: a provider that said yes once may have lost the order.
     Phase.TERMINATING: (20.0, Phase.TERMINATING),
     Phase.FAILED: (60.0, Phase.TERMINATING),

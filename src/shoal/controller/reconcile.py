@@ -113,7 +113,9 @@ def _look_after(outcome: Outcome, node: Node, sight: Sight) -> None:
         return
     ray = sight.ray.get(node.id)
     if node.phase is Phase.DRAINING:
-        if ray is None or _is_idle(ray):
+        # Ray's daemon leaves by itself as soon as nothing runs there any more. Only it knows: an
+        # actor that holds no resource is work as well, and shows in no figure.
+        if ray is None:
             outcome.errands[node.id] = "end"
         elif node.notice and ray.status != "draining":
             outcome.errands[node.id] = "drain"  # Ray was not told, or has forgotten
@@ -142,15 +144,6 @@ def _follow_head(outcome: Outcome, node: Node, sight: Sight) -> None:
     """The head is ready while its GCS knows it; bringing it back is the loop's own business."""
     if sight.ray is not None and node.id in sight.ray and node.phase is not Phase.READY:
         _move(outcome, node, Phase.READY, sight, "")
-
-
-def _is_idle(ray: RayNode) -> bool:
-    used = (
-        name
-        for name, total in ray.total.items()
-        if not name.startswith("node:") and ray.available.get(name, 0.0) < total
-    )
-    return next(used, None) is None
 
 
 def _move(outcome: Outcome, node: Node, phase: Phase, sight: Sight, detail: str) -> None:
