@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -155,6 +156,45 @@ async def test_a_drain_that_ray_did_not_hear_of_is_tried_again(life: Life) -> No
     life.world.drains_fail = False
     await life.turns(3, seconds=400)
     assert life.world.workers == []
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_killed_while_it_asked_ray_to_drain_it_goes_by_what_ray_says(
+    life: Life, told: bool
+) -> None:
+    life.world.wants(1)
+    await life.turns()
+    life.world.wants(0)
+    (worker,) = life.world.workers
+    life.world.idle(worker, 1000)
+    asking, killed, ask = threading.Event(), threading.Event(), life.world.drain_idle
+
+    def interrupted(ray_id: str, why: str) -> tuple[bool, str]:
+        answer = ask(ray_id, why) if told else (False, "")
+        asking.set()
+        killed.wait(10)
+        return answer
+
+    life.world.drain_idle = interrupted  # type: ignore[method-assign]
+    life.world.time += 400
+    await life.controller.turn()
+    assert await asyncio.to_thread(asking.wait, 10)
+    await life.controller.close()
+    killed.set()
+    life.world.drain_idle = ask  # type: ignore[method-assign]
+    if not told:
+        life.world.busy = {worker}
+    life.again()
+    assert life.memory.nodes[worker].phase is Phase.DRAINING
+    await life.turns(3, seconds=10)
+    if told:
+        assert life.world.workers == []
+        return
+    assert life.memory.nodes[worker].phase is Phase.READY
+    assert life.memory.nodes[worker].ended == ""
+    life.world.busy = set()
+    await life.turns(4, seconds=400)
+    assert life.world.workers == [], "and is asked again when it is idle"
 
 
 async def test_a_head_whose_ray_died_is_revived(life: Life) -> None:

@@ -20,6 +20,8 @@ from shoal.providers.base import Instance, State
 _LISTED_AFTER_S = 60.0
 # Ray may take a moment to show a node that has just joined.
 _JOINED_AFTER_S = 15.0
+# Asking Ray to drain a node takes less than this, and so does seeing that it was done.
+_DRAINED_AFTER_S = 15.0
 # So often a node whose Ray was lost is brought back before its machine is given up.
 MOST_TRIES = 3
 
@@ -117,8 +119,8 @@ def _look_after(outcome: Outcome, node: Node, sight: Sight) -> None:
         # actor that holds no resource is work as well, and shows in no figure.
         if ray is None:
             outcome.errands[node.id] = "end"
-        elif node.notice and ray.status != "draining":
-            outcome.errands[node.id] = "drain"  # Ray was not told, or has forgotten
+        elif ray.status != "draining":
+            _not_draining(outcome, node, sight)
     elif node.phase is Phase.READY:
         if ray is None and sight.now - node.since > _JOINED_AFTER_S:
             _lost(outcome, node, sight)
@@ -126,6 +128,14 @@ def _look_after(outcome: Outcome, node: Node, sight: Sight) -> None:
         _move(outcome, node, Phase.READY, sight, "")
     else:
         outcome.errands[node.id] = "bring up"
+
+
+def _not_draining(outcome: Outcome, node: Node, sight: Sight) -> None:
+    """Ray was not told, or has forgotten: whoever was to ask it was killed before it could."""
+    if node.notice:
+        outcome.errands[node.id] = "drain"
+    elif sight.now - node.since > _DRAINED_AFTER_S:
+        _move(outcome, replace(node, ended=""), Phase.READY, sight, "")
 
 
 def _lost(outcome: Outcome, node: Node, sight: Sight) -> None:
