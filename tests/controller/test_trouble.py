@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from shoal.controller import report
 from shoal.controller.act import MOST_SETUP_FAILURES
 from shoal.controller.lifecycle import Node
+from shoal.controller.places import STATE
 from shoal.controller.reconcile import MOST_TRIES
 from shoal.controller.sizing import within_reach
 from shoal.errors import AuthError, CapacityError, TransientError
 from shoal.events import Phase
 from shoal.providers.base import Launch
+from shoal.scaling.state import Offer
 from shoal.spec.model import ProviderSpec
 from tests.controller.world import Life, World
 from tests.specs import cluster, node_type
@@ -77,6 +80,23 @@ async def test_setups_that_keep_failing_are_given_up(life: Life) -> None:
     assert len(life.world.creates) == MOST_SETUP_FAILURES
     assert life.world.workers == []
     assert "3 nodes in a row" in life.said("give up")[0]
+
+
+async def test_setups_that_fail_count_wherever_the_machine_came_from(life: Life) -> None:
+    life.world.market, life.world.zone = "spot", "b"
+    life.world.sold = [Offer("worker", "spot", price_per_hour=0.1, resources={"CPU": 1.0})]
+    life.world.wants(0)
+    await life.turns(2)
+    life.world.setup_failures = 100
+    life.world.wants(1)
+    await life.turns(20)
+    assert len(life.world.creates) == 1, "after a failure it rests"
+    await life.turns(12, seconds=500)
+    assert [launch.market for launch in life.world.creates] == ["spot"] * MOST_SETUP_FAILURES
+    assert life.world.workers == []
+    (row,) = report.parse((life.directory / STATE).read_text()).waiting
+    assert "worker was given up: 3 nodes in a row" in row.outlook
+    assert "shoal up" in row.fix
 
 
 async def test_a_node_whose_ray_died_is_brought_back_and_given_up_when_it_keeps_dying(

@@ -21,7 +21,7 @@ from shoal.errors import SetupError, ShoalError, TransientError
 from shoal.events import Emit, NodeChanged, Phase
 from shoal.providers.base import Instance, Launch, State
 from shoal.scaling import Demand, Request, Shape
-from shoal.scaling.state import Offer
+from shoal.scaling.state import Market, Offer
 from shoal.spec.model import ClusterSpec
 from tests.specs import cluster
 
@@ -63,6 +63,9 @@ class World:
     attended: bool = False
     brought_up: list[str] = field(default_factory=list)
     kill_at_create: bool = False
+    market: Market = "on-demand"
+    zone: str = ""
+    sold: list[Offer] | None = None
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -149,7 +152,9 @@ class World:
         return list(self.machines.values())
 
     async def offers(self) -> Sequence[Offer]:
-        raise TransientError("nobody sells machines here")
+        if self.sold is None:
+            raise TransientError("nobody sells machines here")
+        return self.sold
 
     async def create(self, launch: Launch) -> Got:
         self.creates.append(launch)
@@ -222,6 +227,8 @@ class World:
             state=State.RUNNING,
             address=f"10.0.0.{len(self.machines) + 1}",
             created_at=self.time,
+            market=self.market,
+            zone=self.zone,
         )
 
 

@@ -14,7 +14,7 @@ from shoal.engine.gcs import Reading
 from shoal.engine.view import RayNode
 from shoal.events import Phase
 from shoal.providers.base import Instance, State
-from shoal.scaling import History, LaunchFailure, NodeView, Plan, plan
+from shoal.scaling import History, NodeView, Plan, plan
 from shoal.scaling.state import Market, Offer
 from shoal.spec.model import ClusterSpec
 
@@ -34,10 +34,8 @@ class Sizing:
     def plan(self, spec: ClusterSpec, reading: Reading, now: float) -> Plan:
         """What should be done now."""
         memory = self._journal.memory
-        failures = [f.failure for f in memory.failures]
-        # What was given up rests for as long as it stays so, and the next best type is used.
-        failures += [LaunchFailure(name, now, "setup") for name in memory.blocked]
-        history = replace(self._history, failures=tuple(failures))
+        failures = tuple(f.failure for f in memory.failures)
+        history = replace(self._history, failures=failures, given_up=dict(memory.blocked))
         views = self._views(reading, now)
         decided = plan(spec, views, reading.demand, history, now, self.offers)
         self._history = decided.history

@@ -25,6 +25,7 @@ class Cause(str, enum.Enum):
     INFEASIBLE = "infeasible"
     LIMIT = "limit"
     CAPACITY = "capacity"
+    GIVEN_UP = "given-up"
     SPEED = "speed"
     BUSY = "busy"
 

@@ -73,8 +73,9 @@ def resources_of(node_type: NodeType, offers: Iterable[Offer]) -> Resources:
 
 class Shop:
     """What is for sale at one moment. `machines` holds one entry per type, market and zone that
-    is not resting; `resting` holds the rest. `resources` and `price` are those of each type,
-    whether it can be had just now or not."""
+    is not resting; `resting` holds the rest. Of types that were given up there is neither, and
+    `given_up` says why. `resources` and `price` are those of each type, whether it can be had just
+    now or not."""
 
     def __init__(
         self, spec: ClusterSpec, offers: Iterable[Offer], history: History, now: float
@@ -85,6 +86,7 @@ class Shop:
                 by_type[offer.node_type].append(offer)
         self.resources: dict[str, Resources] = {}
         self.resting: dict[str, list[Resting]] = {}
+        self.given_up = history.given_up
         self.machines: list[Machine] = []
         self.price: dict[str, float] = {}
         self._priced: set[str] = set()
@@ -97,6 +99,8 @@ class Shop:
                 self._labels[name, offer.market, offer.zone] = machine.labels
                 if machine.priced:
                     self._priced.add(name)
+                if name in self.given_up:
+                    continue
                 rest = _rest(offer, history.failures, now)
                 if rest is None:
                     self.machines.append(machine)
@@ -150,17 +154,19 @@ def _machine(node_type: NodeType, offer: Offer, resources: Resources) -> Machine
 
 
 def _rest(offer: Offer, failures: Iterable[LaunchFailure], now: float) -> Resting | None:
-    """How long the failures of this very offer keep it out, if they still do."""
-    own = sorted(
-        (
-            f
-            for f in forget(failures, now)
-            if (f.node_type, f.market, f.zone) == (offer.node_type, offer.market, offer.zone)
-        ),
-        key=lambda f: f.at,
-    )
+    """How long the failures of this offer keep it out, if they still do."""
+    own = sorted((f for f in forget(failures, now) if _is_of(f, offer)), key=lambda f: f.at)
     if not own:
         return None
     last = own[-1]
     rest = min(FIRST_REST_S[last.kind] * 2.0 ** min(len(own) - 1, 10), LONGEST_REST_S)
     return Resting(offer, last.at + rest, last) if now < last.at + rest else None
+
+
+def _is_of(failure: LaunchFailure, offer: Offer) -> bool:
+    """Whether a failure says something of an offer. A setup that fails does so wherever the
+    machine came from; all else is about one market in one zone."""
+    if failure.node_type != offer.node_type:
+        return False
+    where = (failure.market, failure.zone) == (offer.market, offer.zone)
+    return where or failure.kind == "setup"

@@ -176,6 +176,7 @@ class _Planning:
             replacing, until = {}, 0.0
         return History(
             failures=forget(before.failures, self._now),
+            given_up=before.given_up,
             unneeded_since=shrinkage.unneeded_since,
             brought_up=before.brought_up or initial is None or there >= initial,
             quiet_since=quiet_since,

@@ -76,7 +76,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class LaunchFailure:
-    """An offer that could not be had at some time."""
+    """An offer that could not be had at some time, or a machine that could not be set up."""
 
     node_type: str
     at: float
@@ -91,6 +91,8 @@ class History:
     caller adds failures and hands it in again."""
 
     failures: tuple[LaunchFailure, ...] = ()
+    # node types that are not to be tried again for now, and why
+    given_up: Mapping[str, str] = field(default_factory=dict)
     # nodes on their way that nothing has needed, and since when
     unneeded_since: Mapping[str, float] = field(default_factory=dict)
     # `initial_workers` were all there once

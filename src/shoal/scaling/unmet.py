@@ -85,6 +85,8 @@ class Explainer:
         resting = self._shop.resting.get(name)
         if resting and self._shop.cheapest(name) is None:
             return Unmet(subject, lacking, self._resting(resting))
+        if name in self._shop.given_up:
+            return Unmet(subject, lacking, *self._given_up(name))
         return Unmet(subject, lacking, *self._limit([name]))
 
     def _held_back(self, growth: Growth) -> Unmet:
@@ -108,8 +110,12 @@ class Explainer:
         open_ = [t for t in types if t in for_sale]
         with_room = [t for t in types if self._market.limits.get(t, 0) > 0]
         resting = [r for t in with_room for r in self._shop.resting.get(t, ())]
-        if resting and self._market.slots > 0 and not set(with_room) & set(open_):
-            return self._resting(resting), "add another node type, zone or market that would do"
+        given_up = [t for t in with_room if t in self._shop.given_up]
+        if self._market.slots > 0 and not set(with_room) & set(open_):
+            if resting:
+                return self._resting(resting), "add another node type, zone or market that would do"
+            if given_up:
+                return self._given_up(given_up[0])
         return self._limit(types)
 
     def _resting(self, resting: Sequence[Resting]) -> Reason:
@@ -121,6 +127,10 @@ class Explainer:
             f"{ago:.0f} s ago; next try in {wait:.0f} s"
         )
         return Reason(Cause.CAPACITY, text, {"failed_s_ago": ago, "retry_in_s": wait})
+
+    def _given_up(self, name: str) -> tuple[Reason, str]:
+        text = f"{name} was given up: {self._shop.given_up[name]}"
+        return Reason(Cause.GIVEN_UP, text), "mend that, then shoal up: it is tried again"
 
     def _limit(self, types: Sequence[str]) -> tuple[Reason, str]:
         overall = self._spec.scaling.max_workers
