@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from shoal.engine.start import identity
 from shoal.spec import default_embedded
 from shoal.spec.model import RegistrySpec
 
@@ -319,11 +321,16 @@ def test_a_key_left_empty_counts_as_not_given() -> None:
     assert len(spec.head_setup.setup_commands) == 3
 
 
-def test_resources_may_be_fractions_or_missing() -> None:
-    own = TYPES.replace("cpu: {", "cpu: {resources: {GPU: 0.5, 'accelerator_type:T4': 1}, ")
-    spec = loaded(AWS + own).spec
-    assert spec.node_types["cpu"].resources == {"GPU": 0.5, "accelerator_type:T4": 1}
-    assert spec.head.resources == {}
+def test_resources_may_be_missing_and_of_fractions_only_the_whole_part_counts() -> None:
+    own = TYPES.replace("cpu: {", "cpu: {resources: {GPU: 0.5, slot: 2.5, 'accelerator_type:T4': 1}, ")
+    found = loaded(AWS + own)
+    resources = found.spec.node_types["cpu"].resources
+    assert resources == {"GPU": 0, "slot": 2, "accelerator_type:T4": 1}
+    assert found.spec.head.resources == {}
+    told = [warning.what for warning in found.warnings]
+    assert "a node of type cpu will have 0 GPU, not 0.5" in told
+    env = identity("i-1", "cpu", resources, {})
+    assert json.loads(env["RAY_OVERRIDE_RESOURCES"]) == resources, "Ray and the planner agree"
 
 
 def test_the_command_line_wins_over_the_file() -> None:

@@ -60,7 +60,8 @@ def identity(
         "SPT_NOENV": "1",
     }
     if resources:
-        # Ray refuses to start a node with part of a resource, although it hands out parts.
+        # Ray refuses to start a node with part of a resource, although it hands out parts, and
+        # it wants to see that there is none.
         env["RAY_OVERRIDE_RESOURCES"] = json.dumps({k: int(v) for k, v in resources.items()})
     if labels:
         env["RAY_OVERRIDE_LABELS"] = json.dumps(dict(labels))

@@ -154,7 +154,8 @@ def _node_type(book: _Book, name: str) -> NodeType:
     return NodeType(
         name=name,
         node_config=own("node_config", {}),
-        resources=own("resources", {}),
+        # Ray gives a node whole resources only, so nobody is to count on parts.
+        resources={resource: n // 1 for resource, n in own("resources", {}).items()},
         labels=own("labels", {}),
         min_workers=own("min_workers", 0),
         max_workers=max_workers,
