@@ -164,6 +164,45 @@ async def test_a_cluster_that_does_not_go_at_first_is_tried_again(life: Life) ->
     assert life.world.machines == {}
 
 
+async def test_a_head_that_took_its_leave_and_stays_on_is_tried_again_until_it_goes(
+    life: Life,
+) -> None:
+    spec = cluster(max_workers=5)
+    life.hand(replace(spec, shoal=replace(spec.shoal, autostop=60)))
+    life.world.idle("head", 1000)
+    tried: list[float] = []
+
+    async def give_back(instances: object) -> None:
+        (life.directory / HANDOVER).unlink(missing_ok=True)  # as it does before the head goes
+        tried.append(life.world.time)
+        if len(tried) < 4:
+            raise TransientError("the provider is busy")
+        life.world.machines.clear()
+
+    life.world.give_back = give_back  # type: ignore[method-assign]
+    await asyncio.wait_for(life.controller.run(), 30)
+    assert life.world.machines == {}
+    rests = [after - before for before, after in zip(tried, tried[1:], strict=False)]
+    assert len(rests) == 3
+    assert rests == sorted(rests)
+    assert rests[0] >= 5, "a provider that is busy is not asked at every turn"
+
+
+async def test_a_cluster_that_somebody_wants_again_before_it_is_gone_stays(life: Life) -> None:
+    spec = cluster(max_workers=5)
+    spec = replace(spec, shoal=replace(spec.shoal, autostop=60))
+    life.hand(spec)
+    life.world.idle("head", 1000)
+    life.world.end_error = TransientError("the provider is busy")
+    await life.turns(3, seconds=60)
+    assert life.said("retry")
+    life.world.end_error = None
+    life.hand(spec)
+    await life.turns(3)
+    assert "head" in life.world.machines
+    assert life.said("keep") == ["somebody wants it again"]
+
+
 async def test_it_ends_when_its_handover_is_taken_away(life: Life) -> None:
     await life.turns()
     (life.directory / HANDOVER).unlink()

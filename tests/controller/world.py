@@ -265,7 +265,7 @@ class Life:
         """Let the controller take turns, with all that they set going, `seconds` apart."""
         for _ in range(count):
             self.world.time += seconds
-            assert self.controller.read_handover()
+            assert self.controller.is_wanted()
             if await self.controller.turn():
                 return
             await self._settle()

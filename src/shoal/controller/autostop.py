@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from shoal.clock import Clock
-from shoal.controller.act import Actor
+from shoal.controller.act import Actor, told
 from shoal.controller.handover import Handover
 from shoal.controller.memory import Memory
 from shoal.engine.gcs import Reading
@@ -15,6 +15,9 @@ from shoal.errors import ShoalError
 
 # How long one turn waits for the cluster's end before the loop turns again.
 _TURN_SECONDS = 5.0
+# How long it rests when that failed: longer each time, since it may be throttled.
+_FIRST_REST_SECONDS = 5.0
+_LONGEST_REST_SECONDS = 300.0
 
 
 class Engine(Protocol):
@@ -25,7 +28,8 @@ class Engine(Protocol):
 
 class Autostop:
     """Knows since when nobody can have used the cluster. `say` records a decision, by its verb and
-    its reason."""
+    its reason. An end that has begun is gone through with: a head that has taken its leave, and
+    could not be switched off, has nobody else who would try again."""
 
     def __init__(
         self, actor: Actor, engine: Engine, clock: Clock, say: Callable[[str, str], None]
@@ -36,11 +40,14 @@ class Autostop:
         self._say = say
         self._used_at = float("-inf")
         self._ending: asyncio.Task[None] | None = None
+        self._begun = False
+        self._failures = 0
+        self._rest_until = float("-inf")
 
     @property
     def has_begun(self) -> bool:
         """Whether the cluster is being given back."""
-        return self._ending is not None
+        return self._begun
 
     async def is_due(self, handover: Handover, reading: Reading, memory: Memory) -> bool:
         """Whether nobody has used the cluster for as long as its file allows. People and programs
@@ -61,9 +68,13 @@ class Autostop:
     async def stop(self, handover: Handover) -> bool:
         """Whether the whole cluster is gone, or switched off. That takes as many calls as it takes;
         a machine that does not go is tried again."""
-        if self._ending is None:
+        if not self._begun:
+            self._begun = True
             self._say("stop", f"idle for {handover.spec.shoal.autostop:.0f} s, as autostop allows")
             await self._actor.close()
+        if self._ending is None:
+            if self._clock.now() < self._rest_until:
+                return False
             machines = list(self._actor.known.values())
             self._ending = asyncio.ensure_future(self._actor.workshop.give_back(machines))
         await asyncio.wait([self._ending], timeout=_TURN_SECONDS)
@@ -72,9 +83,21 @@ class Autostop:
         ended, self._ending = self._ending, None
         try:
             ended.result()
-        except ShoalError as error:
-            self._say("retry", str(error))
+        except Exception as error:  # whatever it is, nobody else would try again
+            self._say("retry", str(told(error)))
+            pause = min(_FIRST_REST_SECONDS * 2 ** min(self._failures, 10), _LONGEST_REST_SECONDS)
+            self._failures += 1
+            self._rest_until = self._clock.now() + pause
             return False
+        return True
+
+    def call_off(self) -> bool:
+        """Whether the cluster stays after all, because somebody wants it again. What is being ended
+        at this very moment cannot be held."""
+        if self._ending is not None:
+            return False
+        self._begun = False
+        self._say("keep", "somebody wants it again")
         return True
 
     def close(self) -> None:

@@ -129,7 +129,7 @@ class Controller:
         """Take turns until the handover is taken away; an end that has begun is finished."""
         self._leave_sign()
         try:
-            while (self._autostop.has_begun or self.read_handover()) and not await self.turn():
+            while self.is_wanted() and not await self.turn():
                 self._leave_sign()
                 await self._pause()
         finally:
@@ -148,7 +148,7 @@ class Controller:
     async def turn(self) -> bool:
         """Look once, decide once, and start what follows. Returns whether that was the last:
         the cluster has been given back."""
-        if self._autostop.has_begun:
+        if self._autostop.has_begun and not (self._is_handed_anew() and self._autostop.call_off()):
             return await self._autostop.stop(self._handover)
         began = self._clock.monotonic()
         fresh = await self._list()
@@ -225,8 +225,13 @@ class Controller:
         except ShoalError:
             self._sizing.pinned = None
 
-    def read_handover(self) -> bool:
-        """Whether to go on, with the newest wishes."""
+    def _is_handed_anew(self) -> bool:
+        return handovers.stamp(self._directory) not in (None, self._stamp)
+
+    def is_wanted(self) -> bool:
+        """Whether to go on, with the newest wishes. An end that has begun is finished."""
+        if self._autostop.has_begun:
+            return True
         stamp = handovers.stamp(self._directory)
         if stamp is None:
             return False
