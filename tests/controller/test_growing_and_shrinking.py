@@ -130,6 +130,34 @@ async def test_a_cluster_that_nobody_used_for_long_is_given_back_whole(life: Lif
     assert life.said("stop") == ["idle for 60 s, as autostop allows"]
 
 
+async def test_whoever_runs_up_on_an_idle_cluster_has_its_whole_time(life: Life) -> None:
+    spec = cluster(max_workers=5)
+    await life.turns(2, seconds=5000)
+    life.world.idle("head", 10000)
+    life.hand(replace(spec, shoal=replace(spec.shoal, autostop=60)))
+    await life.turns()
+    life.again()
+    await life.turns(2, seconds=29)
+    assert "head" in life.world.machines, "also when the controller was restarted meanwhile"
+    await life.turns(seconds=1)
+    assert life.world.machines == {}
+
+
+async def test_work_that_comes_while_people_are_looked_for_keeps_the_cluster(life: Life) -> None:
+    spec = cluster(max_workers=5)
+    life.hand(replace(spec, shoal=replace(spec.shoal, autostop=60)))
+    life.world.idle("head", 1000)
+
+    async def nobody(gcs_address: str, instances: object) -> bool:
+        life.world.wants(1)
+        return False
+
+    life.world.is_attended = nobody  # type: ignore[method-assign]
+    await life.turns(3, seconds=60)
+    assert "head" in life.world.machines
+    assert life.said("stop") == []
+
+
 async def test_a_cluster_whose_node_boots_is_in_use_and_autostop_can_be_turned_off(
     life: Life,
 ) -> None:
@@ -156,11 +184,11 @@ async def test_a_cluster_that_does_not_go_at_first_is_tried_again(life: Life) ->
     life.hand(replace(spec, shoal=replace(spec.shoal, autostop=60)))
     life.world.idle("head", 1000)
     life.world.end_error = TransientError("the provider is busy")
-    await life.turns(3)
+    await life.turns(3, seconds=60)
     assert "head" in life.world.machines
     assert set(life.said("retry")) == {"the provider is busy"}
     life.world.end_error = None
-    await life.turns()
+    await life.turns(seconds=60)
     assert life.world.machines == {}
 
 

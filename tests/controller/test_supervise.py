@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from shoal.bootstrap.registry import HANDED_OVER
 from shoal.controller import supervise
+from shoal.controller.__main__ import main
 from shoal.controller.places import CONTROLLER_LOCK, HANDOVER, PULSE, SUPERVISOR_LOCK
 from tests.waiting import alive, until
 
@@ -122,3 +124,19 @@ async def test_what_cannot_be_killed_is_not_waited_for_for_ever(
         patch.setattr(os, "kill", lambda pid, sign: None)
         with pytest.raises(SystemExit, match="do not end"):
             supervise.stop(directory)
+
+
+async def test_a_password_that_the_running_supervisor_does_not_have_brings_another(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start(directory)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
+    monkeypatch.setenv(HANDED_OVER, "a secret")
+    main("start", str(directory))
+    await until(lambda: holder(directory, SUPERVISOR_LOCK) not in (0, first.pid), "another runs")
+    second = holder(directory, SUPERVISOR_LOCK)
+    assert first.wait(timeout=20) == 0
+    main("start", str(directory))
+    monkeypatch.delenv(HANDED_OVER)
+    main("start", str(directory))
+    assert holder(directory, SUPERVISOR_LOCK) == second, "who knows it, or needs none, stays"

@@ -49,14 +49,22 @@ async def test_fewer_machines_than_asked_for_are_used_and_the_rest_is_tried_else
     assert len(life.world.workers) == 2
 
 
-async def test_wrong_credentials_are_not_tried_again_until_the_file_changes(life: Life) -> None:
+@pytest.mark.parametrize("meanwhile", ["it runs", "it is restarted"])
+async def test_wrong_credentials_are_not_tried_again_until_somebody_runs_up(
+    life: Life, meanwhile: str
+) -> None:
     life.world.refusals["worker"] = AuthError("denied", fix="log in")
     life.world.wants(1)
     await life.turns(3, seconds=2000)
     assert len(life.world.creates) == 1
     assert "log in" in life.said("give up")[0]
+    life.again()
+    await life.turns(2, seconds=2000)
+    assert len(life.world.creates) == 1, "a controller that was restarted has learned nothing new"
     life.world.refusals.clear()
-    life.hand(cluster(max_workers=4))
+    life.hand(life.handover.spec)
+    if meanwhile == "it is restarted":
+        life.again()
     await life.turns()
     assert len(life.world.workers) == 1
 

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal.controller import boot, supervise
-from shoal.controller.places import DEPUTY_LOCK, HANDOVER, TOKEN
+from shoal.controller.places import (
+    CONTROLLER_LOCK,
+    DEPUTY_LOCK,
+    HANDOVER,
+    SUPERVISOR_LOCK,
+    TOKEN,
+)
 
 if TYPE_CHECKING:
     from shoal.controller.handover import Handover
@@ -29,6 +35,8 @@ def main(verb: str, path: str, more: str = "") -> None:
     directory = Path(path).absolute()
     directory.mkdir(parents=True, exist_ok=True)
     if verb == "start":
+        if _has_another_password(directory):
+            supervise.end(directory, SUPERVISOR_LOCK, CONTROLLER_LOCK)
         supervise.start(directory)
         if more == "at-boot-too":
             boot.enable(directory)
@@ -46,6 +54,22 @@ def main(verb: str, path: str, more: str = "") -> None:
         deputy.run(directory, float(more))
     else:
         sys.exit(f"there is no {verb}")
+
+
+def _has_another_password(directory: Path) -> bool:
+    """Whether this process was handed a registry's password that the supervisor which runs does
+    not have: one that was started without it after a reboot, or before it was changed. It is only
+    ever in their environment, so another one has to be started."""
+    from shoal.bootstrap.registry import HANDED_OVER
+
+    password, holder = os.environ.get(HANDED_OVER), supervise.holder(directory / SUPERVISOR_LOCK)
+    if not password or holder is None:
+        return False
+    try:
+        environment = Path(f"/proc/{holder}/environ").read_bytes()
+    except OSError:
+        return True  # nobody can say
+    return f"{HANDED_OVER}={password}".encode() not in environment.split(b"\0")
 
 
 def _stop(directory: Path, deputy_seconds: float) -> None:

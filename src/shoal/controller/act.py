@@ -26,7 +26,7 @@ from shoal.providers.base import Instance, Launch
 from shoal.scaling import Cause, LaunchFailure
 from shoal.scaling.state import FailureKind, Market
 
-# After so many setups in a row that failed, a node type is given up until the file changes.
+# After so many setups in a row that failed, a node type is given up until `shoal up` runs again.
 MOST_SETUP_FAILURES = 3
 _LOG_LINES = 2000
 _MOVE_SECONDS = 3600.0

@@ -23,6 +23,8 @@ _LONGEST_REST_SECONDS = 300.0
 class Engine(Protocol):
     """The part of the GCS that knows programs. Calls block."""
 
+    def read(self) -> Reading: ...
+
     def has_drivers(self) -> bool: ...
 
 
@@ -50,10 +52,12 @@ class Autostop:
         return self._begun
 
     async def is_due(self, handover: Handover, reading: Reading, memory: Memory) -> bool:
-        """Whether nobody has used the cluster for as long as its file allows. People and programs
-        that ask for nothing are looked for only when Ray's own account says that it is time."""
+        """Whether nobody has used the cluster for as long as its file allows; handing it over is
+        use. People and programs that ask for nothing are looked for only when Ray's own account
+        says that it is time."""
         now, after = self._clock.now(), handover.spec.shoal.autostop
-        if not after or now - self._used_at < after or idle_seconds(reading, memory) < after:
+        used_at = max(self._used_at, memory.handed_over.at)
+        if not after or now - used_at < after or idle_seconds(reading, memory) < after:
             return False
         try:
             runs = await asyncio.to_thread(self._engine.has_drivers)
@@ -63,7 +67,12 @@ class Autostop:
         if runs or await self._actor.workshop.is_attended(handover.gcs_address, machines):
             self._used_at = now
             return False
-        return True
+        try:
+            # Asking all machines takes a while, and work may have come meanwhile.
+            latest = await asyncio.to_thread(self._engine.read)
+        except ShoalError:
+            return False
+        return idle_seconds(latest, memory) >= after
 
     async def stop(self, handover: Handover) -> bool:
         """Whether the whole cluster is gone, or switched off. That takes as many calls as it takes;

@@ -23,7 +23,7 @@ from shoal.controller.handover import Handover
 from shoal.controller.head import HeadKeeper
 from shoal.controller.journal import Journal
 from shoal.controller.lifecycle import Node
-from shoal.controller.memory import Decision, Memory, Noted, Unblocked
+from shoal.controller.memory import Decision, HandedOver, Memory, Noted
 from shoal.controller.metrics import Metrics
 from shoal.controller.notices import Notice, heeded, in_words
 from shoal.controller.reconcile import Sight, reconcile
@@ -115,6 +115,8 @@ class Controller:
         self._turn_seconds = 0.0
         self._told: object = None
         self._told_at = _NEVER
+        if self._stamp is not None and self._stamp != self.memory.handed_over.stamp:
+            self._take_over(self._stamp, handover)
 
     @property
     def memory(self) -> Memory:
@@ -239,9 +241,16 @@ class Controller:
             self._stamp = stamp
             with contextlib.suppress(ValueError, TypeError, KeyError):
                 new = handovers.read(self._directory)
-                if new is not None and new != self._handover:
-                    self._adopt(new)
+                if new is not None:
+                    self._take_over(stamp, new)
         return True
+
+    def _take_over(self, stamp: int, handover: Handover) -> None:
+        """Follow what `up` says. Also where it says what it said before: whoever runs it may have
+        mended what nothing here can see."""
+        self._journal.record(HandedOver(stamp, self._clock.now()))
+        if handover != self._handover:
+            self._adopt(handover)
 
     def _adopt(self, handover: Handover) -> None:
         self._handover = handover
@@ -252,7 +261,7 @@ class Controller:
             self._offers = None
         text, cluster = report.in_words(handover.spec), handover.spec.cluster_name
         self._journal.record(
-            Unblocked(), Decision(self._clock.now(), "follow", cluster, f"new settings: {text}")
+            Decision(self._clock.now(), "follow", cluster, f"new settings: {text}")
         )
 
     async def _list(self) -> Sequence[Instance] | None:

@@ -77,7 +77,7 @@ class Success(Entry):
 
 @dataclass(frozen=True)
 class Blocked(Entry):
-    """A node type is not launched any more until the file changes."""
+    """A node type is not launched any more until the cluster is handed over again."""
 
     kind = "blocked"
     node_type: str
@@ -85,10 +85,12 @@ class Blocked(Entry):
 
 
 @dataclass(frozen=True)
-class Unblocked(Entry):
-    """The file changed: everything may be tried again."""
+class HandedOver(Entry):
+    """`up` handed the cluster over, known by its stamp: everything may be tried again."""
 
-    kind = "unblocked"
+    kind = "handed over"
+    stamp: int
+    at: float
 
 
 @dataclass(frozen=True)
@@ -105,12 +107,13 @@ class Decision(Entry):
 
 @dataclass
 class Memory:
-    """Nodes by id, open intents by token, ended nodes (the last ones), failures, refusals to try
-    again, and the last decisions."""
+    """Nodes by id, open intents by token, ended nodes (the last ones), when the cluster was handed
+    over, failures since then, refusals to try again, and the last decisions."""
 
     nodes: dict[str, Node] = field(default_factory=dict)
     gone: dict[str, Node] = field(default_factory=dict)
     intents: dict[str, Intent] = field(default_factory=dict)
+    handed_over: HandedOver = HandedOver(0, float("-inf"))
     failures: tuple[Failure, ...] = ()
     blocked: dict[str, str] = field(default_factory=dict)
     decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=_KEPT_DECISIONS))
@@ -129,7 +132,8 @@ class Memory:
             self.failures = tuple(f for f in self.failures if not _is_undone(f, entry))
         elif isinstance(entry, Blocked):
             self.blocked[entry.node_type] = entry.why
-        elif isinstance(entry, Unblocked):
+        elif isinstance(entry, HandedOver):
+            self.handed_over = entry
             self.blocked.clear()
             self.failures = ()
         elif isinstance(entry, Decision):
@@ -140,6 +144,8 @@ class Memory:
         yield from (Noted(node) for node in self.gone.values())
         yield from (Noted(node) for node in self.nodes.values())
         yield from self.intents.values()
+        if self.handed_over.stamp:
+            yield self.handed_over
         yield from self.failures
         yield from (Blocked(node_type, why) for node_type, why in self.blocked.items())
         yield from self.decisions
@@ -162,7 +168,7 @@ def _is_undone(entry: Failure, success: Success) -> bool:
 
 _KINDS: Mapping[str, type[Entry]] = {
     cls.kind: cls
-    for cls in (Noted, Intent, Settled, Failure, Success, Blocked, Unblocked, Decision)
+    for cls in (Noted, Intent, Settled, Failure, Success, Blocked, HandedOver, Decision)
 }
 
 

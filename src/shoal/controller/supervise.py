@@ -73,7 +73,7 @@ def end(directory: Path, *locks: str) -> None:
     """Return when none of these locks is held any more."""
     asked_until = time.monotonic() + _GRACE_SECONDS
     killed_until = asked_until + _KILL_SECONDS
-    while holders := [pid for name in locks if (pid := _holder(directory / name))]:
+    while holders := [pid for name in locks if (pid := holder(directory / name))]:
         now = time.monotonic()
         if now > killed_until:
             sys.exit(f"these processes do not end, not even when killed: {holders}")
@@ -215,7 +215,7 @@ class Watchdog:
         if self._in_vain < MOST_LOOKS:
             return
         self._in_vain = 0
-        if pid := _holder(self._directory / CONTROLLER_LOCK):
+        if pid := holder(self._directory / CONTROLLER_LOCK):
             _print(f"the controller stands still, and is killed: process {pid}")
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -233,7 +233,7 @@ def _reaped(child: int | None) -> int | None:
     return None if child is None else os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _holder(path: Path) -> int | None:
+def holder(path: Path) -> int | None:
     """The process that holds a lock now."""
     if not path.exists():
         return None
