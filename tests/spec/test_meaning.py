@@ -322,7 +322,9 @@ def test_a_key_left_empty_counts_as_not_given() -> None:
 
 
 def test_resources_may_be_missing_and_of_fractions_only_the_whole_part_counts() -> None:
-    own = TYPES.replace("cpu: {", "cpu: {resources: {GPU: 0.5, slot: 2.5, 'accelerator_type:T4': 1}, ")
+    own = TYPES.replace(
+        "cpu: {", "cpu: {resources: {GPU: 0.5, slot: 2.5, 'accelerator_type:T4': 1}, "
+    )
     found = loaded(AWS + own)
     resources = found.spec.node_types["cpu"].resources
     assert resources == {"GPU": 0, "slot": 2, "accelerator_type:T4": 1}

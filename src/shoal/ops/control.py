@@ -14,10 +14,17 @@ from typing import Any
 from shoal.bootstrap import registry
 from shoal.controller import report
 from shoal.controller.handover import Handover
-from shoal.controller.places import DIRECTORY, HANDOVER, STATE
+from shoal.controller.places import (
+    CONTROLLER_LOCK,
+    DIRECTORY,
+    HANDOVER,
+    LAST_HANDOVER,
+    STATE,
+    SUPERVISOR_LOCK,
+)
 from shoal.controller.report import State
 from shoal.engine import credentials
-from shoal.errors import SetupError, ShoalError
+from shoal.errors import SetupError, ShoalError, UnreachableError
 from shoal.events import Warned
 from shoal.ops.context import Context
 from shoal.ops.parcel import Parcel, deliver, parcel
@@ -30,6 +37,8 @@ from shoal.spec.model import ClusterSpec
 _SECONDS = 60.0
 _READ_SECONDS = 20.0
 _CONNECT_SECONDS = 10.0
+# How often it is looked, two times a second, whether a controller that lost its handover has ended.
+_LOOKS = 40
 # How long a person may have their hand on the cluster. Workers that are not being worked on must
 # not take that for the loss of it.
 HAND_SECONDS = 7200.0
@@ -44,6 +53,21 @@ test -d {DIRECTORY} || exit 0
 newest=$(ls -td "$PWD"/.shoal/lib/*/ 2>/dev/null | head -n 1)
 [ -z "$newest" ] || export PYTHONPATH="$newest:$PWD/{_PACKAGES_THERE}"
 {{module}} {{verb}}
+"""
+# Where no Python can end a controller, taking its handover away does: it ends by itself, and is
+# waited for as long as it has its locks.
+_TAKE_AWAY = f"""
+cd {DIRECTORY} || exit
+[ ! -e {HANDOVER} ] || mv {HANDOVER} {LAST_HANDOVER} || rm {HANDOVER} || exit
+command -v flock > /dev/null || exit
+looks=0
+for lock in {SUPERVISOR_LOCK} {CONTROLLER_LOCK}; do
+  while [ -e $lock ] && ! flock --nonblock $lock true; do
+    looks=$((looks + 1))
+    [ $looks -le {{looks}} ] || exit 1
+    sleep 0.5
+  done
+done
 """
 # Hands over what arrives on standard input. A controller of another Shoal does not know what
 # this one writes, so it is replaced.
@@ -78,7 +102,10 @@ async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
     run. One that runs takes it over without being restarted. A cluster without a controller is
     still a cluster: what stands in the way is a warning."""
     if not has_controller(site.spec):
-        await dismiss(site, head, deputy_seconds=math.inf)  # it may have had one
+        try:
+            await dismiss(site, head, deputy_seconds=math.inf)  # it may have had one
+        except SetupError as error:
+            ctx.emit(Warned(error.what, error.why, error.fix, head.name))
         return
     start = site.provider.ray_start(site.spec, head, head)
     runner = site.inside(head)
@@ -147,15 +174,32 @@ async def _bring_packages(runner: Runner, start: RayStart, packages: Sequence[st
 async def dismiss(site: Site, head: Instance, *, deputy_seconds: float = 0.0) -> bool:
     """End the controller, so that nobody else changes the cluster; for so long, a deputy promises
     the cluster's machines in its place that they are not lost. Without a controller, nothing is
-    done; a head that cannot be reached has nobody to dismiss. Returns whether it was reached."""
+    done; a head that cannot be reached has nobody to dismiss. Returns whether it was reached.
+    Raises `SetupError` for a controller that does not end."""
     start = site.provider.ray_start(site.spec, head, head)
     runner = site.inside(head)
-    with contextlib.suppress(ShoalError, TimeoutError):
+    stop = _TELL.format(module=_module(start), verb=f"stop {DIRECTORY} {deputy_seconds} && exit")
+    script = stop + _TAKE_AWAY.format(looks=_LOOKS)
+    try:
         await runner.connect(timeout=_CONNECT_SECONDS)
-        verb = f"stop {DIRECTORY} {deputy_seconds}"
-        await _run(runner, start, _TELL.format(module=_module(start), verb=verb))
-        return True
-    return False
+    except (ShoalError, TimeoutError):
+        return False
+    try:
+        done = await _run(runner, start, script)
+    except UnreachableError:
+        return False
+    except TimeoutError:
+        done = Completed(1, (f"no reply within {_SECONDS:.0f} s",))
+    if not done.ok:
+        locks = f"{DIRECTORY}/{SUPERVISOR_LOCK} {DIRECTORY}/{CONTROLLER_LOCK}"
+        raise SetupError(
+            "the cluster's controller does not end",
+            why="two hands must not change one cluster",
+            fix=f"shoal exec {site.spec.cluster_name} 'kill -9 $(cat {locks})', and again",
+            node=head.name,
+            output=done.tail,
+        )
+    return True
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal import providers
-from shoal.errors import IncompleteError, ShoalError, TransientError
+from shoal.errors import IncompleteError, SetupError, ShoalError, TransientError
 from shoal.events import (
     ClusterGone,
     ClusterShrunk,
@@ -135,9 +135,13 @@ async def _dismiss_controller(ctx: Context, site: Site, instances: Sequence[Inst
     """See to it that nobody launches machines while they are being ended, and keep what the head
     knows of those that are gone."""
     for instance in instances:
-        is_up = instance.role == "head" and instance.state is State.RUNNING
-        if is_up and await control.dismiss(site, instance):
-            await book.take_over(ctx, site, instance)
+        if instance.role != "head" or instance.state is not State.RUNNING:
+            continue
+        try:
+            if await control.dismiss(site, instance):
+                await book.take_over(ctx, site, instance)
+        except SetupError as error:  # it goes with its machine
+            ctx.emit(Warned(error.what, error.why, error.fix, instance.name))
 
 
 async def _hand_over(ctx: Context, site: Site, kept: Sequence[Instance], keep: Keep | None) -> None:

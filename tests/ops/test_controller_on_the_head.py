@@ -1,0 +1,70 @@
+"""A cluster's controller, from outside, with shells and locks in place of a real one."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from shoal.clock import SystemClock
+from shoal.controller.places import CONTROLLER_LOCK, DIRECTORY, HANDOVER
+from shoal.errors import SetupError
+from shoal.ops import control
+from shoal.ops.site import Site
+from shoal.providers.base import Instance, Launch
+from shoal.providers.embedded.provider import EmbeddedProvider
+from tests.specs import cluster
+from tests.waiting import until
+
+Head = tuple[Site, Instance, Path]
+
+
+@pytest.fixture
+async def head(tmp_path: Path) -> Head:
+    """A head with a controller's directory, on which no Python can end anything."""
+    provider = EmbeddedProvider(tmp_path / "with a space", SystemClock())
+    spec = cluster()
+    (instance,) = await provider.create(spec, [Launch("head", "head", 1, "t")])
+    home = tmp_path / "with a space" / instance.id
+    broken = home / ".shoal/lib/1/shoal"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('it is broken')")
+    directory = home / DIRECTORY
+    directory.mkdir(parents=True)
+    (directory / HANDOVER).touch()
+    return Site(provider, spec), instance, directory
+
+
+@contextmanager
+def holding(directory: Path, script: str) -> Iterator[None]:
+    """Have a process that holds the controller's lock while a script runs in its directory."""
+    argv = ["flock", CONTROLLER_LOCK, "sh", "-c", f"touch held; {script}"]
+    with subprocess.Popen(argv, cwd=directory) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+async def test_a_controller_is_dismissed_where_no_python_works(head: Head) -> None:
+    site, instance, directory = head
+    with holding(directory, f"while [ -e {HANDOVER} ]; do sleep 0.1; done; touch ended"):
+        await until((directory / "held").exists, "a controller runs")
+        assert await control.dismiss(site, instance)
+        assert (directory / "ended").exists(), "it is waited for"
+
+
+async def test_a_controller_that_does_not_end_is_told(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, instance, directory = head
+    monkeypatch.setattr(control, "_LOOKS", 1)
+    with holding(directory, "exec sleep 60"):
+        await until((directory / "held").exists, "a controller runs")
+        with pytest.raises(SetupError, match="does not end") as caught:
+            await control.dismiss(site, instance)
+    assert "it is broken" in "".join(caught.value.output)
+    assert CONTROLLER_LOCK in caught.value.fix
