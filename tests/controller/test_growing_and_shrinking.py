@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from dataclasses import replace
 
@@ -139,7 +140,7 @@ async def test_whoever_runs_up_on_an_idle_cluster_has_its_whole_time(life: Life)
     life.again()
     await life.turns(2, seconds=29)
     assert "head" in life.world.machines, "also when the controller was restarted meanwhile"
-    await life.turns(seconds=1)
+    await life.turns(seconds=2)
     assert life.world.machines == {}
 
 
@@ -210,7 +211,7 @@ async def test_a_head_that_took_its_leave_and_stays_on_is_tried_again_until_it_g
     life.world.give_back = give_back  # type: ignore[method-assign]
     await asyncio.wait_for(life.controller.run(), 30)
     assert life.world.machines == {}
-    rests = [after - before for before, after in zip(tried, tried[1:], strict=False)]
+    rests = [after - before for before, after in itertools.pairwise(tried)]
     assert len(rests) == 3
     assert rests == sorted(rests)
     assert rests[0] >= 5, "a provider that is busy is not asked at every turn"

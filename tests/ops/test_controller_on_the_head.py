@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from shoal.clock import SystemClock
-from shoal.controller.places import CONTROLLER_LOCK, DIRECTORY, HANDOVER
-from shoal.errors import SetupError
+from shoal.controller.places import CONTROLLER_LOCK, DIRECTORY, HANDOVER, STATE
+from shoal.controller.report import State
+from shoal.errors import SetupError, UnreachableError
 from shoal.ops import control
 from shoal.ops.site import Site
 from shoal.providers.base import Instance, Launch
@@ -68,3 +71,34 @@ async def test_a_controller_that_does_not_end_is_told(
             await control.dismiss(site, instance)
     assert "it is broken" in "".join(caught.value.output)
     assert CONTROLLER_LOCK in caught.value.fix
+
+
+@pytest.mark.parametrize(("ago", "alive"), [(1, True), (100, False)])
+async def test_whether_a_controller_lives_is_told_by_the_clock_of_its_head(
+    head: Head, monkeypatch: pytest.MonkeyPatch, ago: int, alive: bool
+) -> None:
+    site, instance, directory = head
+    heads_now = 1_000_000  # while it is another day here
+    (directory / STATE).write_text(json.dumps(vars(State(heads_now - ago, 1, "c"))))
+    programs = directory / "bin"
+    programs.mkdir()
+    (programs / "date").write_text(f"#!/bin/sh\necho {heads_now}\n")
+    (programs / "date").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    report = await control.read_report(site, instance)
+    assert report is not None
+    assert (report.age_s, report.alive) == (ago, alive)
+
+
+async def test_a_head_without_a_word_of_a_controller_is_no_error(head: Head) -> None:
+    assert await control.read_report(*head[:2]) is None
+
+
+async def test_a_head_that_does_not_answer_is_not_one_without_a_controller(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "_READ_SECONDS", 0.2)
+    site, instance, directory = head
+    os.mkfifo(directory / STATE)  # whoever reads it waits
+    with pytest.raises(UnreachableError, match="does not answer"):
+        await control.read_report(site, instance)

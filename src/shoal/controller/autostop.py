@@ -105,7 +105,7 @@ class Autostop:
         at this very moment cannot be held."""
         if self._ending is not None:
             return False
-        self._begun = False
+        self._begun, self._failures, self._rest_until = False, 0, float("-inf")
         self._say("keep", "somebody wants it again")
         return True
 

@@ -150,7 +150,7 @@ class Controller:
     async def turn(self) -> bool:
         """Look once, decide once, and start what follows. Returns whether that was the last:
         the cluster has been given back."""
-        if self._autostop.has_begun and not (self._is_handed_anew() and self._autostop.call_off()):
+        if self._autostop.has_begun and not self._is_wanted_again():
             return await self._autostop.stop(self._handover)
         began = self._clock.monotonic()
         fresh = await self._list()
@@ -227,8 +227,11 @@ class Controller:
         except ShoalError:
             self._sizing.pinned = None
 
-    def _is_handed_anew(self) -> bool:
-        return handovers.stamp(self._directory) not in (None, self._stamp)
+    def _is_wanted_again(self) -> bool:
+        """Whether somebody has run `up` while the cluster was being given back, and it is still
+        there."""
+        anew = handovers.stamp(self._directory) not in (None, self._stamp)
+        return anew and self._autostop.call_off() and self.is_wanted()
 
     def is_wanted(self) -> bool:
         """Whether to go on, with the newest wishes. An end that has begun is finished."""

@@ -238,17 +238,23 @@ class Report:
         return self.age_s < report.STALE_SECONDS
 
 
-async def read_report(ctx: Context, site: Site, head: Instance) -> Report | None:
-    """The controller's own account; None when there is none."""
+async def read_report(site: Site, head: Instance) -> Report | None:
+    """The controller's own account; None when there is none. Raises `UnreachableError` when there
+    is no way to the head."""
     runner = site.inside(head)
+    # The time is the head's, too: the clock here may be a different one.
+    script = f"cat {DIRECTORY}/{STATE} && echo && date +%s"
     try:
-        done, printed = await capture(runner, f"cat {DIRECTORY}/{STATE}", timeout=_READ_SECONDS)
-        if not done.ok or not printed:
-            return None
-        state = report.parse(printed[-1])
-    except (ShoalError, ValueError, TimeoutError):
-        return None
-    return Report(state, max(0.0, ctx.clock.now() - state.at))
+        done, printed = await capture(runner, script, timeout=_READ_SECONDS)
+    except TimeoutError:
+        why = f"no reply within {_READ_SECONDS:.0f} s"
+        raise UnreachableError("the head does not answer", why=why, node=head.name) from None
+    with contextlib.suppress(ValueError):
+        if done.ok:
+            *_, text, now = printed
+            state = report.parse(text)
+            return Report(state, max(0.0, float(now) - state.at))
+    return None
 
 
 def _module(start: RayStart) -> str:

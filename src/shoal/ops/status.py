@@ -86,14 +86,12 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     if head is not None:
         start = site.provider.ray_start(spec, head, head)
         if head.state is State.RUNNING:
-            alive, report = await asyncio.gather(
-                site.alive(head), control.read_report(ctx, site, head)
-            )
+            alive, report = await asyncio.gather(site.alive(head), _report(site, head))
     silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
     if silent and head is not None and report is not None:
         # Asking Ray takes longest. One that was given back meanwhile is not one that failed.
         instances, report = await asyncio.gather(
-            site.provider.find(spec.cluster_name), control.read_report(ctx, site, head)
+            site.provider.find(spec.cluster_name), _report(site, head)
         )
         silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
         head = next((i for i in instances if i.role == "head"), None)
@@ -129,6 +127,13 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
         start.dashboard if start else "",
         report,
     )
+
+
+async def _report(site: Site, head: Instance) -> Report | None:
+    """What the controller says. That its head does not answer is told with the head."""
+    with contextlib.suppress(ShoalError):
+        return await control.read_report(site, head)
+    return None
 
 
 def _doing(report: Report | None) -> dict[str, tuple[Phase, str]]:

@@ -42,9 +42,9 @@ async def why(
     ctx: Context, spec: ClusterSpec, node: str | None = None, *, pending: bool = False
 ) -> Account:
     """The account that the controller of a cluster gives. Raises `NotFoundError` when it has
-    none, or no such node."""
+    none, or no such node, and `UnreachableError` when there is no way to ask."""
     site = Site.of(ctx, spec)
-    report = await read_report(ctx, site, await site.head())
+    report = await read_report(site, await site.head())
     if report is None:
         raise NotFoundError(
             f"cluster {spec.cluster_name} has no controller to ask",
