@@ -162,6 +162,32 @@ async def test_a_list_that_fails_is_told_and_nothing_is_launched_blindly(
     assert len(world.workers) == 1
 
 
+async def test_a_provider_that_first_says_nothing_of_its_machines_is_asked_again(
+    tmp_path: Path,
+) -> None:
+    spec = cluster(max_workers=5)
+    unknown = replace(spec.node_types["worker"], resources={})
+    life = Life(World(), tmp_path, replace(spec, node_types={**spec.node_types, "worker": unknown}))
+    life.world.wants(1)
+    await life.turns(3)
+    assert life.world.creates == [], "nobody knows whether it has a CPU"
+    life.world.sold = [Offer("worker", price_per_hour=0.1, resources={"CPU": 1.0})]
+    await life.turns(3, seconds=30)
+    assert len(life.world.workers) == 1
+
+
+async def test_prices_are_asked_for_again(life: Life) -> None:
+    life.world.sold = [Offer("worker", price_per_hour=0.1)]
+    await life.turns(2)
+    life.world.sold = [Offer("worker", price_per_hour=0.2)]
+    await life.turns(3, seconds=1800)
+    life.world.wants(1)
+    life.world.create = _never  # type: ignore[method-assign]
+    await life.turns()
+    (intent,) = life.memory.intents.values()
+    assert intent.price_per_hour == 0.2
+
+
 async def test_a_silent_gcs_stops_all_decisions_but_no_node(life: Life) -> None:
     life.world.wants(2)
     await life.turns()

@@ -27,6 +27,7 @@ from shoal.controller.memory import Decision, HandedOver, Memory, Noted
 from shoal.controller.metrics import Metrics
 from shoal.controller.notices import Notice, heeded, in_words
 from shoal.controller.reconcile import Sight, reconcile
+from shoal.controller.selling import Selling
 from shoal.controller.sizing import Sizing, price_per_hour, within_reach
 from shoal.controller.supervise import STILL_SECONDS
 from shoal.controller.workshop import Workshop
@@ -35,7 +36,6 @@ from shoal.errors import ShoalError
 from shoal.events import Role
 from shoal.providers.base import Instance
 from shoal.scaling import Plan
-from shoal.scaling.state import Offer
 
 # How long a turn lasts while something moves. While nothing does, resting for so many times the
 # length of a turn bounds what an idle cluster's controller takes of a core: well under a hundredth
@@ -98,7 +98,7 @@ class Controller:
         )
         self._head = HeadKeeper(self._actor, self._journal, self._clock)
         self._sizing = Sizing(self._journal, offers_for(handover.spec))
-        self._offers: asyncio.Task[Sequence[Offer]] | None = None
+        self._selling = Selling(self._clock)
         cluster = handover.spec.cluster_name
         self._autostop = Autostop(
             self._actor,
@@ -139,9 +139,9 @@ class Controller:
 
     async def close(self) -> None:
         """Let go of everything that is under way; the journal knows it."""
-        for asked in (self._listing, self._offers):
-            if asked is not None:
-                asked.cancel()
+        if self._listing is not None:
+            self._listing.cancel()
+        self._selling.close()
         self._autostop.close()
         await self._head.close()
         await self._actor.close()
@@ -210,10 +210,9 @@ class Controller:
     def _learn_offers(self) -> None:
         """Decide by what the provider itself says of its machines, as soon as it has; until then,
         and if it does not, by the catalog."""
-        if self._offers is None:
-            self._offers = asyncio.ensure_future(self._actor.workshop.offers())
-        elif self._offers.done() and self._offers.exception() is None:
-            self._sizing.offers = self._offers.result()
+        offers = self._selling.news(self._actor.workshop)
+        if offers is not None:
+            self._sizing.offers = offers
 
     async def _learn_what_may_move(self) -> None:
         """Ask Ray, now and then, which nodes have work that cannot be started again elsewhere. Only
@@ -259,9 +258,7 @@ class Controller:
         self._handover = handover
         self._actor.workshop = self._tools.workshop(handover)
         self._sizing.offers = offers_for(handover.spec)
-        if self._offers is not None:
-            self._offers.cancel()
-            self._offers = None
+        self._selling.close()
         text, cluster = report.in_words(handover.spec), handover.spec.cluster_name
         self._journal.record(
             Decision(self._clock.now(), "follow", cluster, f"new settings: {text}")

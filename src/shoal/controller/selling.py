@@ -1,0 +1,49 @@
+"""What the provider sells, asked for now and then: prices change, and a provider may not answer at
+first, as one does not that has yet to learn of the head's new role."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from shoal.clock import Clock
+from shoal.controller.workshop import Workshop
+from shoal.scaling.state import Offer
+
+_RENEW_SECONDS = 3600.0
+_FIRST_REST_SECONDS = 10.0
+_LONGEST_REST_SECONDS = 900.0
+
+
+class Selling:
+    """One question at a time, in the background."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._asked: asyncio.Task[Sequence[Offer]] | None = None
+        self._again_at = float("-inf")
+        self._failures = 0
+
+    def news(self, workshop: Workshop) -> Sequence[Offer] | None:
+        """What the provider has said since this was last asked; None for nothing."""
+        now = self._clock.now()
+        if self._asked is None:
+            if now >= self._again_at:
+                self._asked = asyncio.ensure_future(workshop.offers())
+            return None
+        if not self._asked.done():
+            return None
+        asked, self._asked = self._asked, None
+        if asked.exception() is not None:
+            rest = _FIRST_REST_SECONDS * 2 ** min(self._failures, 10)
+            self._failures += 1
+            self._again_at = now + min(rest, _LONGEST_REST_SECONDS)
+            return None
+        self._failures, self._again_at = 0, now + _RENEW_SECONDS
+        return asked.result()
+
+    def close(self) -> None:
+        """Ask nobody any more; the next question is asked at once."""
+        if self._asked is not None:
+            self._asked.cancel()
+        self._asked, self._again_at, self._failures = None, float("-inf"), 0
