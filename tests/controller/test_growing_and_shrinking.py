@@ -12,7 +12,7 @@ from shoal.controller.journal import replay
 from shoal.controller.places import HANDOVER, JOURNAL, STATE
 from shoal.errors import TransientError
 from shoal.events import Phase
-from shoal.scaling import Demand, Gang, Shape, Strategy
+from shoal.scaling import Demand, Gang, Request, Shape, Strategy
 from tests.controller.world import Life
 from tests.specs import cluster
 
@@ -254,6 +254,28 @@ async def test_its_state_says_what_waits_and_what_comes(life: Life) -> None:
     assert row.count == 8
     assert "max_workers" in row.outlook
     assert len(state.nodes) == 6
+
+
+async def test_many_kinds_of_waiting_work_are_told_once_and_push_nothing_out(life: Life) -> None:
+    life.world.wants(5)
+    await life.turns(2)
+    kinds = [Request(Shape.of({"CPU": 1.0 - n / 1000})) for n in range(300)]
+    life.world.demand = Demand((*kinds, Request(Shape.of({"nothing": 1.0}))))
+    await life.turns(2)
+    journal = life.directory / JOURNAL
+    size, told = journal.stat().st_size, life.said("cannot")
+    assert 10 < len(told) < 50
+    assert any("shoal why --pending" in why for why in told)
+    await life.turns(5)
+    assert journal.stat().st_size == size, "nothing new was said"
+    assert life.said("launch"), "and what was decided before is still there"
+    assert len(report.parse((life.directory / STATE).read_text()).waiting) == 301
+    life.world.demand = Demand()
+    await life.turns(5, seconds=30)
+    life.world.demand = Demand((kinds[0],))
+    life.world.busy = set(life.world.workers)
+    await life.turns()
+    assert len(life.said("cannot")) == len(told) + 1, "what had gone and comes back is news"
 
 
 async def test_the_journal_replays_to_what_the_state_shows(life: Life) -> None:

@@ -27,6 +27,7 @@ from shoal.controller.memory import Decision, HandedOver, Memory, Noted
 from shoal.controller.metrics import Metrics
 from shoal.controller.notices import Notice, heeded, in_words
 from shoal.controller.reconcile import Sight, reconcile
+from shoal.controller.said import Said
 from shoal.controller.selling import Selling
 from shoal.controller.sizing import Sizing, price_per_hour, within_reach
 from shoal.controller.supervise import STILL_SECONDS
@@ -54,6 +55,8 @@ _READ_SECONDS = 8.0
 _PIN_SECONDS = 10.0
 # How long a turn waits for the first list before the next one does.
 _FIRST_LIST_SECONDS = 20.0
+# So many kinds of demand that must wait are told one by one.
+_MOST_SAID = 20
 _NEVER = float("-inf")
 
 
@@ -106,6 +109,7 @@ class Controller:
             self._clock,
             lambda action, why: self._say_once(action, cluster, why),
         )
+        self._said = Said(self.memory.decisions, self._clock.now())
         self._queue = report.Queue()
         self._asked_at = self._listed_at = self._pins_asked_at = _NEVER
         self._listing: asyncio.Task[Sequence[Instance]] | None = None
@@ -337,8 +341,18 @@ class Controller:
         for drain in plan.drains:
             if drain.node_id not in self._actor.busy:
                 self._actor.drain(drain, reading.nodes[drain.node_id].ray_id)
-        for unmet in plan.unmet:
-            self._say_once("cannot", unmet.subject, unmet.reason.text, str(unmet.reason.cause))
+        self._say_what_waits(plan)
+
+    def _say_what_waits(self, plan: Plan) -> None:
+        now, more = self._clock.now(), len(plan.unmet) - _MOST_SAID
+        said = [
+            Decision(now, "cannot", unmet.subject, unmet.reason.text, str(unmet.reason.cause))
+            for unmet in plan.unmet[:_MOST_SAID]
+        ]
+        if more > 0:
+            why = f"{more} more kinds must wait; shoal why --pending names them"
+            said.append(Decision(now, "cannot", "further demand", why, "more"))
+        self._record_news(said)
 
     async def _tell(self, reading: Reading | None) -> None:
         """Say how things are, if that has changed or has not been said for a while."""
@@ -403,9 +417,9 @@ class Controller:
             sleeping.cancel()
 
     def _say_once(self, action: str, subject: str, why: str, cause: str = "") -> None:
-        """Record a decision unless the last one of its subject was the same. Figures in its
-        words may differ: they change all the time."""
-        last = next((d for d in reversed(self.memory.decisions) if d.subject == subject), None)
-        same = last is not None and (last.action, last.cause) == (action, cause)
-        if not same or (not cause and last is not None and last.why != why):
-            self._journal.record(Decision(self._clock.now(), action, subject, why, cause))
+        """Record a decision unless the last one of its subject was the same."""
+        self._record_news([Decision(self._clock.now(), action, subject, why, cause)])
+
+    def _record_news(self, decisions: Sequence[Decision]) -> None:
+        if news := self._said.news(decisions, self._clock.now()):
+            self._journal.record(*news)

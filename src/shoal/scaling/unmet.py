@@ -52,7 +52,7 @@ class Explainer:
         """More hopeless demand than anyone wants to read."""
         text = "they need resources that no node or node type has"
         reason = Reason(Cause.INFEASIBLE, text, {"kinds": kinds})
-        return Unmet("further kinds of demand", kinds, reason, "see those that are named")
+        return Unmet("further kinds that nothing holds", kinds, reason, "see those that are named")
 
     def over_limit(self, busy: Mapping[str, int]) -> list[Unmet]:
         """Limits that are exceeded by nodes that are at work."""
