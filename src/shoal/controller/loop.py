@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +28,12 @@ from shoal.controller.notices import Notice, heeded, in_words
 from shoal.controller.reconcile import Sight, reconcile
 from shoal.controller.said import Said
 from shoal.controller.selling import Selling
-from shoal.controller.sizing import Sizing, price_per_hour, within_reach
+from shoal.controller.sizing import Sizing, within_reach
 from shoal.controller.supervise import STILL_SECONDS
+from shoal.controller.telling import Engine as ToldEngine
+from shoal.controller.telling import Teller
 from shoal.controller.workshop import Workshop
-from shoal.engine.gcs import Failed, Pending, Reading
+from shoal.engine.gcs import Reading
 from shoal.errors import ShoalError
 from shoal.events import Role
 from shoal.providers.base import Instance
@@ -44,8 +45,6 @@ from shoal.scaling import Plan
 _QUICK_SECONDS = 0.4
 _SMALL_REST_PER_WORK, _SMALL_REST_SECONDS = 120.0, 1.0
 _REST_PER_WORK, _LONGEST_REST_SECONDS = 15.0, 5.0
-# What has not changed is told again only so often: a silent controller is taken for dead.
-_TELL_SECONDS = 4.0
 # Asking a provider for its list costs money or connections; the journal knows most of it.
 _LIST_SECONDS = {"embedded": 2.0}
 _LIST_SECONDS_ELSEWHERE = 20.0
@@ -60,16 +59,10 @@ _MOST_SAID = 20
 _NEVER = float("-inf")
 
 
-class Engine(ActingEngine, CountingEngine, Protocol):
+class Engine(ActingEngine, CountingEngine, ToldEngine, Protocol):
     """Ray's GCS. Calls block."""
 
-    def read(self) -> Reading: ...
-
     def pinned(self) -> Collection[str]: ...
-
-    def report(
-        self, version: int, pending: Sequence[Pending], failed: Sequence[Failed] = ()
-    ) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -110,15 +103,13 @@ class Controller:
             lambda action, why: self._say_once(action, cluster, why),
         )
         self._said = Said(self.memory.decisions, self._clock.now())
-        self._queue = report.Queue()
+        self._teller = Teller(directory, self._journal, tools.engine, self._clock, tools.metrics)
         self._asked_at = self._listed_at = self._pins_asked_at = _NEVER
         self._listing: asyncio.Task[Sequence[Instance]] | None = None
         self._reading: Reading | None = None
         self._turned_at = _NEVER
         self._plan = Plan()
         self._turn_seconds = 0.0
-        self._told: object = None
-        self._told_at = _NEVER
         if self._stamp is not None and self._stamp != self.memory.handed_over.stamp:
             self._take_over(self._stamp, handover)
 
@@ -170,7 +161,8 @@ class Controller:
             spec = within_reach(self._handover.spec, self._actor.known, self.memory.nodes)
             self._plan = self._sizing.plan(spec, reading, self._clock.now())
             self._carry_out(self._plan, reading)
-        await self._tell(reading)
+        spec, trouble, turned = self._handover.spec, self._head.trouble, self._turn_seconds
+        await self._teller.tell(spec, reading, self._plan, trouble, turned, self._stamp)
         self._turn_seconds = self._clock.monotonic() - began
         return False
 
@@ -353,54 +345,6 @@ class Controller:
             why = f"{more} more kinds must wait; shoal why --pending names them"
             said.append(Decision(now, "cannot", "further demand", why, "more"))
         self._record_news(said)
-
-    async def _tell(self, reading: Reading | None) -> None:
-        """Say how things are, if that has changed or has not been said for a while."""
-        now = self._clock.now()
-        demand, usage = None, {}
-        if reading is not None:
-            demand, usage = reading.demand, report.usage(reading.nodes.values())
-        news = (self._journal.entries, demand, usage, self._head.trouble, self._stamp)
-        if news == self._told and now - self._told_at < _TELL_SECONDS:
-            return
-        self._told, self._told_at = news, now
-        state = self._state(reading)
-        report.write(self._directory, state)
-        if reading is not None:
-            await self._tell_ray(reading)
-        if self._tools.metrics is not None:
-            price = state.price_per_hour
-            self._tools.metrics.observe(self.memory, state.waiting, price, self._turn_seconds)
-
-    def _state(self, reading: Reading | None) -> report.State:
-        now, spec = self._clock.now(), self._handover.spec
-        demand = reading.demand if reading is not None else None
-        return report.State(
-            at=now,
-            pid=os.getpid(),
-            cluster=spec.cluster_name,
-            waiting=()
-            if demand is None
-            else tuple(self._queue.rows(demand, self._plan, self.memory, now)),
-            usage={} if reading is None else report.usage(reading.nodes.values()),
-            price_per_hour=price_per_hour(self.memory.nodes.values()),
-            limits=report.limits(spec),
-            trouble=self._head.trouble,
-            metrics=self._tools.metrics.address if self._tools.metrics else "",
-            **report.remembered(self.memory),
-        )
-
-    async def _tell_ray(self, reading: Reading) -> None:
-        pending = [
-            Pending(n.id, n.node_type, n.address, str(n.phase))
-            for n in self.memory.nodes.values()
-            if n.on_the_way
-        ]
-        failed = [
-            Failed(f.failure.node_type, 1, f.text, f.failure.at) for f in self.memory.failures[-10:]
-        ]
-        with contextlib.suppress(ShoalError):
-            await asyncio.to_thread(self._tools.engine.report, reading.version, pending, failed)
 
     async def _pause(self) -> None:
         """Until the next turn; a task that ends brings it forward."""
