@@ -95,7 +95,7 @@ async def test_a_new_supervisor_waits_for_the_controller_that_is_there(directory
     assert holder(directory, SUPERVISOR_LOCK) == 0, "its lock does not live on in its child"
     # Whoever looks by trying a lock keeps it from a supervisor that starts just then.
     new, signed = start(directory), directory / SUPERVISOR_LOCK
-    await until(lambda: signed.read_text() == str(new.pid), "there is a supervisor again")
+    await until(lambda: signed.read_text().strip() == str(new.pid), "there is a supervisor again")
     assert holder(directory, CONTROLLER_LOCK) == controller
     os.kill(controller, signal.SIGKILL)
     await until(lambda: holder(directory, CONTROLLER_LOCK) not in (0, controller), "another runs")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +14,9 @@ import pytest
 
 from shoal.controller import report
 from shoal.controller.act import MOST_SETUP_FAILURES
+from shoal.controller.journal import replay
 from shoal.controller.lifecycle import Node
-from shoal.controller.places import STATE
+from shoal.controller.places import JOURNAL, STATE
 from shoal.controller.reconcile import MOST_TRIES
 from shoal.controller.sizing import within_reach
 from shoal.errors import AuthError, CapacityError, TransientError
@@ -186,6 +190,50 @@ async def test_prices_are_asked_for_again(life: Life) -> None:
     await life.turns()
     (intent,) = life.memory.intents.values()
     assert intent.price_per_hour == 0.2
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """No file can be written: its system says so by another name than a full disk's would."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_a_full_disk_stops_launches_and_nothing_else(life: Life) -> None:
+    life.world.wants(2)
+    await life.turns(2)
+    first, second = life.world.workers
+    life.world.wants(0)
+    with full_disk():
+        del life.world.ray[first]
+        life.world.idle(second, 1000)
+        await life.turns(3, seconds=400)
+        assert life.world.brought_up.count("worker-1") == 2, "a node that was lost is brought back"
+        assert second not in life.world.machines, "and one that is idle is given back"
+        life.world.busy = {first}
+        life.world.wants(1)
+        await life.turns(20)
+        assert life.world.workers == [first], "what could be forgotten is not begun"
+        life.world.busy = set()
+        life.world.setup_failures = 1
+        del life.world.ray[first]
+        await life.turns(3, seconds=20)
+        assert life.world.workers == [], "one that cannot be brought back is ended, log or no log"
+        life.again()
+        await life.turns(3)
+        life.controller._leave_sign()
+        assert life.controller.lease("worker") is not None, "the others need not fear"
+    await life.turns(3, seconds=40)
+    assert len(life.world.workers) == 1
+    life.world.wants(0)
+    await life.turns()
+    memory, unreadable = replay(life.directory / JOURNAL)
+    assert (memory.nodes, unreadable) == (life.memory.nodes, 0), "nothing is missing"
+    assert not list(life.directory.glob("*.new"))
 
 
 async def test_a_silent_gcs_stops_all_decisions_but_no_node(life: Life) -> None:

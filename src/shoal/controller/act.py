@@ -83,7 +83,10 @@ class Actor:
         )
         subject = f"{wish.count} x {wish.node_type}"
         self._journal.record(intent, self._decision("launch", subject, wish.reason))
-        self.resume(intent, head)
+        if self._journal.is_whole():
+            self.resume(intent, head)
+        else:  # should this process die, nobody would know of them
+            self._journal.record(Settled(intent.token))
 
     def resume(self, intent: Intent, head: Instance) -> None:
         """Ask for what an intent names. Its token makes a second time harmless."""
@@ -342,6 +345,8 @@ class _Log:
         self.lines: list[str] = []
 
     def keep(self, path: Path, error: ShoalError) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([*self.lines, *error.output, f"{error.label}: {error}", ""]))
+        text = "\n".join([*self.lines, *error.output, f"{error.label}: {error}", ""])
+        with contextlib.suppress(OSError):  # a disk that is full must not hold up anything else
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
         return path

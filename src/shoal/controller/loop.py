@@ -161,7 +161,8 @@ class Controller:
             spec = within_reach(self._handover.spec, self._actor.known, self.memory.nodes)
             self._plan = self._sizing.plan(spec, reading, self._clock.now())
             self._carry_out(self._plan, reading)
-        spec, trouble, turned = self._handover.spec, self._head.trouble, self._turn_seconds
+        spec, turned = self._handover.spec, self._turn_seconds
+        trouble = self._head.trouble or self._journal.trouble
         await self._teller.tell(spec, reading, self._plan, trouble, turned, self._stamp)
         self._turn_seconds = self._clock.monotonic() - began
         return False
@@ -200,7 +201,7 @@ class Controller:
     def _leave_sign(self) -> None:
         """Show that the loop turns, to the supervisor and to whoever asks for a lease."""
         self._turned_at = self._clock.monotonic()
-        with contextlib.suppress(FileNotFoundError):  # the cluster may be on its way out
+        with contextlib.suppress(OSError):  # the cluster may be on its way out, or its disk full
             (self._directory / places.PULSE).touch()
 
     def _learn_offers(self) -> None:
@@ -325,8 +326,9 @@ class Controller:
         head = self._head.instance(self._actor.known)
         if head is None:
             return
-        for launch in plan.launches:
-            self._actor.launch(launch, head)
+        if plan.launches and self._journal.is_whole():
+            for launch in plan.launches:
+                self._actor.launch(launch, head)
         for cancel in plan.cancels:
             if cancel.node_id in self.memory.nodes:
                 self._actor.cancel(cancel)

@@ -6,6 +6,7 @@ figures that need no further knowledge.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -132,11 +133,16 @@ def remembered(memory: Memory) -> dict[str, Any]:
 
 
 def write(directory: Path, state: State) -> None:
-    """Replace the file."""
+    """Replace the file; one for which there is no room stays as it is."""
     draft = directory / f"{STATE}.{os.getpid()}"
     # `asdict` copies everything, which at ten thousand nodes is most of a turn.
-    draft.write_text(json.dumps(vars(state), default=vars))
-    draft.replace(directory / STATE)
+    text = json.dumps(vars(state), default=vars)
+    try:
+        draft.write_text(text)
+        draft.replace(directory / STATE)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
 
 
 def parse(text: str) -> State:

@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 from shoal.controller.places import (
     CONTROLLER_LOCK,
@@ -43,6 +42,8 @@ LOOK_SECONDS = 5.0
 MOST_LOOKS = 12
 # A loop that has not turned for so long stands still.
 STILL_SECONDS = LOOK_SECONDS * MOST_LOOKS
+# More than the number of any process has.
+_NAME_BYTES = 20
 
 
 # macOS ends a process that forks after it has loaded certain libraries, unless told that it may.
@@ -106,13 +107,13 @@ class Lock:
     that ends."""
 
     def __init__(self, path: Path) -> None:
-        self._file: IO[str] = path.open("a+")
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
 
     def __enter__(self) -> Lock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        os.close(self._file)
 
     def take(self, *, wait: bool = False) -> bool:
         """Whether this process has it now. With `wait`, as soon as nobody else does."""
@@ -123,15 +124,18 @@ class Lock:
         return True
 
     def sign(self) -> None:
-        """Write down whose it is."""
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
+        """Write down whose it is. In the place of the last name, which works on a disk that is
+        full; where not even that does, no name is better than a wrong one."""
+        name = f"{os.getpid()}\n".encode()
+        try:
+            os.pwrite(self._file, name, 0)
+        except OSError:
+            name = b""
+        os.ftruncate(self._file, len(name))
 
     def signature(self) -> int | None:
         """Who signed last."""
-        self._file.seek(0)
-        text = self._file.read()
+        text = os.pread(self._file, _NAME_BYTES, 0).partition(b"\n")[0]
         return int(text) if text.isdigit() else None
 
 
@@ -190,8 +194,9 @@ class _Supervisor:
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+                sys.stderr.flush()
             os._exit(code)
 
     def _wanted(self) -> bool:
@@ -242,4 +247,5 @@ def holder(path: Path) -> int | None:
 
 
 def _print(text: str) -> None:
-    print(text, flush=True)
+    with contextlib.suppress(OSError):  # it goes to a file, and the disk may be full
+        print(text, flush=True)
