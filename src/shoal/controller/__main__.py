@@ -119,9 +119,10 @@ async def _control(directory: Path, handover: Handover) -> None:
 
     # An embedded head shares its machine with others, and has a loopback address of its own.
     host = hotline.host_of(handover.gcs_address)
-    metrics = Metrics(host if handover.is_of_one_machine else "127.0.0.1")
+    clock = SystemClock()
+    metrics = Metrics(host if handover.is_of_one_machine else "127.0.0.1", clock.now())
     make = functools.partial(_workshop, directory)
-    tools = Tools(Gcs(handover.gcs_address), make, SystemClock(), metrics)
+    tools = Tools(Gcs(handover.gcs_address), make, clock, metrics)
     controller = Controller(directory, handover, tools)
     reception = Reception(controller, host, hotline.PORT, directory.parent / TOKEN)
     supervise.end(directory, DEPUTY_LOCK)  # not before: it answers while all of this is loaded

@@ -16,12 +16,18 @@ def load() -> None:
     import prometheus_client  # noqa: F401
 
 
-class Metrics:
-    """What the controller exports. Where it listens is `address`."""
+# Beside that of the reception: one that can be written into a scrape configuration.
+PORT = 6377
 
-    def __init__(self, host: str) -> None:
+
+class Metrics:
+    """What the controller exports. Where it listens is `address`: at its port, unless somebody else
+    has that. Decisions are counted from `since` on; those before were another controller's."""
+
+    def __init__(self, host: str, since: float, port: int = PORT) -> None:
         import prometheus_client as prometheus
 
+        self._types: set[str] = set()
         registry = prometheus.CollectorRegistry()
 
         def gauge(name: str, text: str, labels: Sequence[str] = ()) -> Any:
@@ -36,8 +42,11 @@ class Metrics:
         self._turns = prometheus.Histogram(
             "shoal_turn_seconds", "How long a turn of the loop takes", registry=registry
         )
-        self._counted = 0.0
-        server, _ = prometheus.start_http_server(0, host, registry)
+        self._counted = since
+        try:
+            server, _ = prometheus.start_http_server(port, host, registry)
+        except OSError:
+            server, _ = prometheus.start_http_server(0, host, registry)
         self.address = f"{host}:{server.server_port}"
 
     def observe(
@@ -45,7 +54,8 @@ class Metrics:
     ) -> None:
         """Take the figures of one turn."""
         counts = Counter((n.node_type, n.phase) for n in memory.nodes.values())
-        for node_type in {n.node_type for n in memory.nodes.values()}:
+        self._types |= {n.node_type for n in memory.nodes.values()}
+        for node_type in self._types:  # also those of which the last has just gone
             for phase in Phase:
                 self._nodes.labels(node_type, phase.value).set(counts[node_type, phase])
         self._waiting.set(sum(row.count for row in waiting))

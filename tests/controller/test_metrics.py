@@ -1,0 +1,51 @@
+"""The figures, as Prometheus would read them."""
+
+from __future__ import annotations
+
+import urllib.request
+
+from shoal.controller.lifecycle import Node
+from shoal.controller.memory import Decision, Memory, Noted
+from shoal.controller.metrics import Metrics
+from shoal.events import Phase
+
+
+def read(metrics: Metrics) -> dict[str, float]:
+    with urllib.request.urlopen(f"http://{metrics.address}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("shoal_"))
+    return {name: float(value) for name, value in pairs}
+
+
+def worker(phase: Phase) -> Noted:
+    return Noted(Node("i-1", "worker-1", "gpu", "worker", phase, 0.0, 0.0))
+
+
+def test_no_node_of_a_type_is_left_in_the_figures_when_its_last_has_gone() -> None:
+    metrics, memory = Metrics("127.0.0.1", since=0.0, port=0), Memory()
+    ending = 'shoal_nodes{node_type="gpu",phase="terminating"}'
+    memory.apply(worker(Phase.TERMINATING))
+    metrics.observe(memory, (), 0.0, 0.1)
+    assert read(metrics)[ending] == 1
+    memory.apply(worker(Phase.GONE))
+    metrics.observe(memory, (), 0.0, 0.1)
+    assert read(metrics)[ending] == 0
+
+
+def test_a_controller_that_was_restarted_counts_its_own_decisions_only() -> None:
+    memory = Memory()
+    memory.apply(Decision(10.0, "launch", "1 x gpu", "one waits"))
+    metrics = Metrics("127.0.0.1", since=20.0, port=0)
+    metrics.observe(memory, (), 0.0, 0.1)
+    memory.apply(Decision(30.0, "launch", "1 x gpu", "one waits"))
+    metrics.observe(memory, (), 0.0, 0.1)
+    metrics.observe(memory, (), 0.0, 0.1)
+    assert read(metrics)['shoal_decisions_total{action="launch"}'] == 1
+
+
+def test_two_on_one_machine_do_not_get_in_each_others_way() -> None:
+    first = Metrics("127.0.0.1", since=0.0, port=0)
+    taken = int(first.address.rpartition(":")[2])
+    second = Metrics("127.0.0.1", since=0.0, port=taken)
+    assert second.address != first.address
+    assert read(second)["shoal_waiting"] == 0
