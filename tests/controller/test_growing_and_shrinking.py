@@ -10,6 +10,8 @@ from dataclasses import replace
 from shoal.controller import report
 from shoal.controller.journal import replay
 from shoal.controller.places import HANDOVER, JOURNAL, STATE
+from shoal.controller.workshop import Got
+from shoal.engine.gcs import Requested
 from shoal.errors import TransientError
 from shoal.events import Phase
 from shoal.scaling import Demand, Gang, Request, Shape, Strategy
@@ -254,6 +256,43 @@ async def test_its_state_says_what_waits_and_what_comes(life: Life) -> None:
     assert row.count == 8
     assert "max_workers" in row.outlook
     assert len(state.nodes) == 6
+
+
+async def test_what_waits_is_told_of_the_nodes_that_could_hold_it_and_of_no_others(
+    life: Life,
+) -> None:
+    spec = cluster(max_workers=5)
+    gpu = replace(spec.node_types["worker"], name="gpu", resources={"CPU": 1, "GPU": 1})
+    life.hand(replace(spec, node_types={**spec.node_types, "gpu": gpu}))
+    life.world.slow_setup = asyncio.Event()
+    small, large = Shape.of({"CPU": 1.0}), Shape.of({"GPU": 1.0})
+    life.world.demand = Demand((Request(small, 2), Request(large)))
+    await life.turns(2)
+    life.world.demand = replace(life.world.demand, floors=(Request(small, 9),))
+    await life.turns()
+    rows = report.parse((life.directory / STATE).read_text()).waiting
+    told = {row.subject: row.outlook for row in rows}
+    assert "(worker, " in told[str(small)]
+    assert "(gpu, " in told[str(large)]
+    assert "(worker, " not in told[str(large)]
+    assert "max_workers" in told[f"floor {small}"], "a floor that cannot be met waits as well"
+    life.world.slow_setup.set()
+
+
+async def test_ray_is_told_of_machines_that_were_asked_for(life: Life) -> None:
+    asked = asyncio.Event()
+
+    async def slow(launch: object) -> Got:
+        await asked.wait()
+        return Got([])
+
+    life.world.create = slow  # type: ignore[method-assign]
+    life.world.wants(2)
+    await life.turns(2)
+    (machines,) = life.world.pending
+    assert isinstance(machines, Requested)
+    assert (machines.node_type, machines.count) == ("worker", 2)
+    asked.set()
 
 
 async def test_many_kinds_of_waiting_work_are_told_once_and_push_nothing_out(life: Life) -> None:

@@ -15,7 +15,7 @@ from shoal.controller.handover import Handover
 from shoal.controller.loop import Controller, Tools
 from shoal.controller.places import HANDOVER
 from shoal.controller.workshop import Got
-from shoal.engine.gcs import Failed, Pending, Reading
+from shoal.engine.gcs import Failed, Pending, Reading, Requested
 from shoal.engine.view import RayNode
 from shoal.errors import SetupError, ShoalError, TransientError
 from shoal.events import Emit, NodeChanged, Phase
@@ -44,7 +44,7 @@ class World:
     demand: Demand = field(default_factory=Demand)
     tokens: dict[str, list[str]] = field(default_factory=dict)
     creates: list[Launch] = field(default_factory=list)
-    pending: list[Pending] = field(default_factory=list)
+    pending: list[Pending | Requested] = field(default_factory=list)
     refusals: dict[str, ShoalError] = field(default_factory=dict)
     most_at_once: int = 1000
     setup_failures: int = 0
@@ -111,9 +111,9 @@ class World:
         return True, ""
 
     def report(
-        self, version: int, pending: Sequence[Pending], failed: Sequence[Failed] = ()
+        self, version: int, machines: Sequence[Pending | Requested], failed: Sequence[Failed] = ()
     ) -> None:
-        self.pending = list(pending)
+        self.pending = list(machines)
 
     def join(self, id: str) -> None:
         machine = self.machines[id]

@@ -7,14 +7,19 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shoal.clock import SystemClock
-from shoal.controller.places import CONTROLLER_LOCK, DIRECTORY, HANDOVER, STATE
+from shoal.controller.journal import Journal
+from shoal.controller.lifecycle import Node
+from shoal.controller.memory import Decision, Noted
+from shoal.controller.places import CONTROLLER_LOCK, DIRECTORY, HANDOVER, JOURNAL, STATE
 from shoal.controller.report import State
 from shoal.errors import SetupError, UnreachableError
+from shoal.events import Phase
 from shoal.ops import control
 from shoal.ops.site import Site
 from shoal.providers.base import Instance, Launch
@@ -102,3 +107,16 @@ async def test_a_head_that_does_not_answer_is_not_one_without_a_controller(
     os.mkfifo(directory / STATE)  # whoever reads it waits
     with pytest.raises(UnreachableError, match="does not answer"):
         await control.read_report(site, instance)
+
+
+async def test_a_node_that_went_long_ago_is_found_in_the_journal(head: Head) -> None:
+    site, instance, directory = head
+    journal = Journal(directory / JOURNAL)
+    node = Node("i-7", "worker-7", "t", "worker", Phase.READY, 1.0, 1.0, why="one waits")
+    journal.record(Noted(node), Decision(2.0, "drain", "worker-7", "idle"))
+    journal.record(Noted(replace(node, phase=Phase.GONE, ended="idle")))
+    journal.record(Noted(replace(node, id="i-77", name="worker-77")))
+    for name in ("worker-7", "i-7"):
+        (found,) = await control.read_nodes(site, instance, name)
+        assert (found.id, found.phase, found.ended) == ("i-7", Phase.GONE, "idle")
+    assert await control.read_nodes(site, instance, "worker-8") == []

@@ -161,11 +161,21 @@ class Controller:
             spec = within_reach(self._handover.spec, self._actor.known, self.memory.nodes)
             self._plan = self._sizing.plan(spec, reading, self._clock.now())
             self._carry_out(self._plan, reading)
-        spec, turned = self._handover.spec, self._turn_seconds
-        trouble = self._head.trouble or self._journal.trouble
-        await self._teller.tell(spec, reading, self._plan, trouble, turned, self._stamp)
+        await self._tell(reading)
         self._turn_seconds = self._clock.monotonic() - began
         return False
+
+    async def _tell(self, reading: Reading | None) -> None:
+        spec = self._handover.spec
+        await self._teller.tell(
+            spec,
+            reading,
+            self._plan,
+            self._sizing.sizes(spec),
+            self._head.trouble or self._journal.trouble,
+            self._turn_seconds,
+            self._stamp,
+        )
 
     def lease(self, role: Role) -> float | None:
         """For how long a machine may count on its cluster from now on; see `reception.Host`."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from shoal.controller.memory import Memory
-from shoal.controller.report import Waiting
 from shoal.events import Phase
 
 
@@ -49,16 +48,14 @@ class Metrics:
             server, _ = prometheus.start_http_server(0, host, registry)
         self.address = f"{host}:{server.server_port}"
 
-    def observe(
-        self, memory: Memory, waiting: Sequence[Waiting], price: float, seconds: float
-    ) -> None:
+    def observe(self, memory: Memory, waiting: int, price: float, seconds: float) -> None:
         """Take the figures of one turn."""
         counts = Counter((n.node_type, n.phase) for n in memory.nodes.values())
         self._types |= {n.node_type for n in memory.nodes.values()}
         for node_type in self._types:  # also those of which the last has just gone
             for phase in Phase:
                 self._nodes.labels(node_type, phase.value).set(counts[node_type, phase])
-        self._waiting.set(sum(row.count for row in waiting))
+        self._waiting.set(waiting)
         self._price.set(price)
         self._turns.observe(seconds)
         for decision in memory.decisions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,19 @@ from typing import Any
 from shoal.controller.memory import Decision, Memory
 from shoal.controller.places import STATE
 from shoal.engine.view import RayNode
-from shoal.scaling import Demand, Plan, Unmet
+from shoal.scaling import Demand, Plan, Shape, Unmet
+from shoal.scaling.demand import Resources
+from shoal.scaling.unmet import holds
 from shoal.spec.model import ClusterSpec
 
 # A controller that has not written for so long is taken for dead.
 STALE_SECONDS = 15.0
 _RECENT = 30
+# So many nodes that are coming are named for each row of what waits.
+_NAMED = 5
+
+# What nodes have, by their type.
+Sizes = Mapping[str, Resources]
 
 
 @dataclass(frozen=True)
@@ -93,19 +100,26 @@ class Queue:
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
-    def rows(self, demand: Demand, plan: Plan, memory: Memory, now: float) -> list[Waiting]:
-        """The pending demand with, for each row, the node that is coming or why none will."""
-        counts = {str(r.shape): r.count for r in demand.requests}
-        counts.update({str(g): g.count for g in demand.gangs})
-        self._since = {subject: self._since.get(subject, now) for subject in counts}
+    def rows(
+        self, demand: Demand, plan: Plan, memory: Memory, sizes: Sizes, now: float
+    ) -> list[Waiting]:
+        """The pending demand with, for each row, the nodes that are coming and could hold it, or
+        why none will. A floor waits when the cluster cannot be made large enough for it."""
         unmet = {u.subject: u for u in plan.unmet}
+        wishes: dict[str, tuple[Sequence[Shape], int]] = {}
+        wishes.update({str(r.shape): ([r.shape], r.count) for r in demand.requests})
+        wishes.update({str(g): (g.bundles, g.count) for g in demand.gangs})
+        floors = {f"floor {r.shape}": ([r.shape], r.count) for r in demand.floors}
+        wishes.update({subject: wish for subject, wish in floors.items() if subject in unmet})
+        self._since = {subject: self._since.get(subject, now) for subject in wishes}
+        coming = _coming(memory)
         return [
-            self._row(subject, count, unmet.get(subject), memory)
-            for subject, count in counts.items()
+            self._row(subject, count, unmet.get(subject), _fitting(coming, shapes, sizes))
+            for subject, (shapes, count) in wishes.items()
         ]
 
-    def _row(self, subject: str, count: int, unmet: Unmet | None, memory: Memory) -> Waiting:
-        since, coming = self._since[subject], _coming(memory)
+    def _row(self, subject: str, count: int, unmet: Unmet | None, coming: str) -> Waiting:
+        since = self._since[subject]
         if unmet is None:
             outlook = coming or "the nodes that are there have room for it"
             return Waiting(subject, count, since, outlook)
@@ -114,12 +128,26 @@ class Queue:
         return Waiting(subject, count, since, outlook, unmet.fix)
 
 
-def _coming(memory: Memory) -> str:
-    nodes = [node for node in memory.nodes.values() if node.on_the_way]
-    on_the_way = [f"{n.name} ({n.node_type}, {n.phase})" for n in nodes]
-    asked = [f"{i.count} x {i.node_type} (requested)" for i in memory.intents.values()]
-    parts = [*on_the_way, *asked]
-    return f"coming: {', '.join(parts)}" if parts else ""
+def _coming(memory: Memory) -> dict[str, list[str]]:
+    """What is on its way, in words, by node type."""
+    found: dict[str, list[str]] = {}
+    for node in memory.nodes.values():
+        if node.on_the_way:
+            found.setdefault(node.node_type, []).append(
+                f"{node.name} ({node.node_type}, {node.phase})"
+            )
+    for intent in memory.intents.values():
+        words = f"{intent.count} x {intent.node_type} (requested)"
+        found.setdefault(intent.node_type, []).append(words)
+    return found
+
+
+def _fitting(coming: Mapping[str, list[str]], shapes: Iterable[Shape], sizes: Sizes) -> str:
+    """Those of a type that has room for one of these shapes, the first of them by name."""
+    types = [t for t in coming if any(holds(sizes.get(t, {}), shape) for shape in shapes)]
+    parts = [words for node_type in types for words in coming[node_type]]
+    more = [f"and {len(parts) - _NAMED} more"] if len(parts) > _NAMED else []
+    return f"coming: {', '.join([*parts[:_NAMED], *more])}" if parts else ""
 
 
 def remembered(memory: Memory) -> dict[str, Any]:

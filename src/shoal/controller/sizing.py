@@ -15,6 +15,8 @@ from shoal.engine.view import RayNode
 from shoal.events import Phase
 from shoal.providers.base import Instance, State
 from shoal.scaling import History, NodeView, Plan, plan
+from shoal.scaling.demand import Resources
+from shoal.scaling.machines import resources_of
 from shoal.scaling.state import Market, Offer
 from shoal.spec.model import ClusterSpec
 
@@ -40,6 +42,13 @@ class Sizing:
         decided = plan(spec, views, reading.demand, history, now, self.offers)
         self._history = decided.history
         return decided
+
+    def sizes(self, spec: ClusterSpec) -> dict[str, Resources]:
+        """What nodes of each type have, as far as is known."""
+        return {
+            name: resources_of(node_type, [o for o in self.offers if o.node_type == name])
+            for name, node_type in spec.node_types.items()
+        }
 
     def _views(self, reading: Reading, now: float) -> Iterator[NodeView]:
         before, self._seen = self._seen, {}

@@ -14,10 +14,11 @@ from shoal.clock import Clock
 from shoal.controller import report
 from shoal.controller.journal import Journal
 from shoal.controller.metrics import Metrics
+from shoal.controller.report import Sizes
 from shoal.controller.sizing import price_per_hour
-from shoal.engine.gcs import Failed, Pending, Reading
+from shoal.engine.gcs import Failed, Pending, Reading, Requested
 from shoal.errors import ShoalError
-from shoal.scaling import Plan
+from shoal.scaling import Demand, Plan
 from shoal.spec.model import ClusterSpec
 
 # What has not changed is told again only so often: a silent controller is taken for dead.
@@ -28,7 +29,7 @@ class Engine(Protocol):
     """The part of the GCS that is told things. Calls block."""
 
     def report(
-        self, version: int, pending: Sequence[Pending], failed: Sequence[Failed] = ()
+        self, version: int, machines: Sequence[Pending | Requested], failed: Sequence[Failed] = ()
     ) -> None: ...
 
 
@@ -57,12 +58,13 @@ class Teller:
         spec: ClusterSpec,
         reading: Reading | None,
         plan: Plan,
+        sizes: Sizes,
         trouble: str,
         turn_seconds: float,
         stamp: Hashable,
     ) -> None:
-        """Say how things are, if that has changed or has not been said for a while. `stamp` is
-        that of the wishes that are followed."""
+        """Say how things are, if that has changed or has not been said for a while. `sizes` says
+        what nodes of each type have; `stamp` is that of the wishes that are followed."""
         now = self._clock.now()
         demand, usage = None, {}
         if reading is not None:
@@ -76,7 +78,9 @@ class Teller:
             at=now,
             pid=os.getpid(),
             cluster=spec.cluster_name,
-            waiting=() if demand is None else tuple(self._queue.rows(demand, plan, memory, now)),
+            waiting=()
+            if demand is None
+            else tuple(self._queue.rows(demand, plan, memory, sizes, now)),
             usage=usage,
             price_per_hour=price_per_hour(memory.nodes.values()),
             limits=report.limits(spec),
@@ -88,17 +92,24 @@ class Teller:
         if reading is not None:
             await self._tell_ray(reading)
         if self._metrics is not None:
-            self._metrics.observe(memory, state.waiting, state.price_per_hour, turn_seconds)
+            waiting = 0 if demand is None else _waiting(demand)
+            self._metrics.observe(memory, waiting, state.price_per_hour, turn_seconds)
 
     async def _tell_ray(self, reading: Reading) -> None:
         memory = self._journal.memory
-        pending = [
+        machines: list[Pending | Requested] = [
             Pending(n.id, n.node_type, n.address, str(n.phase))
             for n in memory.nodes.values()
             if n.on_the_way
         ]
+        machines += [Requested(i.node_type, i.count, i.at) for i in memory.intents.values()]
         failed = [
             Failed(f.failure.node_type, 1, f.text, f.failure.at) for f in memory.failures[-10:]
         ]
         with contextlib.suppress(ShoalError):
-            await asyncio.to_thread(self._engine.report, reading.version, pending, failed)
+            await asyncio.to_thread(self._engine.report, reading.version, machines, failed)
+
+
+def _waiting(demand: Demand) -> int:
+    """How many tasks, actors and gangs are pending."""
+    return sum(r.count for r in demand.requests) + sum(g.count for g in demand.gangs)

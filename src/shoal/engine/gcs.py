@@ -54,6 +54,15 @@ class Pending:
 
 
 @dataclass(frozen=True)
+class Requested:
+    """Machines that were asked for, and of which nothing is known yet, for `ray status`."""
+
+    node_type: str
+    count: int
+    at: float
+
+
+@dataclass(frozen=True)
 class Failed:
     """Machines that could not be had, for `ray status`."""
 
@@ -94,10 +103,10 @@ class Gcs:
         return self._drain(ray_id, reason, why, deadline_ms=int(deadline * 1000))
 
     def report(
-        self, version: int, pending: Iterable[Pending], failed: Iterable[Failed] = ()
+        self, version: int, machines: Iterable[Pending | Requested], failed: Iterable[Failed] = ()
     ) -> None:
         """Tell the GCS what `ray status` shows of machines that are no nodes yet."""
-        state = _report(version, pending, failed)
+        state = _report(version, machines, failed)
         with _Translated(self):
             self._connected().report_autoscaling_state(state.SerializeToString())
 
@@ -295,13 +304,21 @@ def _rules(selector: Any) -> list[LabelRule]:
     ]
 
 
-def _report(version: int, pending: Iterable[Pending], failed: Iterable[Failed]) -> Any:
+def _report(version: int, machines: Iterable[Pending | Requested], failed: Iterable[Failed]) -> Any:
     pb = _messages()
     # An older state version than the last is dropped without a word: the time always grows.
     state = pb.AutoscalingState(
         last_seen_cluster_resource_state_version=version, autoscaler_state_version=time.time_ns()
     )
-    for machine in pending:
+    for machine in machines:
+        if isinstance(machine, Requested):
+            state.pending_instance_requests.add(
+                instance_type_name=machine.node_type,
+                ray_node_type_name=machine.node_type,
+                count=machine.count,
+                request_ts=int(machine.at),
+            )
+            continue
         state.pending_instances.add(
             instance_type_name=machine.node_type,
             ray_node_type_name=machine.node_type,

@@ -14,10 +14,13 @@ from typing import Any
 from shoal.bootstrap import registry
 from shoal.controller import report
 from shoal.controller.handover import Handover
+from shoal.controller.lifecycle import Node
+from shoal.controller.memory import Noted, from_line
 from shoal.controller.places import (
     CONTROLLER_LOCK,
     DIRECTORY,
     HANDOVER,
+    JOURNAL,
     LAST_HANDOVER,
     STATE,
     SUPERVISOR_LOCK,
@@ -255,6 +258,22 @@ async def read_report(site: Site, head: Instance) -> Report | None:
             state = report.parse(text)
             return Report(state, max(0.0, float(now) - state.at))
     return None
+
+
+async def read_nodes(site: Site, head: Instance, name: str) -> list[Node]:
+    """The nodes of a name or id that the controller's journal still knows, as it last wrote of
+    them, the oldest first."""
+    journal = f"{DIRECTORY}/{JOURNAL}"
+    kind = f'"kind": "{Noted.kind}"'
+    script = f"{quote(['grep', '-F', '--', name, journal])} | {quote(['grep', '-F', kind])}"
+    _, printed = await capture(site.inside(head), script, timeout=_READ_SECONDS)
+    found: dict[str, Node] = {}
+    for line in printed:
+        with contextlib.suppress(ValueError):
+            entry = from_line(line)
+            if isinstance(entry, Noted) and name in (entry.node.name, entry.node.id):
+                found[entry.node.id] = entry.node
+    return list(found.values())
 
 
 def _module(start: RayStart) -> str:

@@ -3,13 +3,16 @@ of the work that waits."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from shoal.controller.memory import Decision
 from shoal.controller.report import Waiting
 from shoal.errors import NotFoundError
+from shoal.events import Phase
 from shoal.ops.context import Context
-from shoal.ops.control import Report, read_report
+from shoal.ops.control import Report, read_nodes, read_report
 from shoal.ops.site import Site
 from shoal.spec.model import ClusterSpec
 
@@ -44,7 +47,8 @@ async def why(
     """The account that the controller of a cluster gives. Raises `NotFoundError` when it has
     none, or no such node, and `UnreachableError` when there is no way to ask."""
     site = Site.of(ctx, spec)
-    report = await read_report(site, await site.head())
+    head = await site.head()
+    report = await read_report(site, head)
     if report is None:
         raise NotFoundError(
             f"cluster {spec.cluster_name} has no controller to ask",
@@ -56,6 +60,8 @@ async def why(
     if node is None:
         return Account(decisions=report.state.decisions, alive=report.alive)
     stories = _stories(report, node)
+    if not stories:  # the report has the last ones only
+        stories = tuple(_story(vars(found)) for found in await read_nodes(site, head, node))[::-1]
     if not stories:
         names = ", ".join(n["name"] for n in report.state.nodes)
         raise NotFoundError(f"no node {node} is remembered", why=f"there are {names}")
@@ -65,15 +71,16 @@ async def why(
 
 def _stories(report: Report, node: str) -> tuple[Story, ...]:
     found = [n for n in (*report.state.gone, *report.state.nodes) if node in (n["name"], n["id"])]
-    return tuple(
-        Story(
-            name=n["name"],
-            node_type=n["node_type"],
-            phase=n["phase"],
-            since=n["since"],
-            why=n["why"],
-            ended=n["ended"],
-            detail=n["detail"],
-        )
-        for n in reversed(found)
+    return tuple(_story(n) for n in reversed(found))
+
+
+def _story(node: Mapping[str, Any]) -> Story:
+    return Story(
+        name=node["name"],
+        node_type=node["node_type"],
+        phase=Phase(node["phase"]).value,
+        since=node["since"],
+        why=node["why"],
+        ended=node["ended"],
+        detail=node["detail"],
     )
