@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from shoal.clock import SystemClock
+from shoal.errors import CapacityError
 from shoal.providers.base import Instance, Launch
 from shoal.providers.embedded import processes
 from shoal.providers.embedded.provider import EmbeddedProvider
@@ -182,3 +183,14 @@ async def test_a_home_too_deep_for_sockets_gets_a_short_directory_that_goes_with
     assert short.is_dir()
     await provider.terminate(SPEC, [machine])
     await until(lambda: not short.exists())
+
+
+async def test_a_cluster_has_as_many_machines_as_it_has_addresses(
+    provider: EmbeddedProvider,
+) -> None:
+    first = await provider.create(SPEC, [Launch("worker", "worker", 253, "t-1")])
+    assert len(first) == 253
+    second = await provider.create(SPEC, [Launch("worker", "worker", 2, "t-2")])
+    assert len(second) == 1, "fewer than asked for"
+    with pytest.raises(CapacityError, match="cannot have more machines"):
+        await asyncio.wait_for(provider.create(SPEC, [Launch("worker", "worker", 1, "t-3")]), 20)

@@ -135,7 +135,8 @@ class EmbeddedProvider:
             for launch in launches:
                 known = [r for r in mine if r.token == launch.token]
                 made += known
-                for _ in range(launch.count - len(known)):
+                # Of a cluster that has used up its addresses there are as many as there can be.
+                for address in itertools.islice(addresses, launch.count - len(known)):
                     id = new_id()
                     record = Record(
                         id=id,
@@ -143,7 +144,7 @@ class EmbeddedProvider:
                         name="head" if launch.role == "head" else f"worker-{next(numbers)}",
                         node_type=launch.node_type,
                         role=launch.role,
-                        address=next(addresses),
+                        address=address,
                         created_at=self._clock.now(),
                         token=launch.token,
                         ray_directory=self._store.ray_directory(id),
@@ -151,6 +152,12 @@ class EmbeddedProvider:
                     )
                     self._store.add(record)
                     made.append(record)
+        if launches and not made:
+            raise CapacityError(
+                f"cluster {spec.cluster_name} cannot have more machines here",
+                why="each has a loopback address of its own, and all of the cluster's are taken",
+                fix="lower max_workers, or give the nodes more CPUs each",
+            )
         return [_instance(r) for r in made]
 
     def _remove(self, ids: set[str]) -> None:

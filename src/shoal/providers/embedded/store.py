@@ -130,10 +130,13 @@ def new_id() -> str:
 
 
 def free_addresses(records: Iterable[Record], cluster: str) -> Iterator[str]:
-    """Loopback addresses that no machine has, all in one row of 254 for each cluster."""
+    """Loopback addresses that no machine has, all in one row of 254 for each cluster. None are
+    left when the row is full, or all rows are taken."""
     taken = {r.address: r.cluster for r in records}
     rows = {int(a.split(".")[2]): c for a, c in taken.items()}
     row = next((n for n, c in rows.items() if c == cluster), None)
     if row is None:
-        row = next(n for n in range(256) if n not in rows)
+        row = next((n for n in range(256) if n not in rows), None)
+    if row is None:
+        return iter(())
     return (f"127.77.{row}.{n}" for n in range(1, 255) if f"127.77.{row}.{n}" not in taken)
