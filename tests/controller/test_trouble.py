@@ -21,7 +21,7 @@ from shoal.controller.reconcile import MOST_TRIES
 from shoal.controller.sizing import within_reach
 from shoal.errors import AuthError, CapacityError, TransientError
 from shoal.events import Phase
-from shoal.providers.base import Launch
+from shoal.providers.base import Launch, State
 from shoal.scaling.state import Offer
 from shoal.spec.model import ProviderSpec
 from tests.controller.world import Life, World
@@ -136,6 +136,38 @@ async def test_a_machine_that_vanished_is_replaced(life: Life) -> None:
     await life.turns(3, seconds=61)
     assert life.memory.gone[worker].ended == "its machine is no longer there"
     assert len(life.world.workers) == 1
+
+
+async def test_a_list_that_lost_a_node_which_ray_knows_is_not_believed(life: Life) -> None:
+    life.world.wants(1)
+    await life.turns()
+    life.world.wants(0)
+    (worker,) = life.world.workers
+    life.world.busy = {worker}
+    hidden = life.world.machines.pop(worker)
+    await life.turns(3, seconds=61)
+    life.world.gcs_silent = True
+    await life.turns(2, seconds=21)
+    assert life.memory.nodes[worker].phase is Phase.READY
+    assert "worker-1 is not in the provider's list" in life.said("odd")[0]
+    life.world.gcs_silent = False
+    life.world.machines[worker] = hidden
+    await life.turns(3, seconds=61)
+    assert len(life.world.creates) == 1
+    life.world.machines[worker] = replace(hidden, state=State.TERMINATED)
+    await life.turns(1, seconds=21)
+    assert worker not in life.memory.nodes, "what is said outright is believed"
+
+
+async def test_a_list_that_never_comes_is_asked_for_again(life: Life) -> None:
+    await life.turns()
+    find, life.world.find = life.world.find, asyncio.Event().wait  # type: ignore[method-assign,assignment]
+    await life.turns(2, seconds=30)
+    life.world.find = find  # type: ignore[method-assign]
+    life.world._add("i-9", "worker-9", "worker")
+    await life.turns(5, seconds=40)
+    assert "i-9" in life.memory.nodes
+    assert life.said("odd") == ["no answer; it is asked again"]
 
 
 async def test_a_list_that_lags_does_not_lose_a_new_machine(life: Life) -> None:

@@ -48,6 +48,8 @@ _REST_PER_WORK, _LONGEST_REST_SECONDS = 15.0, 5.0
 # Asking a provider for its list costs money or connections; the journal knows most of it.
 _LIST_SECONDS = {"embedded": 2.0}
 _LIST_SECONDS_ELSEWHERE = 20.0
+# A list that has not come after so long is asked for again.
+_LONGEST_LIST_SECONDS = 120.0
 # A turn may take this long to read the GCS; a slower answer belongs to the next.
 _READ_SECONDS = 8.0
 # How old the knowledge of what may move can be: an actor that came since is not asked about.
@@ -284,6 +286,10 @@ class Controller:
         patience = _FIRST_LIST_SECONDS if self._listed_at == _NEVER else 0.05
         await asyncio.wait([self._listing], timeout=patience)
         if not self._listing.done():
+            if self._clock.now() - self._asked_at > _LONGEST_LIST_SECONDS:
+                self._listing.cancel()
+                self._listing = None
+                self._say_once("odd", "the provider's list", "no answer; it is asked again")
             return None
         task, self._listing = self._listing, None
         try:
@@ -313,8 +319,8 @@ class Controller:
         outcome = reconcile(self.memory, sight)
         if outcome.changed:
             self._journal.record(*(Noted(node) for node in outcome.changed.values()))
-        for oddity in outcome.oddities:
-            self._say_once("odd", "what was seen", oddity)
+        if outcome.oddities:
+            self._say_once("odd", "what was seen", "; ".join(outcome.oddities[:_MOST_SAID]))
         head = self._head.instance(self._actor.known)
         for id, errand in outcome.errands.items():
             node, instance = self.memory.nodes[id], self._actor.known.get(id)

@@ -55,13 +55,18 @@ def reconcile(memory: Memory, sight: Sight) -> Outcome:
     """Join what is remembered with what is seen."""
     outcome = Outcome()
     listed = {i.id: i for i in sight.instances or () if i.state is not State.TERMINATED}
+    ended = {i.id for i in sight.instances or () if i.state is State.TERMINATED}
     for instance in listed.values():
         if instance.id not in memory.nodes and instance.state is State.RUNNING:
             _adopt(outcome, instance, memory, sight)
     for node in memory.nodes.values():
-        if sight.instances is not None and node.id not in listed and _is_missed(node, sight):
+        missed = sight.instances is not None and node.id not in listed and _is_missed(node, sight)
+        if missed and (node.id in ended or not _may_serve(node, sight)):
             _move(outcome, node, Phase.GONE, sight, "its machine is no longer there")
-        elif node.role == "worker" and node.id not in sight.busy:
+            continue
+        if missed:
+            outcome.oddities.append(f"{node.name} is not in the provider's list, and in Ray it is")
+        if node.role == "worker" and node.id not in sight.busy:
             _look_after(outcome, node, sight)
         elif node.role == "head":
             _follow_head(outcome, node, sight)
@@ -98,6 +103,13 @@ def _is_missed(node: Node, sight: Sight) -> bool:
     if node.phase is Phase.TERMINATING:
         return sight.listed_at > node.since
     return sight.listed_at - node.created > _LISTED_AFTER_S
+
+
+def _may_serve(node: Node, sight: Sight) -> bool:
+    """Whether Ray knows a node that is to be there, or cannot be asked: a list without it is then
+    one that lost something."""
+    stays = node.phase in (Phase.READY, Phase.DRAINING)
+    return stays and (sight.ray is None or node.id in sight.ray)
 
 
 def _look_after(outcome: Outcome, node: Node, sight: Sight) -> None:
