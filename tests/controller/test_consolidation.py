@@ -27,12 +27,14 @@ head_node_type: head
 shoal: {consolidate: true}
 """
 
-# Fills two nodes with actors, leaves one on each, and sees what becomes of them.
+# Fills two nodes with actors, leaves one on each, and beside it one that holds nothing, and sees
+# what becomes of them.
 MOVING = """
 import pathlib, ray, sys, time
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 ray.init(log_to_driver=False, logging_level="ERROR")
 
-@ray.remote(num_cpus=1, max_restarts=-1)
+@ray.remote(max_restarts=-1)
 class Actor:
     def where(self):
         return ray.get_runtime_context().get_node_id()
@@ -45,14 +47,17 @@ def wait_for(name):
     while not pathlib.Path(name).exists():
         time.sleep(0.1)
 
-actors = [Actor.remote() for _ in range(4)]
+actors = [Actor.options(num_cpus=1).remote() for _ in range(4)]
 by_node = {}
 for actor in actors:
     by_node.setdefault(ray.get(actor.where.remote(), timeout=90), []).append(actor)
 assert len(by_node) == 2, by_node
-stay = {}
+stay, quiet = {}, {}
 for node, (one, *others) in by_node.items():
     stay[node] = one
+    there = NodeAffinitySchedulingStrategy(node, soft=False)
+    quiet[node] = Actor.options(num_cpus=0, scheduling_strategy=there).remote()
+    assert ray.get(quiet[node].where.remote(), timeout=60) == node
     for other in others:
         ray.kill(other)
 pathlib.Path(sys.argv[1]).touch()
@@ -61,6 +66,12 @@ new = ray.get(where.remote(), timeout=60)
 (left,) = set(stay) - {new}
 print("the actor there lives on:", ray.get(stay[left].where.remote(), timeout=10) == left)
 ray.kill(stay[left])
+until = time.monotonic() + 6
+while time.monotonic() < until:
+    assert ray.get(quiet[left].where.remote(), timeout=10) == left
+    time.sleep(0.2)
+print("so does one that holds nothing")
+ray.kill(quiet[left])
 wait_for(sys.argv[3])
 print("the other one too:", ray.get(stay[new].where.remote(), timeout=10) == new)
 """
@@ -91,4 +102,5 @@ def _see_it_shrink(elastic: Elastic, tmp_path: Path) -> None:
     gone.touch()
     printed = program.communicate(timeout=60)[0]
     assert "the actor there lives on: True" in printed
+    assert "so does one that holds nothing" in printed
     assert "the other one too: True" in printed
