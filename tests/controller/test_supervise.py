@@ -132,11 +132,11 @@ async def test_a_password_that_the_running_supervisor_does_not_have_brings_anoth
     first = start(directory)
     await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
     monkeypatch.setenv(HANDED_OVER, "a secret")
-    main("start", str(directory))
+    main("start", str(directory), "now", HANDED_OVER)
     await until(lambda: holder(directory, SUPERVISOR_LOCK) not in (0, first.pid), "another runs")
     second = holder(directory, SUPERVISOR_LOCK)
     first.wait(timeout=20)
-    main("start", str(directory))
+    main("start", str(directory), "now", HANDED_OVER)
     monkeypatch.delenv(HANDED_OVER)
     main("start", str(directory))
     assert holder(directory, SUPERVISOR_LOCK) == second, "who knows it, or needs none, stays"

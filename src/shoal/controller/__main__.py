@@ -1,6 +1,7 @@
 """`python -m shoal.controller VERB DIRECTORY`, on the head: `start` (with `at-boot-too` behind it,
-if wished), `stop` (with the seconds for which a deputy is to stand in) and `resume` are what
-`shoal` runs there, `supervise` and `deputize` what those start in turn."""
+if wished, and the names of secrets in its environment), `stop` (with the seconds for which a deputy
+is to stand in) and `resume` are what `shoal` runs there, `supervise` and `deputize` what those
+start in turn."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import functools
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,11 +33,11 @@ _SUPERVISOR_CHECK_SECONDS = 1.0
 _SUPERVISOR_START_SECONDS = 10.0
 
 
-def main(verb: str, path: str, more: str = "") -> None:
+def main(verb: str, path: str, more: str = "", *secrets: str) -> None:
     directory = Path(path).absolute()
     directory.mkdir(parents=True, exist_ok=True)
     if verb == "start":
-        if _has_another_password(directory):
+        if _has_other_secrets(directory, secrets):
             supervise.end(directory, SUPERVISOR_LOCK, CONTROLLER_LOCK)
         supervise.start(directory)
         if more == "at-boot-too":
@@ -56,20 +58,18 @@ def main(verb: str, path: str, more: str = "") -> None:
         sys.exit(f"there is no {verb}")
 
 
-def _has_another_password(directory: Path) -> bool:
-    """Whether this process was handed a registry's password that the supervisor which runs does
-    not have: one that was started without it after a reboot, or before it was changed. It is only
-    ever in their environment, so another one has to be started."""
-    from shoal.bootstrap.registry import HANDED_OVER
-
-    password, holder = os.environ.get(HANDED_OVER), supervise.holder(directory / SUPERVISOR_LOCK)
-    if not password or holder is None:
+def _has_other_secrets(directory: Path, secrets: Sequence[str]) -> bool:
+    """Whether this process was handed secrets, such as a registry's password, that the supervisor
+    which runs does not have: one that was started without them after a reboot, or before they
+    changed. They are only ever in an environment, so another one has to be started."""
+    holder = supervise.holder(directory / SUPERVISOR_LOCK) if secrets else None
+    if holder is None:
         return False
     try:
-        environment = Path(f"/proc/{holder}/environ").read_bytes()
+        environment = Path(f"/proc/{holder}/environ").read_bytes().split(b"\0")
     except OSError:
         return True  # nobody can say
-    return f"{HANDED_OVER}={password}".encode() not in environment.split(b"\0")
+    return any(f"{name}={os.environ[name]}".encode() not in environment for name in secrets)
 
 
 def _stop(directory: Path, deputy_seconds: float) -> None:

@@ -97,7 +97,7 @@ class Actor:
         self._start(node.id, self._bring_up(instance, head, anew=anew))
 
     def drain(self, wish: scaling.Drain, ray_id: str) -> None:
-        """Ask a node to give up its place. It is ended once Ray says that it holds nothing."""
+        """Ask a node to give up its place. It is ended once its Ray has left."""
         node = self._journal.memory.nodes[wish.node_id]
         self._journal.record(self._decision("drain", node.name, wish.reason))
         self._start(node.id, self._drain(node, ray_id, wish.reason))

@@ -79,7 +79,7 @@ mkdir -p {DIRECTORY} || exit
 cat > {_FILE}.new || exit
 [ ! -e {_VERSION} ] || [ "$(cat {_VERSION})" = {{version}} ] || {{module}} stop {DIRECTORY} || exit
 echo {{version}} > {_VERSION}
-mv {_FILE}.new {_FILE} && {{module}} start {DIRECTORY} {{when}}
+mv {_FILE}.new {_FILE} && {{module}} start {DIRECTORY} {{when}} {{secrets}}
 """
 # Has Python packages where only the controller looks; what the head has is used as it is.
 _BRING_PACKAGES = """
@@ -129,9 +129,11 @@ async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
         version = quote([parcel().directory])
         # The machine that this program runs on is the user's own to start things on.
         when = "now" if here else "at-boot-too"
-        script = _HAND_OVER.format(version=version, module=_module(start), when=when)
-        command = f"{prelude}\n{script}"
         secrets = await registry.handed_over(site.spec.shoal.registry)
+        script = _HAND_OVER.format(
+            version=version, module=_module(start), when=when, secrets=quote(list(secrets))
+        )
+        command = f"{prelude}\n{script}"
         told_as = json.dumps(handover.to_json()).encode()
         done = await _run(runner, start, command, told_as, secrets)
         output = done.tail if not done.ok else None
