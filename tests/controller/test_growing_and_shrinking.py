@@ -287,6 +287,7 @@ async def test_ray_is_told_of_machines_that_were_asked_for(life: Life) -> None:
         return Got([])
 
     life.world.create = slow  # type: ignore[method-assign]
+    life.world.in_setup = 1
     life.world.wants(2)
     await life.turns(2)
     (machines,) = life.world.pending

@@ -219,6 +219,7 @@ async def test_prices_are_asked_for_again(life: Life) -> None:
     await life.turns(3, seconds=1800)
     life.world.wants(1)
     life.world.create = _never  # type: ignore[method-assign]
+    life.world.in_setup = 1
     await life.turns()
     (intent,) = life.memory.intents.values()
     assert intent.price_per_hour == 0.2
