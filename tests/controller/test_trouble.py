@@ -449,6 +449,15 @@ async def test_killed_after_any_line_of_its_journal_it_comes_to_the_same_cluster
         await other.controller.close()
 
 
+async def test_a_journal_with_damage_is_told(life: Life) -> None:
+    await life.turns()
+    await life.controller.close()
+    with (life.directory / JOURNAL).open("a") as file:
+        file.write("{torn\n")
+    life.again()
+    assert life.said("odd")[0].startswith("lines left out as damaged: 1")
+
+
 async def _never(launch: Launch) -> None:
     await asyncio.Event().wait()
 

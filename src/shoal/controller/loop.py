@@ -112,6 +112,9 @@ class Controller:
         self._turned_at = _NEVER
         self._plan = Plan()
         self._turn_seconds = 0.0
+        if damaged := self._journal.unreadable:
+            why = f"lines left out as damaged: {damaged}; the provider's list makes good for them"
+            self._say_once("odd", "the journal", why)
         if self._stamp is not None and self._stamp != self.memory.handed_over.stamp:
             self._take_over(self._stamp, handover)
 

@@ -34,13 +34,11 @@ Status = Literal["running", "idle", "draining", "unspecified"]
 
 @dataclass(frozen=True)
 class Reading:
-    """What the GCS knew at one moment. `nodes` has the live ones by instance id; `session`
-    changes when the head's Ray is started anew, and is empty where Ray does not say."""
+    """What the GCS knew at one moment. `nodes` has the live ones by instance id."""
 
     nodes: Mapping[str, RayNode] = field(default_factory=dict)
     demand: Demand = field(default_factory=Demand)
     version: int = 0
-    session: str = ""
 
 
 @dataclass(frozen=True)
@@ -229,7 +227,6 @@ def parse(state: Any, known: KnownNodes | None = None) -> Reading:
             ),
         ),
         version=state.cluster_resource_state_version,
-        session=getattr(state, "cluster_session_name", ""),
     )
 
 
