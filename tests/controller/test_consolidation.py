@@ -27,53 +27,66 @@ head_node_type: head
 shoal: {consolidate: true}
 """
 
-# Fills two nodes with actors, leaves one on each, and beside it one that holds nothing, and sees
-# what becomes of them.
+# Fills two nodes with tasks, leaves one on each, and beside it one that holds nothing, and sees
+# what becomes of them. A task ends when there is a file that says so.
 MOVING = """
 import pathlib, ray, sys, time
+from ray.exceptions import GetTimeoutError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 ray.init(log_to_driver=False, logging_level="ERROR")
+here = pathlib.Path(sys.argv[1]).parent
 
-@ray.remote(max_restarts=-1)
-class Actor:
-    def where(self):
-        return ray.get_runtime_context().get_node_id()
+@ray.remote(max_retries=0)
+def work(name):
+    (here / f"{name}.new").write_text(ray.get_runtime_context().get_node_id())
+    (here / f"{name}.new").rename(here / f"{name}.at")
+    wait_for(here / f"{name}.end")
+    return True
 
 @ray.remote(num_cpus=1)
 def where():
     return ray.get_runtime_context().get_node_id()
 
-def wait_for(name):
-    while not pathlib.Path(name).exists():
+def wait_for(path, seconds=300):
+    until = time.monotonic() + seconds
+    while not pathlib.Path(path).exists():
+        assert time.monotonic() < until, path
         time.sleep(0.1)
 
-actors = [Actor.options(num_cpus=1).remote() for _ in range(4)]
+def node_of(name):
+    wait_for(here / f"{name}.at", 90)
+    return (here / f"{name}.at").read_text()
+
+def end(name):
+    (here / f"{name}.end").touch()
+    return ray.get(tasks[name], timeout=60)
+
+tasks = {f"task-{n}": work.options(num_cpus=1).remote(f"task-{n}") for n in range(4)}
 by_node = {}
-for actor in actors:
-    by_node.setdefault(ray.get(actor.where.remote(), timeout=90), []).append(actor)
+for name in tasks:
+    by_node.setdefault(node_of(name), []).append(name)
 assert len(by_node) == 2, by_node
 stay, quiet = {}, {}
 for node, (one, *others) in by_node.items():
-    stay[node] = one
+    stay[node], quiet[node] = one, f"quiet-{one}"
     there = NodeAffinitySchedulingStrategy(node, soft=False)
-    quiet[node] = Actor.options(num_cpus=0, scheduling_strategy=there).remote()
-    assert ray.get(quiet[node].where.remote(), timeout=60) == node
+    options = work.options(num_cpus=0, scheduling_strategy=there)
+    tasks[quiet[node]] = options.remote(quiet[node])
+    assert node_of(quiet[node]) == node
     for other in others:
-        ray.kill(other)
+        end(other)
 pathlib.Path(sys.argv[1]).touch()
 wait_for(sys.argv[2])
 new = ray.get(where.remote(), timeout=60)
 (left,) = set(stay) - {new}
-print("the actor there lives on:", ray.get(stay[left].where.remote(), timeout=10) == left)
-ray.kill(stay[left])
-until = time.monotonic() + 6
-while time.monotonic() < until:
-    assert ray.get(quiet[left].where.remote(), timeout=10) == left
-    time.sleep(0.2)
-print("so does one that holds nothing")
-ray.kill(quiet[left])
+print("the task there is done:", end(stay[left]))
+try:
+    ray.get(tasks[quiet[left]], timeout=6)
+except GetTimeoutError:
+    print("one that holds nothing goes on")
+print("until it is done, too:", end(quiet[left]))
 wait_for(sys.argv[3])
-print("the other one too:", ray.get(stay[new].where.remote(), timeout=10) == new)
+print("and the others:", end(stay[new]), end(quiet[new]))
 """
 
 
@@ -101,6 +114,7 @@ def _see_it_shrink(elastic: Elastic, tmp_path: Path) -> None:
     assert draining["id"] not in elastic.home.machines()
     gone.touch()
     printed = program.communicate(timeout=60)[0]
-    assert "the actor there lives on: True" in printed
-    assert "so does one that holds nothing" in printed
-    assert "the other one too: True" in printed
+    assert "the task there is done: True" in printed
+    assert "one that holds nothing goes on" in printed
+    assert "until it is done, too: True" in printed
+    assert "and the others: True True" in printed

@@ -227,8 +227,8 @@ class Controller:
             self._sizing.offers = offers
 
     async def _learn_what_may_move(self) -> None:
-        """Ask Ray, now and then, which nodes have work that cannot be started again elsewhere. Only
-        those who consolidate need to know."""
+        """Ask Ray, now and then, which nodes have work that does not end by itself. Only those who
+        consolidate need to know."""
         now = self._clock.now()
         if not self._handover.spec.shoal.consolidate or now - self._pins_asked_at < _PIN_SECONDS:
             return

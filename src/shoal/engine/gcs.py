@@ -122,13 +122,14 @@ class Gcs:
             )
 
     def pinned(self) -> frozenset[str]:
-        """The Ray ids of nodes with actors that Ray would not start again elsewhere."""
+        """The Ray ids of nodes with actors: what drains there may never be empty, since actors
+        stay where they are for as long as they live."""
         from ray.core.generated import gcs_pb2
 
         with _Translated(self):
             rows = self._tables().get_actor_table(None, "ALIVE")
             actors = (gcs_pb2.ActorTableData.FromString(row) for row in rows)
-            return frozenset(a.address.node_id.hex() for a in actors if a.max_restarts == 0)
+            return frozenset(actor.address.node_id.hex() for actor in actors)
 
     def forget(self) -> None:
         """Let go of the connections; the next call makes new ones."""
