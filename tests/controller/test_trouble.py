@@ -15,10 +15,11 @@ import pytest
 from shoal.controller import report
 from shoal.controller.act import MOST_SETUP_FAILURES
 from shoal.controller.journal import replay
-from shoal.controller.lifecycle import Node
+from shoal.controller.lifecycle import DEADLINES, Node
 from shoal.controller.places import JOURNAL, STATE
 from shoal.controller.reconcile import MOST_TRIES
 from shoal.controller.sizing import within_reach
+from shoal.controller.workshop import Got
 from shoal.errors import AuthError, CapacityError, TransientError
 from shoal.events import Phase
 from shoal.providers.base import Launch, State
@@ -168,6 +169,24 @@ async def test_a_list_that_never_comes_is_asked_for_again(life: Life) -> None:
     await life.turns(5, seconds=40)
     assert "i-9" in life.memory.nodes
     assert life.said("odd") == ["no answer; it is asked again"]
+
+
+async def test_a_provider_that_never_answers_a_launch_is_given_up_for_another_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DEADLINES, Phase.REQUESTED, (0.05, Phase.FAILED))  # type: ignore[arg-type]
+    life = Life(World(), tmp_path, two_types())
+    create = life.world.create
+
+    async def hangs_for_one(launch: Launch) -> Got:
+        return await (_never() if launch.node_type == "worker" else create(launch))
+
+    life.world.create = hangs_for_one  # type: ignore[method-assign]
+    life.world.wants(1)
+    await life.turns(3)
+    assert [life.memory.nodes[id].node_type for id in life.world.workers] == ["other"]
+    assert life.memory.intents == {}
+    assert "no answer within" in life.said("failed")[0]
 
 
 async def test_a_list_that_lags_does_not_lose_a_new_machine(life: Life) -> None:
@@ -458,8 +477,9 @@ async def test_a_journal_with_damage_is_told(life: Life) -> None:
     assert life.said("odd")[0].startswith("lines left out as damaged: 1")
 
 
-async def _never(launch: Launch) -> None:
+async def _never(*_: object) -> Got:
     await asyncio.Event().wait()
+    raise AssertionError
 
 
 async def _die_in_a_turn(life: Life) -> None:

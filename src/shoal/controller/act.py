@@ -17,10 +17,18 @@ from typing import Any, Protocol, cast
 from shoal import scaling
 from shoal.clock import Clock
 from shoal.controller.journal import Journal
-from shoal.controller.lifecycle import Node, moved
+from shoal.controller.lifecycle import DEADLINES, Node, moved
 from shoal.controller.memory import Blocked, Decision, Failure, Intent, Noted, Settled, Success
 from shoal.controller.workshop import Workshop
-from shoal.errors import AuthError, CapacityError, ConfigError, QuotaError, SetupError, ShoalError
+from shoal.errors import (
+    AuthError,
+    CapacityError,
+    ConfigError,
+    QuotaError,
+    SetupError,
+    ShoalError,
+    TransientError,
+)
 from shoal.events import Event, NodeChanged, Output, Phase
 from shoal.providers.base import Instance, Launch
 from shoal.scaling import Cause, LaunchFailure
@@ -155,9 +163,12 @@ class Actor:
             cast(Market, intent.market),
             intent.zone,
         )
+        patience, _ = DEADLINES[Phase.REQUESTED]
         try:
-            got = await self.workshop.create(wish)
+            got = await asyncio.wait_for(self.workshop.create(wish), patience)
         except Exception as error:
+            if isinstance(error, asyncio.TimeoutError):  # what came of it, the list will show
+                error = TransientError(f"no answer within {patience:.0f} s")
             self._journal.record(Settled(intent.token))
             self._failed_to_launch(intent, told(error))
             return
