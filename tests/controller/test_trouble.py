@@ -160,6 +160,22 @@ async def test_a_list_that_lost_a_node_which_ray_knows_is_not_believed(life: Lif
     assert worker not in life.memory.nodes, "what is said outright is believed"
 
 
+async def test_a_list_in_doubt_is_soon_followed_by_another(tmp_path: Path) -> None:
+    elsewhere = replace(cluster(max_workers=5), provider=ProviderSpec("external", {}))
+    life = Life(World(), tmp_path, elsewhere)
+    life.world.wants(1)
+    await life.turns(5, seconds=20)
+    life.world.wants(0)
+    (worker,) = life.world.workers
+    del life.world.machines[worker]
+    await life.turns(2, seconds=20)
+    assert worker in life.memory.nodes, "Ray still knows it"
+    del life.world.ray[worker]
+    await life.turns(seconds=6)
+    assert life.memory.gone[worker].ended == "its machine is no longer there"
+    assert life.world.brought_up == ["worker-1"], "nobody looks for what is gone"
+
+
 async def test_a_list_that_never_comes_is_asked_for_again(life: Life) -> None:
     await life.turns()
     find, life.world.find = life.world.find, asyncio.Event().wait  # type: ignore[method-assign,assignment]

@@ -48,6 +48,8 @@ _REST_PER_WORK, _LONGEST_REST_SECONDS = 15.0, 5.0
 # Asking a provider for its list costs money or connections; the journal knows most of it.
 _LIST_SECONDS = {"embedded": 2.0}
 _LIST_SECONDS_ELSEWHERE = 20.0
+# One that does not agree with what else is known is soon followed by another.
+_LIST_SECONDS_IN_DOUBT = 5.0
 # A list that has not come after so long is asked for again.
 _LONGEST_LIST_SECONDS = 120.0
 # A turn may take this long to read the GCS; a slower answer belongs to the next.
@@ -108,6 +110,7 @@ class Controller:
         self._teller = Teller(directory, self._journal, tools.engine, self._clock, tools.metrics)
         self._asked_at = self._listed_at = self._pins_asked_at = _NEVER
         self._listing: asyncio.Task[Sequence[Instance]] | None = None
+        self._in_doubt = False
         self._reading: Reading | None = None
         self._turned_at = _NEVER
         self._plan = Plan()
@@ -281,6 +284,8 @@ class Controller:
         may be launched before it is known what is there."""
         kind = self._handover.spec.provider.type
         every = _LIST_SECONDS.get(kind, _LIST_SECONDS_ELSEWHERE)
+        if self._in_doubt:
+            every = min(every, _LIST_SECONDS_IN_DOUBT)
         if self._listing is None and self._clock.now() - self._asked_at >= every:
             self._asked_at = self._clock.now()
             self._listing = asyncio.ensure_future(self._actor.workshop.find())
@@ -322,6 +327,8 @@ class Controller:
         outcome = reconcile(self.memory, sight)
         if outcome.changed:
             self._journal.record(*(Noted(node) for node in outcome.changed.values()))
+        if fresh is not None:
+            self._in_doubt = bool(outcome.oddities)
         if outcome.oddities:
             self._say_once("odd", "what was seen", "; ".join(outcome.oddities[:_MOST_SAID]))
         head = self._head.instance(self._actor.known)
