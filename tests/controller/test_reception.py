@@ -133,7 +133,8 @@ async def watch(cluster: Cluster, seconds: float, gcs_port: int = 1) -> Path:
     lapsed = cluster.home / "lapsed"
     address = f"{cluster.address}:{gcs_port}"
     end = quote(["touch", str(lapsed)])
-    await cluster.leave_running(lease.watch_command(address, "worker", seconds, end))
+    watch = lease.watch_command(address, "worker", seconds, end, hand_seconds=7200)
+    await cluster.leave_running(watch)
     return lapsed
 
 

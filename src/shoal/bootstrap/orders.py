@@ -66,8 +66,15 @@ class Orders:
         if not on_lapse:
             return ""
         start = self.provider.ray_start(self.spec, instance, head)
-        seconds = self.spec.shoal.lease_of(instance.role)
-        return lease.watch_command(start.gcs_address, instance.role, seconds, on_lapse)
+        settings = self.spec.shoal
+        return lease.watch_command(
+            start.gcs_address,
+            instance.role,
+            settings.lease_of(instance.role),
+            on_lapse,
+            hand_seconds=settings.hand_seconds,
+            attended=settings.controller,
+        )
 
     def _notices(self, instance: Instance, head: Instance) -> str:
         """How the controller hears that the machine will be taken away."""

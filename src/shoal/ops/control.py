@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.bootstrap import registry
+from shoal.bootstrap import lease, registry
 from shoal.controller import report
 from shoal.controller.handover import Handover
 from shoal.controller.lifecycle import Node
@@ -34,6 +34,7 @@ from shoal.ops.parcel import Parcel, deliver, parcel
 from shoal.ops.site import Site
 from shoal.parallel import side_by_side
 from shoal.providers.base import Entrusts, Instance, Introduces, RayStart, Vouches
+from shoal.providers.base import State as MachineState
 from shoal.remote.base import Completed, Runner, capture, quote
 from shoal.spec.model import ClusterSpec
 
@@ -42,10 +43,7 @@ _READ_SECONDS = 20.0
 _CONNECT_SECONDS = 10.0
 # How often it is looked, two times a second, whether a controller that lost its handover has ended.
 _LOOKS = 40
-# How long a person may have their hand on the cluster. Workers that are not being worked on must
-# not take that for the loss of it.
-HAND_SECONDS = 7200.0
-# How long someone who interrupts us waits for that.
+# How long someone who interrupts us waits for the controller to be back.
 _RESUME_SECONDS = 30.0
 _FILE = f"{DIRECTORY}/{HANDOVER}"
 _VERSION = f"{DIRECTORY}/version"
@@ -109,6 +107,7 @@ async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
             await dismiss(site, head, deputy_seconds=math.inf)  # it may have had one
         except SetupError as error:
             ctx.emit(Warned(error.what, error.why, error.fix, head.name))
+        await _leave_unattended(site)
         return
     start = site.provider.ray_start(site.spec, head, head)
     runner = site.inside(head)
@@ -140,8 +139,38 @@ async def hand_over(ctx: Context, site: Site, head: Instance) -> None:
     except (ShoalError, TimeoutError) as error:
         output = (str(error),)
     if output is not None:
-        why = " ".join(output[-1:])
-        ctx.emit(Warned("the cluster does not size itself", why, "shoal up again", head.name))
+        ctx.emit(_not_handed_over(site.spec, " ".join(output[-1:]), head.name))
+        if not site.spec.shoal.autostop:
+            await _leave_unattended(site)
+
+
+def _not_handed_over(spec: ClusterSpec, why: str, node: str) -> Warned:
+    """What it means that there is no controller, for one who wanted one. Who wants a cluster to go
+    when nobody uses it must not find it there for ever; and workers that had a controller before
+    are held to it once its deputy has left."""
+    settings, what = spec.shoal, "the cluster does not size itself"
+    if settings.autostop:
+        hours = math.ceil((settings.hand_seconds + settings.lease) / 3600)
+        ends = f"; its machines end themselves in about {hours} h" if settings.lease else ""
+        what += f", and does not stop when it is idle{ends}"
+    within = f"within {settings.hand_seconds / 3600:.0f} h"
+    fix = f"shoal up again {within}, or do without: shoal: {{controller: false}}"
+    return Warned(what, why, fix, node)
+
+
+async def _leave_unattended(site: Site) -> None:
+    """Tell the cluster's machines not to wait for a controller, so that the head's Ray is enough
+    for them. One that cannot be told ends itself when it has waited in vain."""
+
+    async def tell(instance: Instance) -> None:
+        with contextlib.suppress(ShoalError, TimeoutError):
+            runner = site.provider.runner(site.spec, instance)
+            await runner.run(lease.unattended_command(), timeout=_READ_SECONDS, plain=True)
+
+    with contextlib.suppress(ShoalError):
+        found = await site.provider.find(site.spec.cluster_name)
+        can_lapse = [i for i in found if site.provider.on_lapse(site.spec, i)]
+        await side_by_side(tell(i) for i in can_lapse if i.state is MachineState.RUNNING)
 
 
 async def _move_in(site: Site, head: Instance, start: RayStart) -> Parcel:
@@ -213,7 +242,7 @@ async def one_hand(site: Site, heads: Sequence[Instance]) -> AsyncIterator[None]
     as far as handing the cluster over, because of an error or an interrupt, gives it back as it
     was where its Ray still runs: nobody would look after it."""
     for head in heads:
-        await dismiss(site, head, deputy_seconds=HAND_SECONDS)
+        await dismiss(site, head, deputy_seconds=site.spec.shoal.hand_seconds)
     try:
         yield
     except BaseException:

@@ -16,6 +16,10 @@ AutoscalingMode = Literal["default", "aggressive", "conservative"]
 AuthMode = Literal["token", "none"]
 DownMode = Literal["terminate", "stop"]
 
+# How long `up` may take, and how many commands as long as they may be that should be enough for.
+_HAND_SECONDS = 7200.0
+_HAND_COMMANDS = 4
+
 
 @dataclass(frozen=True)
 class ContainerSpec:
@@ -188,6 +192,12 @@ class ShoalSettings:
         """After how many seconds without a controller a machine ends its part; 0: never. Who wants
         a cluster to go when nobody uses it wants no head that nobody looks after, either."""
         return self.lease if role == "worker" or self.autostop else 0.0
+
+    @property
+    def hand_seconds(self) -> float:
+        """How long a person may have their hand on the cluster. Machines that are not being worked
+        on must not take that for the loss of it, however slow the commands on others are."""
+        return max(_HAND_SECONDS, _HAND_COMMANDS * self.command_timeout_s)
 
 
 @dataclass(frozen=True)

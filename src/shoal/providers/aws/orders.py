@@ -50,7 +50,8 @@ class Desk:
             launch_hash(spec, wish.node_type),
         )
         own = str(site.config.get("UserData") or "")
-        alone = guard.script(spec.auth.ssh_user, spec.shoal.lease_of(wish.role))
+        # A head that never was one has nothing to lose, so it needs no `autostop` to be guarded.
+        alone = guard.script(spec.auth.ssh_user, spec.shoal.lease)
         data = hostkeys.user_data(key, own, alone, lets_in=lets_in)
         stands_on = ground if wish.role == "head" else ground.for_workers
 
