@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
-from shoal.errors import CapacityError, ConfigError
+from shoal.errors import AuthError, CapacityError, ConfigError
 from shoal.events import Warned
 from shoal.providers.aws import foundation, tags
 from shoal.providers.base import Keeps, Launch, Login, LogsIn, Sells, State
@@ -65,6 +65,38 @@ async def test_a_partial_fill_is_topped_up_elsewhere(account: Account) -> None:
     account.cloud.faults.partial_launch(1)
     assert len(await account.launch()) == 3
     assert [got for *_, got in account.tried("worker")] == [1, 1]
+    await account.end()
+
+
+@pytest.mark.long
+async def test_a_partial_fill_is_topped_up_from_another_subnet_of_the_same_zone(
+    account: Account,
+) -> None:
+    client = ec2(account)
+    first = client.describe_subnets()["Subnets"][0]
+    zone = first["AvailabilityZone"]
+    second = client.create_subnet(
+        VpcId=first["VpcId"], CidrBlock="172.31.240.0/24", AvailabilityZone=zone
+    )["Subnet"]
+    client.modify_subnet_attribute(SubnetId=second["SubnetId"], MapPublicIpOnLaunch={"Value": True})
+    subnets = {"SubnetIds": [first["SubnetId"], second["SubnetId"]]}
+    account.file(available_node_types=types(worker=subnets))
+    await account.cloud.ec2.disown_what_is_there()
+    account.cloud.faults.partial_launch(1)
+    assert len(await account.launch()) == 3
+    assert [(at, got) for _, _, at, got in account.tried("worker")] == [(zone, 1), (zone, 1)]
+    await account.end()
+
+
+async def test_what_was_launched_before_an_error_is_given_back(account: Account) -> None:
+    """One of two workers is there when AWS refuses the next request for good."""
+    account.cloud.faults.partial_launch(1)
+    error = ApiError("UnauthorizedOperation", "You are not authorized.", 403)
+    account.cloud.faults.fail_call("RunInstances", nth=3, error=error)
+    with pytest.raises(AuthError):
+        await account.launch()
+    assert len(account.cloud.ledger.rentals) == 2
+    assert not account.cloud.ledger.running()
     await account.end()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import email
 import json
 import signal
 from typing import Any
@@ -33,6 +35,13 @@ def instances(bed: Bed) -> list[dict[str, Any]]:
 
 def of_kind(bed: Bed, kind: str) -> dict[str, Any]:
     return next(i for i in instances(bed) if tags.as_dict(i["Tags"])["ray-node-type"] == kind)
+
+
+def launch_data(bed: Bed, id: str) -> bytes:
+    """The parts of what an instance was launched with, one after the other."""
+    answer = ec2(bed).describe_instance_attribute(InstanceId=id, Attribute="userData")
+    whole = email.message_from_bytes(base64.b64decode(answer["UserData"]["Value"]))
+    return b"".join(bytes(part.get_payload(decode=True) or b"") for part in whole.walk())
 
 
 async def killed_when_booting(bed: Bed) -> None:
@@ -66,6 +75,7 @@ async def test_a_cluster_comes_up_is_found_again_and_goes_without_a_trace(bed: B
         assert labels["ray-user-node-type"] == kind
         assert record["MetadataOptions"]["HttpTokens"] == "required"
         assert ("IamInstanceProfile" in record) == (kind == "head")
+        assert b"shutdown -h now" in launch_data(bed, record["InstanceId"]), "also without autostop"
     await _each_has_a_key_of_its_own(bed)
 
     # New connections are greeted with the new keys.

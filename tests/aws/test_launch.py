@@ -133,6 +133,11 @@ def test_asking_elsewhere_is_another_request_and_asking_again_is_the_same() -> N
     assert len(launch.client_token("t", here)) <= 64
 
 
+def test_another_subnet_of_the_same_zone_is_another_request() -> None:
+    one, two = (Offer("m5.large", "spot", Subnet(id, "us-west-2a", "v")) for id in ("a", "b"))
+    assert launch.client_token("t", one) != launch.client_token("t", two)
+
+
 def test_names_are_allowed_everywhere_and_never_shared_by_two_clusters() -> None:
     assert tags.name_for("my-cluster") == "shoal-my-cluster"
     odd, odder = tags.name_for("a b/c"), tags.name_for("a b c")

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from shoal.providers.aws import tags
-from tests.aws.bed import CLUSTER, Bed, cluster_file
+from tests.aws.bed import CLUSTER, SHOAL, Bed, cluster_file
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import Host
 from tests.waiting import until
@@ -149,6 +149,22 @@ async def test_instances_whose_head_is_gone_terminate_themselves(bed: Bed) -> No
     await bed.cloud.ec2.host(head["InstanceId"]).kill()
     alone = [head["InstanceId"]]
     await until(lambda: bed.running() == alone, "the workers have ended", timeout=60)
+    await bed.down()
+
+
+@pytest.mark.long
+async def test_instances_whose_launcher_died_end_themselves_the_head_too(bed: Bed) -> None:
+    """Nobody asked for an autostop, and nobody lives who knows of them."""
+    await bed.write(shoal={"lease": "5s"})
+    up = f"exec env SHOAL_HOME=$HOME/.shoal {SHOAL} up c.yaml --yes --json"
+    laptop = await bed.laptop.popen(up)
+    async for line in laptop.stdout:
+        if json.loads(line)["event"] == "node":
+            break
+    laptop.send_signal(signal.SIGKILL)
+    await laptop.wait()
+    assert len(bed.running()) == 3
+    await until(lambda: bed.running() == [], "none costs money any more", timeout=90)
     await bed.down()
 
 

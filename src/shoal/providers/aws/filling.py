@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.errors import CapacityError, QuotaError
+from shoal.errors import CapacityError, QuotaError, ShoalError
 from shoal.events import Emit, LaunchTried
 from shoal.providers.aws.offers import Offer, Refusals
 from shoal.providers.base import Launch
@@ -21,12 +21,13 @@ Ask = Callable[[Offer, int], Awaitable[Sequence[Record]]]
 
 @dataclass
 class Fill:
-    """What became of one launch: the machines it gave, and the last refusal, if some are
-    missing."""
+    """What became of one launch: the machines it gave, the last refusal, if some are missing, and
+    what put an end to it, if it was something else."""
 
     launch: Launch
     records: list[Record] = field(default_factory=list)
     refusal: CapacityError | QuotaError | None = None
+    error: ShoalError | None = None
 
     @property
     def missing(self) -> int:
@@ -41,8 +42,9 @@ async def fill(
     emit: Emit,
     price: Price = lambda offer: None,
 ) -> Fill:
-    """Ask for one launch's machines. Only want of capacity or quota moves on to the next offer;
-    whatever else goes wrong is raised."""
+    """Ask for one launch's machines. Only want of capacity or quota moves on to the next offer.
+    Whatever else goes wrong is returned with what came before it, and not raised: machines that
+    run must be known to whoever gives them back."""
     result = Fill(launch)
     over_quota: set[tuple[str, str]] = set()
     for offer in refusals.last(offered):
@@ -59,6 +61,9 @@ async def fill(
                 over_quota.add(kind)
             emit(_tried(launch, offer, result.missing, price, refusal=error.why))
             continue
+        except ShoalError as error:
+            result.error = error
+            break
         if len(records) < result.missing:
             refusals.note(offer)
         emit(_tried(launch, offer, result.missing, price, got=len(records)))

@@ -79,8 +79,9 @@ def own_zone(config: Mapping[str, Any]) -> str | None:
 
 def client_token(token: str, offer: Offer) -> str:
     """The token that makes asking for this offer twice the same as asking once. A launch that
-    goes on to another offer asks for something else, so it needs another token."""
-    return hashlib.sha256(f"{token}/{offer}".encode()).hexdigest()[:48]
+    goes on to another offer asks for something else, so it needs another token, also for another
+    subnet of the same zone."""
+    return hashlib.sha256(f"{token}/{offer}/{offer.subnet.id}".encode()).hexdigest()[:48]
 
 
 def request(

@@ -87,7 +87,7 @@ class Desk:
             self.emit,
             self._price,
         )
-        if not result.records:
+        if not result.records and result.error is None:
             self.journal.drop(wish.token)
         return result
 

@@ -147,7 +147,9 @@ class AwsProvider:
                 errors.append(error)
                 return
             fills.append(result)
-            if wish.role == "head" and result.refusal is not None and result.missing:
+            if result.error is not None:
+                errors.append(result.error)
+            elif wish.role == "head" and result.refusal is not None and result.missing:
                 errors.append(result.refusal)
 
         await side_by_side(place(wish) for wish in launches)
