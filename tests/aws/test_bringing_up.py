@@ -13,7 +13,7 @@ import boto3
 import pytest
 
 from shoal.providers.aws import tags
-from tests.aws.bed import CLUSTER, SHOAL, Bed, events_of
+from tests.aws.bed import CLUSTER, SHOAL, Bed, cluster_file, events_of
 from tests.simcloud.calls import Call
 from tests.simcloud.ec2 import ACCESS_KEY
 from tests.simcloud.faults import Fault, Trouble
@@ -88,6 +88,36 @@ async def test_a_cluster_comes_up_is_found_again_and_goes_without_a_trace(bed: B
     done = await bed.shoal("down c.yaml --yes")
     assert done.code == 0
     assert "nothing to end" in done.stderr
+
+
+@pytest.mark.long
+async def test_machines_that_the_file_no_longer_asks_for_are_replaced_when_a_person_agrees(
+    bed: Bed,
+) -> None:
+    await bed.up()
+    before = set(bed.running())
+    types = cluster_file()["available_node_types"]
+    types["head"]["node_config"]["InstanceType"] = "c5.large"
+    types["worker"]["node_config"]["InstanceType"] = "c5.xlarge"
+    types["worker"]["min_workers"] = 1
+    await bed.write(available_node_types=types)
+
+    kept = await bed.up("--no-restart")
+    assert [e["event"] for e in kept if e["event"] in ("warning", "unchanged")] == [
+        "warning",
+        "unchanged",
+    ]
+    planned = await bed.shoal("plan c.yaml")
+    assert planned.stderr.count("- terminate") == 3, planned.stderr
+    assert "(c5.xlarge" in planned.stderr
+    assert set(bed.running()) == before
+
+    events = await bed.up()
+    assert events[-1]["nodes"] == 2
+    assert not set(bed.running()) & before
+    assert {rental.type for rental in bed.cloud.ledger.running()} == {"c5.large", "c5.xlarge"}
+    assert (await bed.up())[-1]["event"] == "unchanged"
+    await bed.down()
 
 
 async def _each_has_a_key_of_its_own(bed: Bed) -> None:

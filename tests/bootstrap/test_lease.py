@@ -84,12 +84,6 @@ async def test_a_machine_whose_launcher_died_before_a_controller_ran_ends_itself
     await until(lambda: machine.lapsed, "it has ended itself")
 
 
-async def test_a_machine_waits_for_its_controller_as_long_as_up_may_take(machine: Machine) -> None:
-    await machine.watch(1.0, hand=3600.0)
-    await machine.looks(2)
-    assert not machine.lapsed
-
-
 async def test_a_machine_whose_cluster_wants_no_controller_needs_none(machine: Machine) -> None:
     await machine.watch(1.0, hand=0.0, attended=False)
     await machine.looks(2)

@@ -83,6 +83,16 @@ def test_a_machine_that_is_there_costs_what_is_paid_for_it(spec: ClusterSpec) ->
     assert told.per_hour == 9.0
 
 
+def test_a_machine_that_is_there_is_called_what_it_is(spec: ClusterSpec) -> None:
+    """The file has come to ask for another."""
+    told = bill(spec, Seen([replace(worker(1, paid=9.0), machine="p3.2xlarge")]), UpPlan())
+    assert told is not None
+    assert [(item.machine, item.price) for item in told.items] == [("p3.2xlarge", 9.0)]
+    unknown = bill(spec, Seen([replace(worker(1), machine="z9.mega")]), UpPlan())
+    assert unknown is not None
+    assert [(item.machine, item.price) for item in unknown.items] == [("z9.mega", None)]
+
+
 def test_what_is_ended_switched_off_or_gone_costs_nothing(spec: ClusterSpec) -> None:
     machines = [
         worker(1),

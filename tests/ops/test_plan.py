@@ -10,9 +10,11 @@ from shoal.bootstrap.receipt import Receipt
 from shoal.bootstrap.vitals import Vitals
 from shoal.ops.plan import RestartPolicy, Seen, UpPlan, plan_up
 from shoal.providers.base import Instance, State
-from shoal.spec.model import ClusterSpec
+from shoal.spec.hashes import launch_hash
+from shoal.spec.model import ClusterSpec, VolumeSpec
 from tests.specs import cluster
 
+NOT_MORE: tuple[RestartPolicy, ...] = ("never", "only")
 DONE = Receipt(files="f", setup="s", start="r")
 WELL = Vitals(DONE, ray_runs=True)
 
@@ -180,6 +182,74 @@ def test_a_head_of_another_type_is_replaced() -> None:
     old = machine("head", node_type="small")
     plan = plan_up(cluster(min_workers=0), healthy(old))
     assert words(plan) == [("create", "1 x head"), ("terminate", "head")]
+
+
+def on_other_machines(spec: ClusterSpec, *names: str) -> ClusterSpec:
+    """The same, with another node_config for these types."""
+    changed = {n: replace(spec.node_types[n], node_config={"InstanceType": "x"}) for n in names}
+    return replace(spec, node_types={**spec.node_types, **changed})
+
+
+def made(spec: ClusterSpec, *instances: Instance) -> list[Instance]:
+    """The machines as they are when they were launched for this spec."""
+    return [replace(i, made_from=launch_hash(spec, i.node_type)) for i in instances]
+
+
+def test_a_worker_with_another_node_config_is_replaced() -> None:
+    before = cluster(min_workers=2)
+    old = made(before, HEAD, machine("worker-1"), machine("worker-2"))
+    after = on_other_machines(before, "worker")
+    (new,) = made(after, machine("worker-3"))
+    plan = plan_up(after, healthy(old[0], old[1], new))
+    assert words(plan) == [("create", "1 x worker"), ("terminate", "worker-1")]
+    assert "node_config" in plan.steps[1].reason
+    assert plan.replaced == plan.terminate == (old[1],)
+    assert plan.disturbs
+    assert plan_up(before, healthy(*old)).empty, "as long as the file says the same"
+
+
+def test_a_head_with_another_node_config_is_replaced_and_its_disks_are_spoken_of() -> None:
+    before = cluster(min_workers=1)
+    after = on_other_machines(before, "head")
+    plan = plan_up(after, healthy(*made(before, HEAD, machine("worker-1"))))
+    assert words(plan) == [("create", "1 x head"), ("terminate", "head"), ("restart", "worker-1")]
+    assert "disks" in plan.steps[1].reason
+
+
+def test_new_volumes_make_another_machine_of_it() -> None:
+    """It would wait in vain for disks that only a launch brings."""
+    before = cluster(min_workers=1)
+    seen = healthy(*made(before, HEAD, machine("worker-1")))
+    volumes = {"/data": VolumeSpec(device="/dev/sdf", size=100, node_types=("worker",))}
+    after = replace(before, shoal=replace(before.shoal, volumes=volumes))
+    assert words(plan_up(after, seen)) == [("create", "1 x worker"), ("terminate", "worker-1")]
+
+
+def test_with_no_restart_machines_of_another_node_config_are_left_and_named() -> None:
+    before = cluster(min_workers=1)
+    old = made(before, HEAD, machine("worker-1"))
+    after = on_other_machines(before, "head", "worker")
+    for restart in NOT_MORE:
+        plan = plan_up(after, healthy(*old), restart)
+        assert not plan.launches
+        assert not plan.terminate
+        assert plan.outdated == tuple(old)
+    assert not plan_up(after, healthy(*old)).outdated, "those are replaced"
+
+
+def test_a_machine_that_does_not_say_what_it_was_made_from_is_as_asked_for() -> None:
+    spec = on_other_machines(cluster(min_workers=1), "head", "worker")
+    plan = plan_up(spec, healthy(HEAD, machine("worker-1")))
+    assert plan.empty
+    assert not plan.outdated
+
+
+def test_a_worker_that_is_switched_off_is_not_switched_on_as_something_else() -> None:
+    before = cluster(min_workers=1)
+    after = on_other_machines(before, "worker")
+    off = replace(made(before, machine("worker-1"))[0], state=State.STOPPED)
+    plan = plan_up(after, healthy(HEAD, off))
+    assert words(plan) == [("create", "1 x worker"), ("terminate", "worker-1")]
 
 
 def test_the_old_initial_workers_are_created_beyond_the_minimum() -> None:

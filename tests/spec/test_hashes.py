@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.spec import FilesSpec, files_hash, launch_hash
+from shoal.spec import FilesSpec, files_hash, from_json, launch_hash, to_json
 
 from .conftest import loaded
 
@@ -111,3 +112,17 @@ def test_scaling_limits_and_commands_do_not_change_the_launch_hash() -> None:
     before = loaded(CLUSTER).spec
     after = loaded(CLUSTER.replace("max_workers: 1", "max_workers: 2").replace("this", "that")).spec
     assert launch_hash(before, "gpu") == launch_hash(after, "gpu")
+
+
+def test_a_head_computes_the_same_launch_hash_from_what_it_was_told() -> None:
+    """Otherwise `up` would replace what the controller has launched."""
+    spec = loaded(CLUSTER + "    shoal: {volumes: {/data: {size: 9}}}\n").spec
+    told = from_json(json.loads(json.dumps(to_json(spec))))
+    for name in spec.node_types:
+        assert launch_hash(told, name) == launch_hash(spec, name)
+
+
+def test_the_launch_hash_is_the_same_in_every_version() -> None:
+    """Otherwise a new version would replace every machine that an older one has launched."""
+    spec = loaded(CLUSTER).spec
+    assert launch_hash(spec, "gpu") == "edur6a5cvbhoebyhcpyo5jjedogd5b2o"

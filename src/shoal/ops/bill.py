@@ -24,25 +24,26 @@ def bill(
     offers = {offer.node_type: offer for offer in sold}
     ended = {i.id for i in plan.terminate}
     touched = {touch.instance.id for touch in plan.touches}
-    counts: Counter[tuple[str, str, float | None]] = Counter()
+    counts: Counter[tuple[str, str, str, float | None]] = Counter()
     for instance in seen.instances:
         off = instance.state in _SWITCHED_OFF and instance.id not in touched
         if instance.id in ended or instance.state in NOT_THERE or off:
             continue
-        offer = offers.get(instance.node_type)
-        market = instance.market or (offer.market if offer else "")
+        asked = _machine(spec, instance.node_type)
+        machine = instance.machine or asked
+        offer = offers.get(instance.node_type, Offer(instance.node_type))
         price = instance.price_per_hour
-        if price is None and offer is not None:
+        if price is None and asked in ("", machine):
             price = offer.price_per_hour
-        counts[instance.node_type, market, price] += 1
+        counts[instance.node_type, machine, instance.market or offer.market, price] += 1
     for launch in plan.launches:
+        machine = _machine(spec, launch.node_type)
         offer = offers.get(launch.node_type, Offer(launch.node_type))
-        counts[launch.node_type, launch.market or offer.market, offer.price_per_hour] += (
-            launch.count
-        )
+        market = launch.market or offer.market
+        counts[launch.node_type, machine, market, offer.price_per_hour] += launch.count
     items = tuple(
-        PriceItem(count, node_type, _machine(spec, node_type), market, price)
-        for (node_type, market, price), count in counts.items()
+        PriceItem(count, node_type, machine, market, price)
+        for (node_type, machine, market, price), count in counts.items()
     )
     known = [item.count * item.price for item in items if item.price is not None]
     return Priced(

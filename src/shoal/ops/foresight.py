@@ -56,7 +56,7 @@ async def foresee(
         raise
     market = _Market(site)
     looks: list[Coroutine[Any, Any, Any]] = [site.look(there)]
-    if needs_machines(site.spec, there):
+    if needs_machines(site.spec, there, restart):
         looks += [doctor.examine(site, ctx.clock, _EXAMINE_SECONDS), market.look()]
     seen, *found = await side_by_side(looks)
     if found:

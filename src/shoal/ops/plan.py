@@ -15,6 +15,7 @@ from shoal.bootstrap.receipt import Receipt
 from shoal.bootstrap.vitals import Vitals
 from shoal.events import PlanStep
 from shoal.providers.base import Instance, Launch, State
+from shoal.spec.hashes import launch_hash
 from shoal.spec.model import ClusterSpec
 
 if TYPE_CHECKING:
@@ -40,12 +41,15 @@ class Touch:
 @dataclass(frozen=True)
 class UpPlan:
     """Machines to create, machines to work on again, machines to end, machines that stay switched
-    off, and the steps in words."""
+    off, and the steps in words. Of those to end, others take the place of the `replaced`;
+    `outdated` are those that stay although the file asks for others."""
 
     launches: tuple[Launch, ...] = ()
     touches: tuple[Touch, ...] = ()
     terminate: tuple[Instance, ...] = ()
+    replaced: tuple[Instance, ...] = ()
     spare: tuple[Instance, ...] = ()
+    outdated: tuple[Instance, ...] = ()
     steps: tuple[PlanStep, ...] = ()
 
     @property
@@ -55,7 +59,7 @@ class UpPlan:
     def without_endings(self) -> UpPlan:
         """The plan, with every machine left to live."""
         steps = tuple(step for step in self.steps if step.action != "terminate")
-        return replace(self, terminate=(), steps=steps)
+        return replace(self, terminate=(), replaced=(), steps=steps)
 
     @property
     def disturbs(self) -> bool:
@@ -76,9 +80,11 @@ class Seen:
 def plan_up(spec: ClusterSpec, seen: Seen, restart: RestartPolicy = "as needed") -> UpPlan:
     """The steps from what is there to what was asked for. A machine that cannot be reached does
     not count as there, so that it is tried for, or replaced."""
-    head, keep, surplus, spare = _taken_stock(spec, seen.instances)
+    stock = _taken_stock(spec, seen.instances, restart)
+    head, keep = stock.head, stock.keep
     launches, steps = _launches(spec, head, keep)
-    steps += [PlanStep("terminate", i.name, _why_surplus(spec, i)) for i in surplus]
+    steps += [PlanStep("terminate", i.name, _why_replaced(spec, i)) for i in stock.replaced]
+    steps += [PlanStep("terminate", i.name, _why_surplus(spec, i)) for i in stock.surplus]
 
     touches: list[Touch] = []
     head_stays = False
@@ -92,20 +98,44 @@ def plan_up(spec: ClusterSpec, seen: Seen, restart: RestartPolicy = "as needed")
             mode = "restart" if mode is None else "full"
             reason = "its head is new" if head is None else "its head restarts"
         _add(touches, steps, worker, seen, mode, reason)
-    return UpPlan(tuple(launches), tuple(touches), tuple(surplus), tuple(spare), tuple(steps))
+    return UpPlan(
+        launches=tuple(launches),
+        touches=tuple(touches),
+        terminate=(*stock.replaced, *stock.surplus),
+        replaced=tuple(stock.replaced),
+        spare=tuple(stock.spare),
+        outdated=tuple(i for i in (head, *keep) if i is not None and _is_outdated(spec, i)),
+        steps=tuple(steps),
+    )
 
 
-def needs_machines(spec: ClusterSpec, instances: Sequence[Instance]) -> bool:
+def needs_machines(
+    spec: ClusterSpec, instances: Sequence[Instance], restart: RestartPolicy = "as needed"
+) -> bool:
     """Whether machines are missing, as can be told from a list alone."""
-    head, keep, _, _ = _taken_stock(spec, instances)
-    return bool(_launches(spec, head, keep)[0])
+    stock = _taken_stock(spec, instances, restart)
+    return bool(_launches(spec, stock.head, stock.keep)[0])
+
+
+@dataclass
+class _Stock:
+    """Of what there is: the head, workers to keep, machines whose place others take, machines that
+    are too many, and those that stay off."""
+
+    head: Instance | None
+    keep: list[Instance]
+    replaced: list[Instance]
+    surplus: list[Instance]
+    spare: list[Instance]
 
 
 def _taken_stock(
-    spec: ClusterSpec, instances: Sequence[Instance]
-) -> tuple[Instance | None, list[Instance], list[Instance], list[Instance]]:
-    """Of what there is: the head, workers to keep, machines to end, and those that stay off."""
+    spec: ClusterSpec, instances: Sequence[Instance], restart: RestartPolicy
+) -> _Stock:
     there = [i for i in instances if i.state not in NOT_THERE]
+    # Whoever wants no restart, or nothing else, wants no other machine.
+    replaced = [i for i in there if restart == "as needed" and _is_outdated(spec, i)]
+    there = [i for i in there if i not in replaced]
     spare = spare_workers(spec, there)
     keep, surplus = _sort_out(spec, [i for i in there if i not in spare])
     # Two people who bring up one cluster in the same moment may leave two heads: the elder stays.
@@ -113,9 +143,16 @@ def _taken_stock(
     head = heads[0] if heads else None
     surplus += heads[1:]
     if head is not None and head.node_type != spec.head_node_type:
-        surplus.append(head)
+        replaced.append(head)
         head = None
-    return head, keep, surplus, spare
+    return _Stock(head, keep, replaced, surplus, spare)
+
+
+def _is_outdated(spec: ClusterSpec, instance: Instance) -> bool:
+    """Whether the file asks for another machine in its place now. One that does not say what it was
+    made from is as asked for."""
+    known = instance.made_from and instance.node_type in spec.node_types
+    return bool(known) and instance.made_from != launch_hash(spec, instance.node_type)
 
 
 def _touch(instance: Instance, seen: Seen, restart: RestartPolicy) -> tuple[Mode | None, str]:
@@ -228,11 +265,19 @@ def _wanted_workers(spec: ClusterSpec) -> dict[str, int]:
     return wanted
 
 
+def _why_replaced(spec: ClusterSpec, instance: Instance) -> str:
+    if instance.role == "worker":
+        return "its node_config, ssh_user or volumes changed"
+    if instance.node_type != spec.head_node_type:
+        why = f"the head's node type is now {spec.head_node_type}"
+    else:
+        why = "its node_config, ssh_user or volumes changed"
+    return f"{why}; what is on its disks goes with it"
+
+
 def _why_surplus(spec: ClusterSpec, instance: Instance) -> str:
-    if instance.role == "head" and instance.node_type == spec.head_node_type:
-        return "another head is older"
     if instance.role == "head":
-        return f"the head's node type is now {spec.head_node_type}"
+        return "another head is older"
     node_type = spec.node_types.get(instance.node_type)
     if node_type is None:
         return f"node type {instance.node_type} is no longer in the file"

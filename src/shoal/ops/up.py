@@ -4,6 +4,7 @@ it finishes what an interrupted run began, and does nothing when nothing is left
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shoal.bootstrap.pipeline import Failures, assemble
@@ -70,11 +71,14 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     seen, plan = foreseen.seen, foreseen.plan
     if options.restart == "never" and control.has_controller(spec):
         plan = plan.without_endings()  # the controller drains what is too much
+    if plan.outdated:
+        ctx.emit(_left_as_they_are(plan.outdated))
     if plan.empty:
         target.remember(ctx, spec)
         head = next(i for i in seen.instances if i.role == "head")
         await control.hand_over(ctx, site, head)
-        ctx.emit(Unchanged(spec.cluster_name, "it is up and as asked for"))
+        as_asked = "it is up" if plan.outdated else "it is up and as asked for"
+        ctx.emit(Unchanged(spec.cluster_name, as_asked))
         return UpResult(plan, tuple(seen.instances))
     replace(foreseen, plan=plan).tell(ctx.emit)
     # A question is for what costs money or interrupts work; a cluster here does neither.
@@ -90,7 +94,10 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
             if not await _were_lost(ctx, site, result):
                 break
             seen = await site.look()
-            result = await _bring_up(ctx, site, seen, plan_up(spec, seen))
+            # Nobody was asked about this round, so nothing ends in it.
+            again: RestartPolicy = "never" if options.restart == "never" else "as needed"
+            refill = plan_up(spec, seen, again).without_endings()
+            result = await _bring_up(ctx, site, seen, refill)
         if result.head.name in result.failures:
             raise incomplete(result.failures, len(result.nodes))
         await control.hand_over(ctx, site, result.head)
@@ -182,15 +189,19 @@ async def _carry_out(
     ctx: Context, site: Site, plan: UpPlan
 ) -> tuple[list[Instance], dict[str, Instance]]:
     """End what is surplus, quiet what restarts, switch on what is off, create what is missing:
-    all at once. Returns the machines that are new, and those that were off, by id."""
+    all at once, but for machines whose place others take. Those end first: an account's quota may
+    have room for one of the two only, and two heads would be taken for those of two people.
+    Returns the machines that are new, and those that were off, by id."""
     for instance in plan.terminate:
         ctx.emit(instance.entered(Phase.TERMINATING))
     quieted = [touch.instance for touch in plan.touches if touch.stops_ray]
     off = [t.instance for t in plan.touches if t.instance.state in (State.STOPPED, State.STOPPING)]
+    others = [i for i in plan.terminate if i not in plan.replaced]
     created: list[Instance] = []
     started: dict[str, Instance] = {}
 
     async def create() -> None:
+        await site.provider.terminate(site.spec, plan.replaced)
         created.extend(await site.provider.create(site.spec, plan.launches))
 
     async def start() -> None:
@@ -201,7 +212,7 @@ async def _carry_out(
             create(),
             start(),
             site.provider.halt(site.spec, quieted),
-            site.provider.terminate(site.spec, plan.terminate),
+            site.provider.terminate(site.spec, others),
         ]
     )
     cluster = site.spec.cluster_name
@@ -212,6 +223,16 @@ async def _carry_out(
     for instance in created:
         ctx.emit(instance.entered(Phase.BOOTING))
     return created, started
+
+
+def _left_as_they_are(outdated: Sequence[Instance]) -> Warned:
+    names = ", ".join(i.name for i in outdated)
+    return Warned(
+        f"the file asks for other machines than {names}",
+        why="node_config, ssh_user or volumes have changed since they were launched, and only "
+        "another machine could have what is new",
+        fix="shoal up, without --no-restart or --restart-only, replaces them",
+    )
 
 
 def incomplete(failures: Failures, total: int) -> ShoalError:

@@ -51,7 +51,9 @@ class State(str, enum.Enum):
 class Instance:
     """One machine as its provider reports it. `address` is how its cluster reaches it, and
     `created_at` is None for one that was always there; `user` and `port` are for logging in.
-    `price_per_hour` is None where nobody asks for money, or nobody knows how much."""
+    `price_per_hour` is None where nobody asks for money, or nobody knows how much. `machine` is
+    what its provider sells it as, and `made_from` the launch hash of the file that asked for it;
+    both are empty where nobody can tell."""
 
     id: str
     cluster: str
@@ -67,6 +69,8 @@ class Instance:
     market: str = ""
     zone: str = ""
     price_per_hour: float | None = None
+    machine: str = ""
+    made_from: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def entered(self, phase: Phase, detail: str = "") -> NodeChanged:

@@ -1,8 +1,9 @@
 """Short fingerprints that decide what a changed cluster file means for nodes that are up.
 
 A changed launch hash means another machine, a changed files hash that files must be sent. The
-launch hash reads nothing but the spec, so the head computes the same one as the laptop. What else
-was done to a machine is in the receipt on it.
+launch hash reads nothing but the spec, so the head computes the same one as the laptop. Machines
+carry it for as long as they live: what goes into it must not change from one version to the next.
+What else was done to a machine is in the receipt on it.
 """
 
 from __future__ import annotations

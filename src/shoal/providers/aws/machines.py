@@ -44,6 +44,8 @@ def read_instance(record: Mapping[str, Any], user: str) -> Instance:
         user=user,
         market=record.get("InstanceLifecycle") or "on-demand",
         zone=record["Placement"]["AvailabilityZone"],
+        machine=record["InstanceType"],
+        made_from=labels.get(tags.RAY_LAUNCH, ""),
         tags={**labels, **_facts(record)},
     )
 
