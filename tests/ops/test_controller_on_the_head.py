@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +17,7 @@ from shoal.clock import SystemClock
 from shoal.controller.journal import Journal
 from shoal.controller.lifecycle import Node
 from shoal.controller.memory import Decision, Noted
-from shoal.controller.places import CONTROLLER_LOCK, DIRECTORY, HANDOVER, JOURNAL, STATE
+from shoal.controller.places import CONTROLLER_LOCK, DIRECTORY, HANDOVER, JOURNAL, PULSE, STATE
 from shoal.controller.report import State
 from shoal.errors import SetupError, UnreachableError
 from shoal.events import Phase
@@ -83,16 +84,31 @@ async def test_whether_a_controller_lives_is_told_by_the_clock_of_its_head(
     head: Head, monkeypatch: pytest.MonkeyPatch, ago: int, alive: bool
 ) -> None:
     site, instance, directory = head
-    heads_now = 1_000_000  # while it is another day here
-    (directory / STATE).write_text(json.dumps(vars(State(heads_now - ago, 1, "c"))))
-    programs = directory / "bin"
-    programs.mkdir()
-    (programs / "date").write_text(f"#!/bin/sh\necho {heads_now}\n")
-    (programs / "date").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    now = time.time()
+    _write_state(directory, said_at=now - ago, turned_at=now - ago)
+    monkeypatch.setattr(time, "time", lambda: now + 86_400)  # it is another day here
     report = await control.read_report(site, instance)
     assert report is not None
-    assert (report.age_s, report.alive) == (ago, alive)
+    assert report.alive is alive
+    assert report.age_s == pytest.approx(ago, abs=12)
+
+
+async def test_a_controller_that_turns_and_cannot_write_is_told_from_one_that_died(
+    head: Head,
+) -> None:
+    site, instance, directory = head
+    now = time.time()
+    _write_state(directory, said_at=now - 300, turned_at=now)
+    report = await control.read_report(site, instance)
+    assert report is not None
+    assert report.alive
+    assert "disk full" in report.state.trouble
+
+
+def _write_state(directory: Path, *, said_at: float, turned_at: float) -> None:
+    (directory / STATE).write_text(json.dumps(vars(State(said_at, 1, "c"))))
+    (directory / PULSE).touch()
+    os.utime(directory / PULSE, (turned_at, turned_at))
 
 
 async def test_a_head_without_a_word_of_a_controller_is_no_error(head: Head) -> None:

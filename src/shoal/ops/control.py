@@ -8,7 +8,7 @@ import contextlib
 import json
 import math
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.bootstrap import lease, registry
@@ -22,6 +22,7 @@ from shoal.controller.places import (
     HANDOVER,
     JOURNAL,
     LAST_HANDOVER,
+    PULSE,
     STATE,
     SUPERVISOR_LOCK,
 )
@@ -276,8 +277,10 @@ async def read_report(site: Site, head: Instance) -> Report | None:
     """The controller's own account; None when there is none. Raises `UnreachableError` when there
     is no way to the head."""
     runner = site.inside(head)
-    # The time is the head's, too: the clock here may be a different one.
-    script = f"cat {DIRECTORY}/{STATE} && echo && date +%s"
+    # The time is the head's, too: the clock here may be a different one. One whose disk is full
+    # lives, and shows it by its pulse only.
+    pulse = f"{DIRECTORY}/{PULSE}"
+    script = f"cat {DIRECTORY}/{STATE} && echo && date +%s && date -r {pulse} +%s"
     try:
         done, printed = await capture(runner, script, timeout=_READ_SECONDS)
     except TimeoutError:
@@ -285,10 +288,17 @@ async def read_report(site: Site, head: Instance) -> Report | None:
         raise UnreachableError("the head does not answer", why=why, node=head.name) from None
     with contextlib.suppress(ValueError):
         if done.ok:
-            *_, text, now = printed
-            state = report.parse(text)
-            return Report(state, max(0.0, float(now) - state.at))
+            *_, text, now, turned_at = printed
+            return _report(report.parse(text), float(now), float(turned_at))
     return None
+
+
+def _report(state: State, now: float, turned_at: float) -> Report:
+    said, lives = Report(state, max(0.0, now - state.at)), Report(state, max(0.0, now - turned_at))
+    if said.alive or not lives.alive:
+        return said
+    old = f"it cannot write down how things are, for {said.age_s:.0f} s: is the head's disk full?"
+    return replace(lives, state=replace(state, trouble=old))
 
 
 async def read_nodes(site: Site, head: Instance, name: str) -> list[Node]:
