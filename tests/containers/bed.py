@@ -11,6 +11,7 @@ from tests.containers import engines
 from tests.containers.engines import OPTIONS, Engine
 from tests.hosts.bed import QUICK_START, Bed
 from tests.simcloud.cloud import SimCloud
+from tests.simcloud.hosts import Host
 
 # As a user image and a root image: what the seeds call a GPU image and a CPU image.
 USER_IMAGE, ROOT_IMAGE = "gpu:1", "cpu:1"
@@ -23,6 +24,13 @@ DOCKER = {
 }
 
 
+async def _prepare(host: Host, engine: Engine) -> None:
+    await engines.start(host, engine)
+    login = "root" if engine == "docker" else "ubuntu"
+    await engines.make_image(host, USER_IMAGE, engine=engine, user="ray", login=login)
+    await engines.make_image(host, ROOT_IMAGE, engine=engine, login=login)
+
+
 @asynccontextmanager
 async def housed(
     hosts: Sequence[Engine] = ("docker", "docker"), **settings: Any
@@ -32,11 +40,7 @@ async def housed(
         engines.require(engine)
     async with SimCloud() as cloud:
         laptop, *booted = await asyncio.gather(cloud.laptop(), *(cloud.boot() for _ in hosts))
-        for host, engine in zip(booted, hosts, strict=True):
-            await engines.start(host, engine)
-            login = "root" if engine == "docker" else "ubuntu"
-            await engines.make_image(host, USER_IMAGE, engine=engine, user="ray", login=login)
-            await engines.make_image(host, ROOT_IMAGE, engine=engine, login=login)
+        await asyncio.gather(*map(_prepare, booted, hosts))
         bed = Bed(cloud, laptop, booted)
         await bed.write(**{**QUICK_START, "docker": DOCKER, **settings})
         yield bed

@@ -78,7 +78,7 @@ set -e
 mkdir -p /etc/docker /home/docker
 cat > /etc/docker/daemon.json
 setsid dockerd > /var/log/dockerd.log 2>&1 < /dev/null &
-for _ in $(seq 300); do
+for _ in $(seq 900); do
   docker ps > /dev/null 2>&1 && exit 0
   sleep 0.1
 done
@@ -88,7 +88,7 @@ exit 1
 
 _STOP_DOCKER = r"""
 kill "$(cat /run/docker.pid)"
-for _ in $(seq 300); do [ -e /run/docker.pid ] || exit 0; sleep 0.1; done
+for _ in $(seq 900); do [ -e /run/docker.pid ] || exit 0; sleep 0.1; done
 exit 1
 """
 
@@ -109,7 +109,7 @@ fi
 setsid "$2" -m tests.containers.registry "${3#*:}" /etc/registry.pem "$4" \
   > /var/log/registry.log 2>&1 < /dev/null &
 echo $! > /run/registry.pid
-for _ in $(seq 300); do
+for _ in $(seq 900); do
   curl -sk --resolve "$3:127.0.0.1" "https://$3/v2/" > /dev/null && exit 0
   sleep 0.1
 done

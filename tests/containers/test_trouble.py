@@ -23,13 +23,21 @@ PASSWORD = "hunter2 'with' \"quotes\" $x"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bed() -> AsyncIterator[Bed]:
-    """A machine whose docker does not run yet, and whose user may not use it."""
+    """A machine with docker, whose user may not use it."""
     engines.require("docker")
     async with SimCloud() as cloud:
         laptop, host = await cloud.laptop(), await cloud.boot()
         bed = Bed(cloud, laptop, [host])
         await bed.write(**QUICK_START)
+        await start_docker(bed)
+        await engines.make_image(host, ROOT_IMAGE)
         yield bed
+
+
+async def start_docker(bed: Bed) -> None:
+    """Have it running, for root alone."""
+    await engines.start(bed.head)
+    await bed.head.run("sed -i 's/^\\(docker:.*:\\).*/\\1/' /etc/group")
 
 
 async def fails(bed: Bed, env: dict[str, str] | None = None, **settings: Any) -> dict[str, Any]:
@@ -49,12 +57,13 @@ def box(**settings: Any) -> dict[str, Any]:
 
 
 async def test_an_engine_that_is_not_running(bed: Bed) -> None:
-    error = await fails(bed, **box())
+    await engines.stop_docker(bed.head)
+    try:
+        error = await fails(bed, **box())
+    finally:
+        await start_docker(bed)
     assert error["what"] == "docker is not running on the machine"
     assert "systemctl start docker" in error["fix"]
-    await engines.start(bed.head)
-    await engines.make_image(bed.head, ROOT_IMAGE)
-    await bed.head.run("sed -i 's/^\\(docker:.*:\\).*/\\1/' /etc/group")
 
 
 async def test_a_user_who_is_not_in_the_group(bed: Bed) -> None:
@@ -71,12 +80,14 @@ async def test_a_user_who_is_let_into_the_group_on_the_way_needs_no_second_try(b
 
 
 async def test_an_engine_that_is_not_installed(bed: Bed) -> None:
-    hide = "for place in $(which -a docker); do mv $place $place.away; done"
-    await bed.head.run(hide)
-    error = await fails(bed, **box())
+    await bed.head.run("for place in $(which -a docker); do mv $place $place.away; done")
+    show = "for place in $(which -a docker.away); do mv $place ${place%.away}; done"
+    try:
+        error = await fails(bed, **box())
+    finally:
+        await bed.head.run(show)
     assert error["what"] == "the machine has no docker"
     assert "apt-get install -y docker.io" in error["fix"]
-    await bed.head.run("for place in $(which -a docker.away); do mv $place ${place%.away}; done")
 
 
 async def test_files_reach_an_image_without_rsync(bed: Bed) -> None:
