@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.shell import Home
+
+_LAST_WRITES_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -32,5 +35,10 @@ def home_for_a_while() -> Iterator[Home]:
     try:
         yield home
     finally:
-        home.shoal("down", "--all", "--yes")
+        machines = home.machines()
+        done = home.shoal("down", "--all", "--yes")
+        deadline = time.monotonic() + _LAST_WRITES_S
+        while home.left_over(machines) and time.monotonic() < deadline:
+            time.sleep(0.1)  # what still writes would be in the way
         shutil.rmtree(path)
+        assert done.returncode == 0, done.stderr

@@ -23,9 +23,9 @@ async def test_down_gives_back_what_an_interrupted_up_began(
         if '"starting"' in line:
             break
     machines = home.machines()
-    await until(lambda: any("gcs" in entry for entry in home.left_over(machines)))
+    await until(lambda: any("gcs" in entry for entry in home.left_over(machines)), timeout=120)
     process.send_signal(sign)
-    rest = process.communicate(timeout=30)[0]
+    rest = process.communicate(timeout=90)[0]
     if sign is signal.SIGINT:
         assert process.returncode == 130
         assert '"interrupted"' in rest
@@ -60,15 +60,21 @@ def test_a_setup_command_that_fails_is_told_with_its_last_lines_and_can_be_mende
 
 
 def test_the_python_api_gives_the_cluster_back_when_its_block_fails(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from shoal import Cluster, ShoalError
 
     monkeypatch.setenv("SHOAL_HOME", str(home.path))
-    with pytest.raises(ShoalError, match="exit code 3"), Cluster(cluster_name="api") as cluster:
+    assert Cluster(cluster_name="api").spec.provider.type == "embedded", "without a file"
+    yaml = tmp_path / "c.yaml"
+    yaml.write_text("{cluster_name: other, provider: {type: embedded}, min_workers: 0}")
+    with (
+        pytest.raises(ShoalError, match="exit code 3"),
+        Cluster(yaml, cluster_name="api") as cluster,
+    ):
         machines = home.machines()
         assert cluster.exec("echo hello").stdout == "hello"
         assert cluster.status().ready
         cluster.exec("echo why; exit 3")
-    assert len(machines) == 3
+    assert len(machines) == 1
     assert home.left_over(machines) == []
