@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shell import SHOAL, Home, ray_daemons_of
+from tests.hosts.bed import read_gcs
 
 pytestmark = pytest.mark.ray
 
@@ -90,11 +91,12 @@ def test_exec_returns_the_commands_own_exit_code(up: Home) -> None:
 
 def test_nobody_gets_in_without_the_clusters_token(up: Home) -> None:
     address = up.json("status")["address"]
-    code = f"import ray; ray.init('{address}', log_to_driver=False)"
-    command = f'unset RAY_AUTH_TOKEN_PATH RAY_AUTH_MODE; python -c "{code}"'
-    done = up.shoal("exec", command)
+    read = f'python -c "{read_gcs(address)}"'
+    done = up.shoal("exec", f"unset RAY_AUTH_TOKEN_PATH RAY_AUTH_MODE; {read}")
     assert done.returncode != 0
     assert "auth" in (done.stdout + done.stderr).lower()
+    done = up.shoal("exec", read)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_second_up_does_nothing_and_says_so(up: Home, yaml: Path) -> None:

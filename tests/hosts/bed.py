@@ -17,7 +17,11 @@ USE_OUR_RAY = f"echo 'export PATH=\"{sys.prefix}/bin:$PATH\"' >> ~/.bashrc"
 
 # Stands in for Ray where a test is about the launcher: processes with the names of Ray's daemons
 # and the head's port, without the seconds that the real ones take.
-_DAEMON = "import socket, time; s = socket.create_server(('0.0.0.0', {port})); time.sleep(9999)"
+# Nobody takes up a call there, and whoever looks whether the port is open leaves one behind.
+_DAEMON = (
+    "import socket, time; s = socket.create_server(('0.0.0.0', {port}), backlog=4096); "
+    "time.sleep(9999)"
+)
 
 
 def _stand_in(*daemons: tuple[str, int]) -> list[str]:
@@ -50,6 +54,14 @@ nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
 everywhere = [where.options(scheduling_strategy=On(node, soft=False)) for node in nodes]
 print(sorted(ray.get([task.remote() for task in everywhere])))
 """
+
+
+def read_gcs(address: str) -> str:
+    """A program that asks Ray's GCS for what everyone in the cluster may know."""
+    return (
+        "from ray._raylet import GcsClient; "
+        f"GcsClient(address='{address}').get_cluster_resource_state(timeout_s=10)"
+    )
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.hosts.bed import ON_EVERY_NODE, USE_OUR_RAY, Bed, actions
+from tests.hosts.bed import ON_EVERY_NODE, USE_OUR_RAY, Bed, actions, read_gcs
 from tests.simcloud.cloud import SimCloud
 from tests.waiting import until
 
@@ -63,16 +63,19 @@ async def test_status_has_rays_own_word_for_each_node(real: Bed) -> None:
 
 
 async def test_nobody_on_the_network_gets_in_without_the_token(real: Bed) -> None:
-    code = f"import ray; ray.init('{real.head.address}:6379', log_to_driver=False)"
-    done = await real.workers[0].run(["python", "-c", code], user="ubuntu", timeout=60)
+    read = ["python", "-c", read_gcs(f"{real.head.address}:6379")]
+    done = await real.workers[0].run(read, user="ubuntu")
     assert done.code != 0
     assert "auth" in (done.stdout + done.stderr).lower()
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/home/ubuntu/.shoal/auth_token"}
+    done = await real.workers[0].run(read, user="ubuntu", env=token)
+    assert done.code == 0, done.stderr
 
 
 async def test_the_dashboard_listens_on_the_head_alone(real: Bed) -> None:
     from_inside = await real.head.run("curl -s -o /dev/null http://127.0.0.1:8265/")
     from_outside = await real.workers[0].run(
-        f"curl -s -o /dev/null --max-time 3 http://{real.head.address}:8265/"
+        f"curl -s -o /dev/null --max-time 20 http://{real.head.address}:8265/"
     )
     assert (from_inside.code, from_outside.code) == (0, 7)
 
@@ -80,13 +83,13 @@ async def test_the_dashboard_listens_on_the_head_alone(real: Bed) -> None:
 async def test_a_job_survives_an_up_without_restart(real: Bed) -> None:
     job = await real.laptop.popen("exec shoal exec c.yaml 'python code/long.py'")
     running = real.head.root() / "tmp/running"
-    await until(running.exists, "the job runs", timeout=40)
+    await until(running.exists, "the job runs", timeout=120)
     await real.laptop.run("echo '# changed' >> code/where.py")
     events = await real.up("--no-restart")
     assert {action for action, _ in actions(events)} == {"update"}
     for host in real.hosts:
         (host.root() / "tmp/enough").touch()
-    done = await job.finish(timeout=60)
+    done = await job.finish(timeout=120)
     assert done.stdout.strip() == "survived", done.stderr
 
 
