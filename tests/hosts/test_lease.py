@@ -20,6 +20,6 @@ async def test_a_worker_whose_head_is_gone_lets_go_of_the_cluster(bed: Bed) -> N
         left = "pgrep -x raylet; cat /var/tmp/shoal-owner 2>/dev/null; true"
         return await bed.read(first, left) == ""
 
-    await until(has_let_go, "the worker's Ray and its claim are gone", timeout=30)
+    await until(has_let_go, "the worker's Ray and its claim are gone", timeout=90, every=0.5)
     assert await bed.read(first, "pgrep -f '[d]ev/tcp' || true") == "", "and so is the watch"
     assert await bed.read(second, "uptime"), "a machine of one's own is not switched off"

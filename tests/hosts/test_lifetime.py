@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-from tests.hosts.bed import SHOAL, Bed
+from tests.hosts.bed import QUICK_START, SHOAL, Bed
 
 pytestmark = pytest.mark.simcloud
 
+# What `ray start --head` does with a stand-in for Ray. Its first line tells with which Python.
+QUICK_RAY = f"""#!{sys.executable}
+import os, sys
+if sys.argv[1] == "start":
+    for command in {QUICK_START["head_start_ray_commands"]!r}:
+        os.system(command)
+"""
 OWNER = "cat /var/tmp/shoal-owner 2>/dev/null || true"
 
 
@@ -66,7 +74,10 @@ async def test_a_bring_up_that_is_interrupted_is_undone_with_stop(bed: Bed) -> N
 
 
 async def test_a_list_of_machines_is_a_cluster_that_is_remembered_by_name(bed: Bed) -> None:
-    """With the real Ray, which such machines have: a list can name no other."""
+    """Such machines have Ray, since a list can name no other way to start it; here, one that is
+    quick."""
+    ray = f"{sys.prefix}/bin/ray"
+    (await bed.head.run(f"cat > {ray}", stdin=QUICK_RAY)).require("replacing its Ray")
     head = bed.head.address
     await bed.laptop.run("mkdir -p keys && cp ~/.ssh/id_ed25519 'keys/my key.pem'")
     await bed.laptop.run("cat > lab.txt", stdin=f"# the lab\n{head}  # head\n")

@@ -33,7 +33,7 @@ class PackageIndex:
         serve = f'exec "$0" -u -m http.server {PORT} --directory {PAGES} > {LOG} 2>&1'
         await host.popen(["sh", "-c", serve, sys.executable], user="root")
         index = cls(host)
-        await until(lambda: "Serving" in index._log(), timeout=20)
+        await until(lambda: "Serving" in index._log())
         return index
 
     def add(self, *wheels: Path) -> None:
