@@ -2,74 +2,181 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import boto3
 import pytest
 
-from tests.aws.bed import Bed
+from shoal.clock import SystemClock
+from shoal.events import PlanStep, Removed, Warned
+from shoal.ops.context import Context
+from shoal.ops.estate import Owned, collect_garbage, everything
+from tests.aws.account import Account
+from tests.aws.bed import CLUSTER, Bed
+from tests.simcloud.calls import ApiError
+from tests.simcloud.cloud import SimCloud
+from tests.simcloud.faults import Fault
 
 pytestmark = pytest.mark.simcloud
 
-
-def client(bed: Bed, service: str = "ec2") -> Any:
-    return boto3.client(service, **bed.cloud.ec2.client_options())
+LEFT = {"shoal_cluster": "left", "ray_cluster_name": "left"}
 
 
-def launch(bed: Bed, **tags: str) -> str:
+class Later(SystemClock):
+    """An hour ahead: what was made a moment ago is no longer new."""
+
+    def now(self) -> float:
+        return super().now() + 3600
+
+
+def client(cloud: SimCloud, service: str = "ec2") -> Any:
+    return boto3.client(service, **cloud.ec2.client_options())
+
+
+def labels(**tags: str) -> list[dict[str, str]]:
+    return [{"Key": key.replace("_", "-"), "Value": value} for key, value in tags.items()]
+
+
+def launch(cloud: SimCloud, **tags: str) -> str:
     """A machine that somebody else's tools made."""
-    labels = [{"Key": key.replace("_", "-"), "Value": value} for key, value in tags.items()]
-    answer = client(bed).run_instances(
+    answer = client(cloud).run_instances(
         ImageId="ami-12345678",
         InstanceType="m5.large",
         MinCount=1,
         MaxCount=1,
-        TagSpecifications=[{"ResourceType": "instance", "Tags": labels}],
+        TagSpecifications=[{"ResourceType": "instance", "Tags": labels(**tags)}],
     )
     return str(answer["Instances"][0]["InstanceId"])
 
 
-async def listed(bed: Bed) -> dict[str, dict[str, Any]]:
-    done = await bed.shoal("ls --all-regions --json")
-    assert done.code == 0, done.stderr
-    return {entry["cluster"]: entry for entry in json.loads(done.stdout)}
-
-
-async def test_clusters_are_listed_and_only_what_nobody_leads_is_removed(bed: Bed) -> None:
-    await bed.up()
-    rays = launch(bed, ray_cluster_name="rays", ray_node_type="head")
-    lost = launch(bed, ray_cluster_name="lost", ray_node_type="worker")
-    left = client(bed).create_security_group(
+def leave_group(cloud: SimCloud) -> str:
+    """A security group of a cluster that has no machine."""
+    made = client(cloud).create_security_group(
         GroupName="shoal-left",
         Description="left",
         TagSpecifications=[
-            {
-                "ResourceType": "security-group",
-                "Tags": [{"Key": "shoal-cluster", "Value": "left"}],
-            }
+            {"ResourceType": "security-group", "Tags": labels(shoal_cluster="left")}
         ],
-    )["GroupId"]
+    )
+    return str(made["GroupId"])
 
-    found = await listed(bed)
+
+def groups(cloud: SimCloud) -> set[str]:
+    return {g["GroupId"] for g in client(cloud).describe_security_groups()["SecurityGroups"]}
+
+
+def running(cloud: SimCloud) -> set[str]:
+    return {rental.id for rental in cloud.ledger.running()}
+
+
+def context(
+    account: Account, confirm: Callable[[str], bool] = lambda question: True, *, later: bool = True
+) -> Context:
+    clock = Later() if later else SystemClock()
+    return Context(account.events.append, confirm, account.directory / "home", clock)
+
+
+async def owned(account: Account) -> dict[str, Owned]:
+    return {one.cluster: one for one in await everything(context(account))}
+
+
+def warnings(account: Account) -> list[str]:
+    return [f"{e.what}: {e.why}" for e in account.events if isinstance(e, Warned)]
+
+
+async def test_clusters_are_listed_and_what_is_new_is_left_alone(bed: Bed) -> None:
+    await bed.up()
+    rays = launch(bed.cloud, ray_cluster_name="rays", ray_node_type="head")
+    lost = launch(bed.cloud, ray_cluster_name="lost", ray_node_type="worker")
+    done = await bed.shoal("ls --all-regions --json")
+    assert done.code == 0, done.stderr
+    found = {entry["cluster"]: entry for entry in json.loads(done.stdout)}
     assert (found["mine"]["nodes"], found["mine"]["state"]) == (3, "up")
     assert found["mine"]["price_per_hour"] > 0
     assert (found["rays"]["made_by"], found["rays"]["state"]) == ("ray", "up")
-    assert found["lost"]["state"] == "no head; shoal gc"
-    assert found["left"]["others"] == ["security group shoal-left"]
-
-    refused = await bed.shoal("gc")
-    assert refused.code == 2, "nobody is there to say yes"
-    assert lost in refused.stderr
+    assert found["lost"]["state"] == "no head yet"
 
     done = await bed.shoal("gc --yes")
     assert done.code == 0, done.stderr
-    assert lost not in bed.running()
-    assert rays in bed.running()
-    groups = {g["GroupId"] for g in client(bed).describe_security_groups()["SecurityGroups"]}
-    assert left not in groups
-    assert set(await listed(bed)) == {"mine", "rays"}
-
-    assert "nothing was left behind" in (await bed.shoal("gc --yes")).stderr
-    client(bed).terminate_instances(InstanceIds=[rays])
+    assert "lost in us-west-2 is left alone" in done.stderr
+    assert "nothing was left behind" in done.stderr
+    client(bed.cloud).terminate_instances(InstanceIds=[rays, lost])
     await bed.down()
+
+
+async def test_only_what_nobody_leads_is_removed_and_only_after_a_yes(account: Account) -> None:
+    cloud = account.cloud
+    rays = launch(cloud, ray_cluster_name="rays", ray_node_type="head")
+    lost = launch(cloud, ray_cluster_name="lost", ray_node_type="worker")
+    left = leave_group(cloud)
+    found = await owned(account)
+    assert found["lost"].state == "no head; shoal gc"
+    assert found["left"].others == ("security group shoal-left",)
+
+    assert not await collect_garbage(context(account, lambda question: False))
+    steps = [e.subject for e in account.events if isinstance(e, PlanStep)]
+    assert sorted(steps) == sorted([f"instance {lost}", "security group shoal-left"])
+    assert lost in running(cloud)
+
+    assert await collect_garbage(context(account))
+    assert running(cloud) == {rays}
+    assert left not in groups(cloud)
+    assert set(await owned(account)) == {"rays"}
+    assert await collect_garbage(context(account))
+    assert account.events[-1] == Removed(())
+
+
+async def test_a_cluster_that_came_up_while_the_person_thought_is_left_alone(
+    account: Account,
+) -> None:
+    cloud = account.cloud
+    left = leave_group(cloud)
+    worker = launch(cloud, **LEFT, ray_node_type="worker")
+    heads: list[str] = []
+
+    def thinks(question: str) -> bool:
+        heads.append(launch(cloud, **LEFT, ray_node_type="head"))
+        return True
+
+    assert await collect_garbage(context(account, thinks))
+    assert running(cloud) == {worker, *heads}
+    assert left in groups(cloud)
+    assert "left in us-west-2 is left alone: it has a head again" in warnings(account)
+
+
+async def test_a_head_that_comes_during_the_removal_ends_it(account: Account) -> None:
+    """AWS refuses the group to us before any listing shows whose machine uses it."""
+    cloud = account.cloud
+    leave_group(cloud)
+    pair = {"ResourceType": "key-pair", "Tags": labels(shoal_cluster="left")}
+    client(cloud).create_key_pair(KeyName="shoal-left", TagSpecifications=[pair])
+    heads: list[str] = []
+
+    async def comes_up(_: Any) -> None:
+        head = await asyncio.to_thread(launch, cloud, **LEFT, ray_node_type="head")
+        heads.append(head)
+
+    in_use = ApiError("DependencyViolation", "resource has a dependent object")
+
+    def is_removal(call: Any, _: Any) -> bool:
+        return bool(call.action == "DeleteSecurityGroup")
+
+    cloud.faults.add(Fault(is_removal, in_use, times=1, do=comes_up))
+    assert await collect_garbage(context(account))
+    assert running(cloud) == set(heads)
+    assert [k["KeyName"] for k in client(cloud).describe_key_pairs()["KeyPairs"]] == ["shoal-left"]
+    assert "left in us-west-2 is left alone: it has a head again" in warnings(account)
+
+
+async def test_what_an_up_has_just_made_is_no_leftover(account: Account) -> None:
+    """Its key is there, and its machines are not yet."""
+    pair = {"ResourceType": "key-pair", "Tags": labels(shoal_cluster=CLUSTER)}
+    client(account.cloud).create_key_pair(KeyName="shoal-mine", TagSpecifications=[pair])
+    assert await collect_garbage(context(account, later=False))
+    assert account.events[-1] == Removed(())
+    assert any("mine in us-west-2 is left alone" in words for words in warnings(account))
+    assert await collect_garbage(context(account))
+    assert not client(account.cloud).describe_key_pairs()["KeyPairs"]

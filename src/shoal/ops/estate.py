@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shoal.events import PlanStep, Removed, Stage
+from shoal.events import PlanStep, Removed, Stage, Warned
 from shoal.ops.context import Context
 from shoal.parallel import side_by_side
 from shoal.providers import require_aws
@@ -46,7 +46,14 @@ async def collect_garbage(ctx: Context) -> bool:
 
     require_aws()
     ctx.emit(Stage("asking every region"))
-    orphans = [h for h in await holdings(ctx.clock, ctx.emit) if h.is_orphan]
+    found = await holdings(ctx.clock, ctx.emit)
+    now = ctx.clock.now()
+    for holding in found:
+        if not holding.is_led and holding.is_new(now):
+            where = f"{holding.cluster} in {holding.region}"
+            why = "something of it was made just now: somebody may be bringing it up"
+            ctx.emit(Warned(f"{where} is left alone", why, "shoal gc again, in some minutes"))
+    orphans = [h for h in found if h.is_orphan(now)]
     for holding in orphans:
         where = f"{holding.cluster} in {holding.region}"
         for instance in holding.instances:
@@ -71,17 +78,19 @@ def _owned(ctx: Context, holding: Holding) -> Owned:
         provider=f"aws {holding.region}",
         made_by="shoal" if holding.by_shoal else "ray",
         nodes=len(instances),
-        state=_state(holding),
+        state=_state(holding, ctx.clock.now()),
         age_s=None if oldest is None else ctx.clock.now() - oldest,
         price_per_hour=math.fsum(i.price_per_hour or 0.0 for i in instances),
         others=holding.others,
     )
 
 
-def _state(holding: Holding) -> str:
+def _state(holding: Holding, now: float) -> str:
+    if not holding.is_led and holding.is_new(now):
+        return "no head yet"
     if not holding.instances:
         return "no machine; shoal gc"
-    if holding.is_orphan:
+    if not holding.is_led:
         return "no head; shoal gc"
     states = {i.state for i in holding.instances}
     if states <= {State.STOPPED, State.STOPPING}:

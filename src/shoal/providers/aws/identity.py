@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shoal.parallel import side_by_side
@@ -23,6 +24,15 @@ _THERE = ("EntityAlreadyExists", "LimitExceeded")
 
 # What RunInstances says of a profile that was made a moment ago.
 NOT_KNOWN_YET = "IAM Instance Profile"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """An instance profile that is there, whose it is, and when it was made."""
+
+    name: str
+    cluster: str
+    made: float
 
 
 def profile_name(cluster: str, region: str) -> str:
@@ -117,18 +127,19 @@ async def _have_profile(aws: Aws, cluster: str, name: str) -> None:
     )
 
 
-async def everywhere(aws: Aws) -> list[tuple[str, str]]:
-    """The cluster and the name of every instance profile of ours, whatever its region."""
+async def everywhere(aws: Aws) -> list[Profile]:
+    """Every instance profile of ours, whatever its region."""
     answer = await aws.call("iam", "list_instance_profiles", PathPrefix=_PATH)
-    names = [profile["InstanceProfileName"] for profile in answer["InstanceProfiles"]]
 
-    async def owner(name: str) -> str:
+    async def read(record: Mapping[str, Any]) -> Profile:
+        name = str(record["InstanceProfileName"])
         found = await aws.call(
             "iam", "get_instance_profile", ignoring=_GONE, InstanceProfileName=name
         )
-        return tags.as_dict(found.get("InstanceProfile", {}).get("Tags")).get(tags.CLUSTER, "")
+        labels = tags.as_dict(found.get("InstanceProfile", {}).get("Tags"))
+        return Profile(name, labels.get(tags.CLUSTER, ""), record["CreateDate"].timestamp())
 
-    return list(zip(await side_by_side(owner(name) for name in names), names, strict=True))
+    return await side_by_side(map(read, answer["InstanceProfiles"]))
 
 
 async def remove(aws: Aws, cluster: str) -> list[str]:

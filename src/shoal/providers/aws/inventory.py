@@ -22,22 +22,42 @@ _FIRST_REGION = "us-east-1"
 _PAUSE_SECONDS = 2.0
 _END_SECONDS = 900.0
 _OVER = (State.TERMINATING, State.TERMINATED)
+# As long as something of a cluster is younger than this, somebody may be bringing it up: its key
+# and its workers can be there before its head is.
+_NEW_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class Holding:
-    """What one cluster has in one region: machines, and in words what else carries its name."""
+    """What one cluster has in one region: machines, and in words what else carries its name.
+    `made` is when the last of it was made, as far as AWS tells."""
 
     cluster: str
     region: str
     by_shoal: bool
     instances: tuple[Instance, ...] = ()
     others: tuple[str, ...] = ()
+    made: float = 0.0
 
     @property
-    def is_orphan(self) -> bool:
+    def is_led(self) -> bool:
+        return any(i.role == "head" for i in self.instances)
+
+    def is_new(self, now: float) -> bool:
+        """Whether it may be in the midst of being made."""
+        return now - self.made < _NEW_SECONDS
+
+    def is_orphan(self, now: float) -> bool:
         """Whether nobody leads it any more: it has no head, or no machine at all."""
-        return not any(i.role == "head" for i in self.instances)
+        return not self.is_led and not self.is_new(now)
+
+
+class _LedAgainError(ShoalError):
+    """A cluster has a head that had none when it was looked at."""
+
+
+# In words, and when it was made.
+_Thing = tuple[str, float]
 
 
 async def holdings(clock: Clock, emit: Emit) -> list[Holding]:
@@ -61,16 +81,37 @@ async def holdings(clock: Clock, emit: Emit) -> list[Holding]:
 
 
 async def give_back(holding: Holding, clock: Clock, emit: Emit) -> list[str]:
-    """End what a holding has, and tell what that was."""
+    """End what a holding has, and tell what that was. Since it was looked at, a person has had
+    time to think, and others to bring the cluster up: then nothing of it is touched."""
     aws = Aws(holding.region, clock)
+    now = await _again(aws, holding)
+    try:
+        if not now.is_orphan(clock.now()):
+            raise _LedAgainError("it has a head again" if now.is_led else "it is just being made")
+        return await _end_all(aws, now, emit)
+    except _LedAgainError as error:
+        emit(Warned(f"{holding.cluster} in {holding.region} is left alone", error.what))
+        return []
+
+
+async def _again(aws: Aws, holding: Holding) -> Holding:
+    """The holding as it is now."""
+    found = await _of_region(aws, await identity.everywhere(aws))
+    nothing = replace(holding, instances=(), others=(), made=0.0)
+    same = (h for h in found if (h.cluster, h.by_shoal) == (holding.cluster, holding.by_shoal))
+    return next(same, nothing)
+
+
+async def _end_all(aws: Aws, holding: Holding, emit: Emit) -> list[str]:
     await _end(aws, [i.id for i in holding.instances])
     removed = [f"instance {i.id}" for i in holding.instances]
     if not holding.by_shoal:
         return removed
 
     async def end_machines() -> bool:
-        found = await _instances(aws, tags.of_cluster(holding.cluster))
-        late = [i for i in found if i.role == "worker"]
+        late = await _instances(aws, tags.of_cluster(holding.cluster))
+        if any(i.role == "head" for i in late):
+            raise _LedAgainError("it has a head again")
         await _end(aws, [i.id for i in late])
         return bool(late)
 
@@ -87,7 +128,7 @@ async def give_back(holding: Holding, clock: Clock, emit: Emit) -> list[str]:
     return removed
 
 
-async def _of_region(aws: Aws, profiles: Iterable[tuple[str, str]]) -> list[Holding]:
+async def _of_region(aws: Aws, profiles: Iterable[identity.Profile]) -> list[Holding]:
     ours = [{"Name": "tag-key", "Values": [tags.CLUSTER]}]
     questions: list[Coroutine[Any, Any, list[Any]]] = [
         _instances(aws, [{"Name": "tag-key", "Values": [tags.RAY_CLUSTER]}]),
@@ -96,7 +137,7 @@ async def _of_region(aws: Aws, profiles: Iterable[tuple[str, str]]) -> list[Hold
         _volumes(aws, ours),
     ]
     instances, groups, pairs, volumes = await side_by_side(questions)
-    others: dict[str, list[str]] = {}
+    others: dict[str, list[_Thing]] = {}
     for kind, records, name in (
         ("security group", groups, "GroupName"),
         ("key pair", pairs, "KeyName"),
@@ -104,25 +145,35 @@ async def _of_region(aws: Aws, profiles: Iterable[tuple[str, str]]) -> list[Hold
     ):
         for record in records:
             cluster = tags.as_dict(record.get("Tags"))[tags.CLUSTER]
-            others.setdefault(cluster, []).append(f"{kind} {record[name]}")
-    for cluster, profile in profiles:
-        if profile in identity.names(cluster, aws.region):
-            others.setdefault(cluster, []).append(f"instance profile {profile}")
+            # Of a group AWS does not tell when it was made.
+            made = record["CreateTime"].timestamp() if record.get("CreateTime") else 0.0
+            others.setdefault(cluster, []).append((f"{kind} {record[name]}", made))
+    for profile in profiles:
+        if profile.name in identity.names(profile.cluster, aws.region):
+            thing = (f"instance profile {profile.name}", profile.made)
+            others.setdefault(profile.cluster, []).append(thing)
     return _sorted_out(aws.region, instances, others)
 
 
 def _sorted_out(
-    region: str, instances: Sequence[Instance], others: Mapping[str, Sequence[str]]
+    region: str, instances: Sequence[Instance], others: Mapping[str, Sequence[_Thing]]
 ) -> list[Holding]:
     found = {
-        (cluster, True): Holding(cluster, region, True, others=tuple(things))
+        (cluster, True): Holding(
+            cluster,
+            region,
+            True,
+            others=tuple(words for words, _ in things),
+            made=max(made for _, made in things),
+        )
         for cluster, things in others.items()
     }
     for instance in instances:
         by_shoal = tags.CLUSTER in instance.tags
         key = (instance.cluster, by_shoal)
         known = found.setdefault(key, Holding(instance.cluster, region, by_shoal))
-        found[key] = replace(known, instances=(*known.instances, instance))
+        made = max(known.made, instance.created_at or 0.0)
+        found[key] = replace(known, instances=(*known.instances, instance), made=made)
     return list(found.values())
 
 
