@@ -180,3 +180,30 @@ async def test_what_an_up_has_just_made_is_no_leftover(account: Account) -> None
     assert any("mine in us-west-2 is left alone" in words for words in warnings(account))
     assert await collect_garbage(context(account))
     assert not client(account.cloud).describe_key_pairs()["KeyPairs"]
+
+
+async def test_volumes_that_the_file_keeps_are_told_of_and_never_removed(account: Account) -> None:
+    account.file(shoal={"volumes": {"/data": {"size": 500, "keep": True}}})
+    await account.launch(workers=1)
+    provider = account.provider()
+    await provider.terminate(account.spec, await provider.find(CLUSTER))
+    await provider.release(account.spec)
+    ours = [{"Name": "tag-key", "Values": ["shoal-cluster"]}]
+    found = client(account.cloud).describe_volumes(Filters=ours)["Volumes"]
+    sizes = [volume["Size"] for volume in found]
+    assert sizes == [500, 500], "the roots went with their machines"
+    left = client(account.cloud).create_volume(
+        AvailabilityZone="us-west-2a",
+        Size=8,
+        TagSpecifications=[{"ResourceType": "volume", "Tags": labels(shoal_cluster=CLUSTER)}],
+    )["VolumeId"]
+
+    assert await collect_garbage(context(account))
+    assert account.events[-1] == Removed((f"volume {left}",))
+    assert client(account.cloud).describe_volumes(Filters=ours)["Volumes"] == found
+    told = [e for e in account.events if isinstance(e, Warned) and "is kept" in e.what]
+    assert len(told) == 2
+    assert "500 GiB, about $40.00 a month" in told[0].what
+    assert told[0].fix.startswith("aws ec2 delete-volume --region us-west-2 --volume-id vol-")
+    mine = (await owned(account))[CLUSTER]
+    assert (mine.state, len(mine.kept), mine.others) == ("volumes kept", 2, ())

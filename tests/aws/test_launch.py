@@ -89,6 +89,8 @@ def test_volumes_go_with_their_machine_unless_the_file_keeps_them() -> None:
     request = asked({"BlockDeviceMappings": volumes})
     kept = [v.get("Ebs", {}).get("DeleteOnTermination") for v in request["BlockDeviceMappings"]]
     assert kept == [True, False, None]
+    assert tags_of(request, "volume")[tags.KEEPS] == "yes", "so that nobody tidies it away"
+    assert tags.KEEPS not in tags_of(asked({"BlockDeviceMappings": volumes[:1]}), "volume")
 
 
 def test_the_files_tags_stay_and_cannot_hide_a_machine_from_us() -> None:

@@ -13,12 +13,13 @@ from shoal.providers import require_aws
 from shoal.providers.base import State
 
 if TYPE_CHECKING:
-    from shoal.providers.aws.inventory import Holding
+    from shoal.providers.aws.inventory import Holding, Kept
 
 
 @dataclass(frozen=True)
 class Owned:
-    """One cluster in one region of an account."""
+    """One cluster in one region of an account. `kept` are volumes that its file wanted to outlive
+    their machines, in words."""
 
     cluster: str
     provider: str
@@ -28,6 +29,7 @@ class Owned:
     age_s: float | None
     price_per_hour: float
     others: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
 
 async def everything(ctx: Context) -> list[Owned]:
@@ -41,7 +43,8 @@ async def everything(ctx: Context) -> list[Owned]:
 
 async def collect_garbage(ctx: Context) -> bool:
     """Give back what nobody leads: workers without a head, and what clusters left behind that
-    have no machine any more. False when the person said no."""
+    have no machine any more. What somebody may be making or wanted to keep is told of and left
+    alone. False when the person said no."""
     from shoal.providers.aws.inventory import give_back, holdings
 
     require_aws()
@@ -49,10 +52,7 @@ async def collect_garbage(ctx: Context) -> bool:
     found = await holdings(ctx.clock, ctx.emit)
     now = ctx.clock.now()
     for holding in found:
-        if not holding.is_led and holding.is_new(now):
-            where = f"{holding.cluster} in {holding.region}"
-            why = "something of it was made just now: somebody may be bringing it up"
-            ctx.emit(Warned(f"{where} is left alone", why, "shoal gc again, in some minutes"))
+        _tell_what_stays(ctx, holding)
     orphans = [h for h in found if h.is_orphan(now)]
     for holding in orphans:
         where = f"{holding.cluster} in {holding.region}"
@@ -70,6 +70,21 @@ async def collect_garbage(ctx: Context) -> bool:
     return True
 
 
+def _tell_what_stays(ctx: Context, holding: Holding) -> None:
+    where = f"{holding.cluster} in {holding.region}"
+    if not holding.is_led and holding.is_new(ctx.clock.now()):
+        why = "something of it was made just now: somebody may be bringing it up"
+        ctx.emit(Warned(f"{where} is left alone", why, "shoal gc again, in some minutes"))
+    for volume in holding.kept:
+        delete = f"aws ec2 delete-volume --region {holding.region} --volume-id {volume.id}"
+        why = f"the file of {where} says so"
+        ctx.emit(Warned(f"the {_in_words(volume)}, is kept", why, f"{delete}, if nobody needs it"))
+
+
+def _in_words(volume: Kept) -> str:
+    return f"volume {volume.id} with {volume.gib} GiB, about ${volume.per_month:.2f} a month"
+
+
 def _owned(ctx: Context, holding: Holding) -> Owned:
     instances = holding.instances
     oldest = min((i.created_at for i in instances if i.created_at is not None), default=None)
@@ -82,12 +97,15 @@ def _owned(ctx: Context, holding: Holding) -> Owned:
         age_s=None if oldest is None else ctx.clock.now() - oldest,
         price_per_hour=math.fsum(i.price_per_hour or 0.0 for i in instances),
         others=holding.others,
+        kept=tuple(map(_in_words, holding.kept)),
     )
 
 
 def _state(holding: Holding, now: float) -> str:
     if not holding.is_led and holding.is_new(now):
         return "no head yet"
+    if holding.kept and not (holding.instances or holding.others):
+        return "volumes kept"
     if not holding.instances:
         return "no machine; shoal gc"
     if not holding.is_led:

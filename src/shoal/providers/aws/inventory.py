@@ -12,7 +12,7 @@ from shoal.clock import Clock
 from shoal.errors import AuthError, ProviderError, ShoalError
 from shoal.events import Emit, Warned
 from shoal.parallel import side_by_side
-from shoal.providers.aws import foundation, identity, prices, tags
+from shoal.providers.aws import foundation, identity, prices, tags, volumes
 from shoal.providers.aws.calls import Aws
 from shoal.providers.aws.machines import TYPE, read_instance
 from shoal.providers.base import Instance, State
@@ -28,15 +28,26 @@ _NEW_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
+class Kept:
+    """A volume that outlives its machine because the file says so, and about what it costs."""
+
+    id: str
+    gib: int
+    per_month: float
+
+
+@dataclass(frozen=True)
 class Holding:
-    """What one cluster has in one region: machines, and in words what else carries its name.
-    `made` is when the last of it was made, as far as AWS tells."""
+    """What one cluster has in one region: machines, in words what else carries its name, and the
+    volumes that its file wanted to keep. `made` is when the last of it was made, as far as AWS
+    tells."""
 
     cluster: str
     region: str
     by_shoal: bool
     instances: tuple[Instance, ...] = ()
     others: tuple[str, ...] = ()
+    kept: tuple[Kept, ...] = ()
     made: float = 0.0
 
     @property
@@ -48,8 +59,10 @@ class Holding:
         return now - self.made < _NEW_SECONDS
 
     def is_orphan(self, now: float) -> bool:
-        """Whether nobody leads it any more: it has no head, or no machine at all."""
-        return not self.is_led and not self.is_new(now)
+        """Whether nobody leads it any more: it has no head, or no machine at all. Volumes that are
+        kept wait for their owner, and for nobody else."""
+        left_behind = bool(self.instances or self.others)
+        return left_behind and not self.is_led and not self.is_new(now)
 
 
 class _LedAgainError(ShoalError):
@@ -97,7 +110,7 @@ async def give_back(holding: Holding, clock: Clock, emit: Emit) -> list[str]:
 async def _again(aws: Aws, holding: Holding) -> Holding:
     """The holding as it is now."""
     found = await _of_region(aws, await identity.everywhere(aws))
-    nothing = replace(holding, instances=(), others=(), made=0.0)
+    nothing = Holding(holding.cluster, holding.region, holding.by_shoal)
     same = (h for h in found if (h.cluster, h.by_shoal) == (holding.cluster, holding.by_shoal))
     return next(same, nothing)
 
@@ -116,8 +129,10 @@ async def _end_all(aws: Aws, holding: Holding, emit: Emit) -> list[str]:
         return bool(late)
 
     removed += await foundation.release(aws, holding.cluster, end_machines, emit)
-    volumes = await _volumes(aws, tags.of_cluster(holding.cluster))
-    for volume in volumes:
+    volumes_left = await _volumes(aws, tags.of_cluster(holding.cluster))
+    for volume in volumes_left:
+        if _is_kept(volume):
+            continue
         await aws.call(
             "ec2",
             "delete_volume",
@@ -136,12 +151,12 @@ async def _of_region(aws: Aws, profiles: Iterable[identity.Profile]) -> list[Hol
         _key_pairs(aws, ours),
         _volumes(aws, ours),
     ]
-    instances, groups, pairs, volumes = await side_by_side(questions)
+    instances, groups, pairs, free = await side_by_side(questions)
     others: dict[str, list[_Thing]] = {}
     for kind, records, name in (
         ("security group", groups, "GroupName"),
         ("key pair", pairs, "KeyName"),
-        ("volume", volumes, "VolumeId"),
+        ("volume", [one for one in free if not _is_kept(one)], "VolumeId"),
     ):
         for record in records:
             cluster = tags.as_dict(record.get("Tags"))[tags.CLUSTER]
@@ -152,11 +167,18 @@ async def _of_region(aws: Aws, profiles: Iterable[identity.Profile]) -> list[Hol
         if profile.name in identity.names(profile.cluster, aws.region):
             thing = (f"instance profile {profile.name}", profile.made)
             others.setdefault(profile.cluster, []).append(thing)
-    return _sorted_out(aws.region, instances, others)
+    return _sorted_out(aws.region, instances, others, [one for one in free if _is_kept(one)])
+
+
+def _is_kept(volume: Mapping[str, Any]) -> bool:
+    return tags.KEEPS in tags.as_dict(volume.get("Tags"))
 
 
 def _sorted_out(
-    region: str, instances: Sequence[Instance], others: Mapping[str, Sequence[_Thing]]
+    region: str,
+    instances: Sequence[Instance],
+    others: Mapping[str, Sequence[_Thing]],
+    kept: Sequence[Mapping[str, Any]],
 ) -> list[Holding]:
     found = {
         (cluster, True): Holding(
@@ -174,6 +196,11 @@ def _sorted_out(
         known = found.setdefault(key, Holding(instance.cluster, region, by_shoal))
         made = max(known.made, instance.created_at or 0.0)
         found[key] = replace(known, instances=(*known.instances, instance), made=made)
+    for volume in kept:
+        cluster = tags.as_dict(volume["Tags"])[tags.CLUSTER]
+        known = found.setdefault((cluster, True), Holding(cluster, region, True))
+        one = Kept(volume["VolumeId"], volume["Size"], volumes.per_month(volume))
+        found[cluster, True] = replace(known, kept=(*known.kept, one))
     return list(found.values())
 
 

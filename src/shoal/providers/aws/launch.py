@@ -124,7 +124,8 @@ def request(
     if not asked["BlockDeviceMappings"]:
         del asked["BlockDeviceMappings"]
     _place(asked, offer, own_groups(config) or ground.groups.get(offer.subnet.vpc, ()))
-    asked["TagSpecifications"] = _tagged(asked.get("TagSpecifications") or (), labels)
+    keeps = _keeps(asked.get("BlockDeviceMappings") or ())
+    asked["TagSpecifications"] = _tagged(asked.get("TagSpecifications") or (), labels, keeps)
     return asked
 
 
@@ -155,7 +156,16 @@ def _volumes(mappings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return volumes
 
 
-def _tagged(own: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> list[dict[str, Any]]:
+def _keeps(mappings: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What the volumes carry if the file wants to keep some of them. One launch gives all of its
+    volumes the same tags, and those that are not kept go with their machine."""
+    ebs = (mapping.get("Ebs") or {} for mapping in mappings)
+    return {tags.KEEPS: "yes"} if any(e.get("DeleteOnTermination") is False for e in ebs) else {}
+
+
+def _tagged(
+    own: Sequence[Mapping[str, Any]], labels: Mapping[str, str], keeps: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """The file's own tags, and ours over them: by ours the machine is found again."""
     merged: dict[str, dict[str, str]] = {"instance": {}, "volume": {}}
     for one in own:
@@ -163,5 +173,5 @@ def _tagged(own: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> list
         merged[kind] = {**merged.get(kind, {}), **tags.as_dict(one.get("Tags"))}
     named = merged["instance"].get("Name")
     merged["instance"] = {**merged["instance"], **labels, **({"Name": named} if named else {})}
-    merged["volume"] = {**merged["volume"], **tags.ownership(labels[tags.CLUSTER])}
+    merged["volume"] = {**merged["volume"], **tags.ownership(labels[tags.CLUSTER]), **keeps}
     return [{"ResourceType": kind, "Tags": tags.as_list(one)} for kind, one in merged.items()]

@@ -15,6 +15,8 @@ from shoal.events import Role
 
 CLUSTER = "shoal-cluster"
 TOKEN = "shoal-token"
+# On the volumes of a machine of which the file wants some to outlive it.
+KEEPS = "shoal-keeps"
 
 RAY_CLUSTER = "ray-cluster-name"
 RAY_KIND = "ray-node-type"
