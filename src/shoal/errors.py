@@ -77,6 +77,10 @@ class AuthError(ProviderError):
     label = "auth"
 
 
+class DeniedError(AuthError):
+    """The credentials are good, and may not do this one thing. Others may still be allowed."""
+
+
 class QuotaError(ProviderError):
     """An account limit is in the way. Another type or region may do."""
 

@@ -11,11 +11,12 @@ import boto3
 import pytest
 
 from shoal.clock import SystemClock
+from shoal.errors import AuthError
 from shoal.events import PlanStep, Removed, Warned
 from shoal.ops.context import Context
 from shoal.ops.estate import Owned, collect_garbage, everything
 from tests.aws.account import Account
-from tests.aws.bed import CLUSTER, Bed
+from tests.aws.bed import CLUSTER, Bed, cluster_file
 from tests.simcloud.calls import ApiError
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.faults import Fault
@@ -207,3 +208,49 @@ async def test_volumes_that_the_file_keeps_are_told_of_and_never_removed(account
     assert told[0].fix.startswith("aws ec2 delete-volume --region us-west-2 --volume-id vol-")
     mine = (await owned(account))[CLUSTER]
     assert (mine.state, len(mine.kept), mine.others) == ("volumes kept", 2, ())
+
+
+def deny(cloud: SimCloud, strikes: Callable[[Any], bool]) -> None:
+    """Have an administrator who lets people do only part of it."""
+    denied = ApiError("AccessDenied", "is not authorized to perform this", 403)
+    cloud.faults.add(Fault(lambda call, _: strikes(call), denied))
+
+
+async def test_who_may_not_use_iam_sees_the_rest_and_may_tidy_it(account: Account) -> None:
+    left = leave_group(account.cloud)
+    deny(account.cloud, lambda call: call.service == "iam")
+    assert (await owned(account))["left"].nodes == 0
+    assert any("instance profiles cannot be asked for" in words for words in warnings(account))
+    assert await collect_garbage(context(account))
+    assert left not in groups(account.cloud)
+    assert any("may be left" in words for words in warnings(account))
+
+
+async def test_a_region_that_is_closed_to_us_does_not_hide_the_others(account: Account) -> None:
+    leave_group(account.cloud)
+    deny(account.cloud, lambda call: call.region == "eu-west-3" and call.service == "ec2")
+    assert set(await owned(account)) == {"left"}
+    assert any("eu-west-3 cannot be asked" in words for words in warnings(account))
+
+
+async def test_without_good_credentials_nothing_is_said_to_be_all(account: Account) -> None:
+    expired = ApiError("RequestExpired", "Request has expired.")
+    account.cloud.faults.fail_call("DescribeSecurityGroups", error=expired, times=99)
+    with pytest.raises(AuthError):
+        await everything(context(account))
+
+
+async def test_a_cluster_whose_file_names_its_profile_goes_without_a_word_to_iam(
+    account: Account,
+) -> None:
+    """Who works with what others have made for them may often not use IAM at all."""
+    iam = client(account.cloud, "iam")
+    iam.create_instance_profile(InstanceProfileName="theirs")
+    await account.cloud.ec2.disown_what_is_there()
+    types = cluster_file()["available_node_types"]
+    types["head"]["node_config"]["IamInstanceProfile"] = {"Name": "theirs"}
+    account.file(available_node_types=types)
+    await account.launch(workers=1)
+    deny(account.cloud, lambda call: call.service == "iam")
+    await account.end()
+    assert not warnings(account)

@@ -9,6 +9,7 @@ from shoal.errors import (
     AuthError,
     CapacityError,
     ConfigError,
+    DeniedError,
     ProviderError,
     QuotaError,
     ShoalError,
@@ -69,12 +70,12 @@ _TABLE: tuple[tuple[type[ShoalError], str, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        AuthError,
+        DeniedError,
         _POLICY,
         ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
     ),
     (
-        AuthError,
+        DeniedError,
         "look at the account in the AWS console: it is new, blocked, or must accept terms first",
         ("Blocked", "PendingVerification", "OptInRequired", "InvalidUserID.NotFound"),
     ),

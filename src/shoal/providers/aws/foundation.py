@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.errors import ProviderError
+from shoal.errors import DeniedError, ProviderError
 from shoal.events import Emit, Warned
 from shoal.parallel import side_by_side
 from shoal.providers.aws import ecr, identity, images, keypair, launch, network, types, volumes
@@ -207,11 +207,23 @@ async def _ssh_ranges(aws: Aws, spec: ClusterSpec, vpcs: Sequence[str]) -> dict[
     return dict.fromkeys(vpcs, spec.shoal.ssh_from or await network.caller_ranges(aws))
 
 
+def makes_identities(spec: ClusterSpec) -> bool:
+    """Whether the file has identities made for its machines."""
+    own = spec.head.node_config.get("IamInstanceProfile")
+    return not own or bool(_buckets_of_workers(spec))
+
+
 async def release(
-    aws: Aws, cluster: str, end_machines: Callable[[], Awaitable[bool]], emit: Emit
+    aws: Aws,
+    cluster: str,
+    end_machines: Callable[[], Awaitable[bool]],
+    emit: Emit,
+    *,
+    had_identities: bool = True,
 ) -> list[str]:
     """Take away what `prepare` made, and tell what that was. `end_machines` ends those that have
-    come to light since, and tells whether there were any.
+    come to light since, and tells whether there were any. Who may not use IAM is told what may be
+    left, unless the cluster never `had_identities`.
 
     The groups go first: AWS deletes none that a machine still uses, and knows that better than
     any listing. So once they are gone, no machine of the cluster is left anywhere.
@@ -228,7 +240,18 @@ async def release(
                     fix=f"aws ec2 delete-security-group --group-id {group['GroupId']}, later",
                 )
             )
-    for gone in await side_by_side([keypair.remove(aws, cluster), identity.remove(aws, cluster)]):
+
+    async def identities() -> list[str]:
+        try:
+            return await identity.remove(aws, cluster)
+        except DeniedError as error:
+            if had_identities:
+                name = identity.profile_name(cluster, aws.region)
+                what = f"the role and the instance profile {name} may be left"
+                emit(Warned(what, error.why, "shoal gc, by somebody who may use IAM"))
+            return []
+
+    for gone in await side_by_side([keypair.remove(aws, cluster), identities()]):
         removed += gone
     return removed
 

@@ -129,7 +129,14 @@ async def _have_profile(aws: Aws, cluster: str, name: str) -> None:
 
 async def everywhere(aws: Aws) -> list[Profile]:
     """Every instance profile of ours, whatever its region."""
-    answer = await aws.call("iam", "list_instance_profiles", PathPrefix=_PATH)
+    records: list[Mapping[str, Any]] = []
+    more: dict[str, str] = {}
+    while True:
+        page = await aws.call("iam", "list_instance_profiles", PathPrefix=_PATH, **more)
+        records += page["InstanceProfiles"]
+        if not page.get("IsTruncated"):
+            break
+        more = {"Marker": page["Marker"]}
 
     async def read(record: Mapping[str, Any]) -> Profile:
         name = str(record["InstanceProfileName"])
@@ -139,7 +146,7 @@ async def everywhere(aws: Aws) -> list[Profile]:
         labels = tags.as_dict(found.get("InstanceProfile", {}).get("Tags"))
         return Profile(name, labels.get(tags.CLUSTER, ""), record["CreateDate"].timestamp())
 
-    return await side_by_side(map(read, answer["InstanceProfiles"]))
+    return await side_by_side(map(read, records))
 
 
 async def remove(aws: Aws, cluster: str) -> list[str]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.clock import Clock
-from shoal.errors import AuthError, ProviderError, ShoalError
-from shoal.events import Emit, Warned
+from shoal.errors import AuthError, DeniedError, ProviderError, ShoalError
+from shoal.events import Emit, Warned, unheard
 from shoal.parallel import side_by_side
 from shoal.providers.aws import foundation, identity, prices, tags, volumes
 from shoal.providers.aws.calls import Aws
@@ -78,19 +78,28 @@ async def holdings(clock: Clock, emit: Emit) -> list[Holding]:
     of and left out."""
     first = Aws(os.environ.get("AWS_REGION") or _FIRST_REGION, clock)
     regions = await first.call("ec2", "describe_regions")
-    profiles = await identity.everywhere(first)
+    profiles = await _profiles(first, emit)
 
     async def one(region: str) -> list[Holding]:
         try:
             return await _of_region(Aws(region, clock), profiles)
-        except AuthError:
-            raise
         except ProviderError as error:
+            if isinstance(error, AuthError) and not isinstance(error, DeniedError):
+                raise  # no region would say anything else
             emit(Warned(f"{region} cannot be asked", error.why, error.fix))
             return []
 
     found = await side_by_side(one(entry["RegionName"]) for entry in regions["Regions"])
     return sorted((h for some in found for h in some), key=lambda h: (h.region, h.cluster))
+
+
+async def _profiles(aws: Aws, emit: Emit) -> list[identity.Profile]:
+    """Instance profiles belong to no region. Many people may not look at them, and need not."""
+    try:
+        return await identity.everywhere(aws)
+    except DeniedError as error:
+        emit(Warned("instance profiles cannot be asked for", error.why, error.fix))
+        return []
 
 
 async def give_back(holding: Holding, clock: Clock, emit: Emit) -> list[str]:
@@ -108,8 +117,8 @@ async def give_back(holding: Holding, clock: Clock, emit: Emit) -> list[str]:
 
 
 async def _again(aws: Aws, holding: Holding) -> Holding:
-    """The holding as it is now."""
-    found = await _of_region(aws, await identity.everywhere(aws))
+    """The holding as it is now. That profiles may not be looked at has been told."""
+    found = await _of_region(aws, await _profiles(aws, unheard))
     nothing = Holding(holding.cluster, holding.region, holding.by_shoal)
     same = (h for h in found if (h.cluster, h.by_shoal) == (holding.cluster, holding.by_shoal))
     return next(same, nothing)

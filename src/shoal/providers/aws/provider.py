@@ -229,7 +229,10 @@ class AwsProvider:
             await self.terminate(spec, found)
             return bool(found)
 
-        removed = await foundation.release(self._aws, spec.cluster_name, end_machines, self._emit)
+        made = foundation.makes_identities(spec)
+        removed = await foundation.release(
+            self._aws, spec.cluster_name, end_machines, self._emit, had_identities=made
+        )
         shutil.rmtree(self._home, ignore_errors=True)
         return removed
 
