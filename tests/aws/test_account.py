@@ -148,8 +148,7 @@ async def test_every_call_may_be_throttled(account: Account) -> None:
 
 ACTIONS = (
     "DescribeInstances", "DescribeInstanceTypes", "DescribeSubnets", "DescribeSecurityGroups",
-    "GetInstanceProfile",
-    "GetRolePolicy", "ImportKeyPair", "CreateRole", "CreateSecurityGroup", "PutRolePolicy",
+    "GetInstanceProfile", "ImportKeyPair", "CreateRole", "CreateSecurityGroup", "PutRolePolicy",
     "AuthorizeSecurityGroupIngress", "CreateInstanceProfile", "AddRoleToInstanceProfile",
     "GetParameters", "RunInstances", "TerminateInstances", "DeleteSecurityGroup",
     "DescribeKeyPairs", "DeleteKeyPair", "RemoveRoleFromInstanceProfile", "DeleteInstanceProfile",

@@ -13,7 +13,7 @@ from shoal.providers.aws.provider import AwsProvider
 from shoal.providers.base import Launch
 from shoal.spec.model import VolumeSpec
 from tests.aws.account import Account
-from tests.aws.bed import SHOAL, Bed
+from tests.aws.bed import SHOAL, Bed, cluster_file
 from tests.hosts.bed import QUICK_START
 from tests.simcloud.disks import blank_disk
 
@@ -48,6 +48,12 @@ def test_a_bucket_that_is_only_read_cannot_be_written() -> None:
     assert allowed["Read"] == (["s3:GetObject"], ["arn:aws:s3:::in/*", "arn:aws:s3:::out/*"])
     assert allowed["Write"][1] == ["arn:aws:s3:::out/*"]
     assert allowed["PassToWorkers"] == (["iam:PassRole"], ["arn:aws:iam::*:role/shoal/r"])
+
+
+def test_a_head_without_buckets_of_its_own_may_still_give_workers_theirs() -> None:
+    """IAM refuses a statement that names nothing."""
+    (only,) = policy.for_buckets({}, "r")["Statement"]
+    assert only["Action"] == ["iam:PassRole"]
 
 
 async def test_every_machine_has_its_volumes_and_they_go_with_it(account: Account) -> None:
@@ -101,6 +107,31 @@ async def test_machines_may_use_the_buckets_of_the_file_and_workers_nothing_else
         for machine in reservation["Instances"]
     }
     assert profiles == {i.id: head if i.role == "head" else workers for i in (*created, *later)}
+    await account.end()
+
+
+async def test_the_role_of_workers_goes_also_where_the_head_has_its_own(account: Account) -> None:
+    iam = client(account, "iam")
+    iam.create_instance_profile(InstanceProfileName="theirs")
+    await account.cloud.ec2.disown_what_is_there()
+    node_types = cluster_file()["available_node_types"]
+    node_types["head"]["node_config"]["IamInstanceProfile"] = {"Name": "theirs"}
+    account.file(available_node_types=node_types, shoal={"mounts": {"/d": {"s3": "data"}}})
+    await account.launch(workers=1)
+    assert [r["RoleName"].endswith("-workers") for r in iam.list_roles()["Roles"]] == [True]
+    await account.end()
+
+
+async def test_a_bucket_added_to_a_running_cluster_reaches_workers_that_its_head_launches(
+    account: Account,
+) -> None:
+    await account.launch(workers=0)
+    account.file(shoal={"mounts": {"/d": {"s3": "data"}}})
+    await account.provider().create(account.spec, [Launch("worker", "worker", 1, "more")])
+    iam = client(account, "iam")
+    head, workers = sorted((r["RoleName"] for r in iam.list_roles()["Roles"]), key=len)
+    document = iam.get_role_policy(RoleName=head, PolicyName="buckets")["PolicyDocument"]
+    assert workers in json.dumps(document), "else every worker that the controller wants is refused"
     await account.end()
 
 

@@ -141,9 +141,12 @@ async def prepare(aws: Aws, spec: ClusterSpec, sites: Mapping[str, Site]) -> Gro
     async def identities() -> None:
         nonlocal profile, of_workers
         used = _buckets_of_workers(spec)
+        own = _buckets(spec, spec.head_node_type)
         head = sites.get(spec.head_node_type)
-        if head is not None and not head.config.get("IamInstanceProfile"):
-            own = _buckets(spec, spec.head_node_type)
+        if head is None and used:
+            # The head is there already: it was made when the file may have named no buckets.
+            await identity.let_use(aws, spec.cluster_name, own, passes=True)
+        elif head is not None and not head.config.get("IamInstanceProfile"):
             images_from = ecr.repositories(spec)
             profile = await identity.ensure(
                 aws, spec.cluster_name, own, images_from, passes=bool(used)

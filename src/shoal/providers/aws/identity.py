@@ -62,10 +62,18 @@ async def ensure(
     own = {_POLICY: policy.for_head(cluster, aws.region, repositories)}
     name = profile_name(cluster, aws.region)
     await _have(aws, cluster, name, f"the head of cluster {cluster}", own)
+    await let_use(aws, cluster, buckets, passes=passes)
+    return name
+
+
+async def let_use(aws: Aws, cluster: str, buckets: Mapping[str, bool], *, passes: bool) -> None:
+    """Let a head that is there use these buckets, and with `passes` give its workers their role.
+    Nothing happens to one whose identity is not ours."""
     if buckets or passes:
         passed = workers_name(cluster, aws.region) if passes else ""
-        await _put(aws, name, _BUCKETS, policy.for_buckets(buckets, passed))
-    return name
+        document = policy.for_buckets(buckets, passed)
+        name = profile_name(cluster, aws.region)
+        await _put(aws, name, _BUCKETS, document, ignoring=_GONE)
 
 
 async def ensure_workers(aws: Aws, cluster: str, buckets: Mapping[str, bool]) -> str:
@@ -111,9 +119,17 @@ async def _have_role(
         await _put(aws, name, title, document)
 
 
-async def _put(aws: Aws, role: str, title: str, document: dict[str, Any]) -> None:
-    text = json.dumps(document)
-    await aws.call("iam", "put_role_policy", RoleName=role, PolicyName=title, PolicyDocument=text)
+async def _put(
+    aws: Aws, role: str, title: str, document: dict[str, Any], ignoring: Sequence[str] = ()
+) -> None:
+    await aws.call(
+        "iam",
+        "put_role_policy",
+        ignoring=ignoring,
+        RoleName=role,
+        PolicyName=title,
+        PolicyDocument=json.dumps(document),
+    )
 
 
 async def _have_profile(aws: Aws, cluster: str, name: str) -> None:
@@ -150,26 +166,26 @@ async def everywhere(aws: Aws) -> list[Profile]:
 
 
 async def remove(aws: Aws, cluster: str) -> list[str]:
-    """Take the identities away again, as much of them as there is."""
-    name = profile_name(cluster, aws.region)
-    # The head's comes before that of its workers, and goes after it.
-    uses = await aws.call(
-        "iam", "get_role_policy", ignoring=_GONE, RoleName=name, PolicyName=_BUCKETS
-    )
-    if not uses:
-        return await _remove(aws, name, [_POLICY])
-    workers = await _remove(aws, workers_name(cluster, aws.region), [_BUCKETS])
-    return [*workers, *await _remove(aws, name, [_POLICY, _BUCKETS])]
+    """Take the identities away again, as much of them as there is. Asking for what never was
+    costs a call; not asking would leave what another file made."""
+    policies = (_POLICY, _BUCKETS)
+    both = names(cluster, aws.region)
+    return [
+        gone
+        for some in await side_by_side(_remove(aws, name, policies) for name in both)
+        for gone in some
+    ]
 
 
 async def _remove(aws: Aws, name: str, policies: Sequence[str]) -> list[str]:
+    """The profile goes last: by it the rest is found, should this end half-way."""
     profile, role = {"InstanceProfileName": name}, {"RoleName": name}
     await aws.call("iam", "remove_role_from_instance_profile", ignoring=_GONE, **profile, **role)
-    had_profile = await aws.call("iam", "delete_instance_profile", ignoring=_GONE, **profile)
     for title in policies:
         await aws.call("iam", "delete_role_policy", ignoring=_GONE, PolicyName=title, **role)
     had_role = await aws.call("iam", "delete_role", ignoring=_GONE, **role)
+    had_profile = await aws.call("iam", "delete_instance_profile", ignoring=_GONE, **profile)
     return [
-        *([f"instance profile {name}"] if had_profile else []),
         *([f"role {name}"] if had_role else []),
+        *([f"instance profile {name}"] if had_profile else []),
     ]

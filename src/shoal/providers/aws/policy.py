@@ -57,8 +57,11 @@ def for_head(cluster: str, region: str, repositories: Sequence[str] = ()) -> dic
 def for_buckets(buckets: Mapping[str, bool], passes: str = "") -> dict[str, Any]:
     """What a machine needs that uses these buckets, by name: to read, and where it is false, to
     write as well. A head `passes` its workers the role that allows them the same."""
-    statements = [_allow("List", ["s3:ListBucket"], [f"arn:aws:s3:::{b}" for b in buckets])]
-    statements.append(_allow("Read", ["s3:GetObject"], [f"arn:aws:s3:::{b}/*" for b in buckets]))
+    statements = []
+    if buckets:
+        read = [f"arn:aws:s3:::{b}/*" for b in buckets]
+        statements.append(_allow("List", ["s3:ListBucket"], [f"arn:aws:s3:::{b}" for b in buckets]))
+        statements.append(_allow("Read", ["s3:GetObject"], read))
     written = [f"arn:aws:s3:::{b}/*" for b, read_only in buckets.items() if not read_only]
     if written:
         write = ["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
@@ -119,7 +122,6 @@ def for_caller() -> dict[str, Any]:
                     "iam:DeleteRole",
                     "iam:TagRole",
                     "iam:PutRolePolicy",
-                    "iam:GetRolePolicy",
                     "iam:DeleteRolePolicy",
                     "iam:PassRole",
                 ],
