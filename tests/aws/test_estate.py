@@ -156,9 +156,11 @@ async def test_a_head_that_comes_during_the_removal_ends_it(account: Account) ->
     client(cloud).create_key_pair(KeyName="shoal-left", TagSpecifications=[pair])
     heads: list[str] = []
 
+    here = asyncio.get_running_loop()  # the cloud has a thread and a network of its own
+
     async def comes_up(_: Any) -> None:
-        head = await asyncio.to_thread(launch, cloud, **LEFT, ray_node_type="head")
-        heads.append(head)
+        launching = asyncio.to_thread(launch, cloud, **LEFT, ray_node_type="head")
+        heads.append(await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(launching, here)))
 
     in_use = ApiError("DependencyViolation", "resource has a dependent object")
 

@@ -32,5 +32,5 @@ class Paged(Aws):
 
 async def test_every_page_of_profiles_is_read() -> None:
     found = await identity.everywhere(Paged(["a", "b", "c"]))
-    assert [(one.name, one.cluster) for one in found] == [("a", "of a"), ("b", "of b"), ("c", "of c")]
+    assert {one.name: one.cluster for one in found} == {"a": "of a", "b": "of b", "c": "of c"}
     assert found[0].made == MADE.timestamp()
