@@ -211,7 +211,8 @@ def _half_a_key_pair(patient: Patient) -> None:
     patient.client().import_key_pair(KeyName="theirs", PublicKeyMaterial=PUBLIC_KEY)
     patient.head["KeyName"] = "theirs"
     mine = new_key("mine")  # another one, which does not open it
-    patient.home.update({".ssh/shoal_ed25519": mine.private, ".ssh/shoal_ed25519.pub": mine.public})
+    patient.file["auth"].setdefault("ssh_private_key", "~/.ssh/mine")
+    patient.home.update({".ssh/mine": mine.private, ".ssh/mine.pub": mine.public})
 
 
 def _no_group(patient: Patient) -> None:

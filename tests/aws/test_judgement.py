@@ -10,6 +10,7 @@ import pytest
 from shoal.providers.aws import access, judgement, quotas
 from shoal.providers.aws.judgement import Facts, Kind
 from shoal.providers.aws.types import MachineType
+from tests.specs import cluster
 
 ZONES = {"us-west-2a", "us-west-2b"}
 M5 = MachineType("m5.large", "x86_64", {"CPU": 2})
@@ -58,7 +59,7 @@ def test_what_is_as_it_should_be_gives_no_finding() -> None:
     assert judgement.of_type(well, FACTS, ZONES, "us-west-2") == []
     assert judgement.of_image(well, FACTS) == []
     assert judgement.of_root_volume(well, FACTS) == []
-    assert access.of_key_pair(well, PAIRS, PAIRS["mine"]) == []
+    assert access.of_key_pair(well, PAIRS, [PAIRS["mine"]]) == []
     assert access.of_groups(well, GROUPS, HERE) == []
 
 
@@ -128,10 +129,20 @@ def test_of_an_image_whose_size_nobody_tells_nothing_is_said() -> None:
         ("secret", "ssh-ed25519 AAAAmine", ""),
     ],
 )
-def test_a_key_pair_without_its_private_half_is_told(pair: str, own: str, said: str) -> None:
-    found = words(access.of_key_pair(kind(KeyName=pair), PAIRS, own))
+def test_a_key_pair_without_its_private_half_is_told(pair: str, own: str | None, said: str) -> None:
+    keys = [] if own is None else [own]
+    found = words(access.of_key_pair(kind(KeyName=pair), PAIRS, keys))
     assert said in found
     assert bool(found) == bool(said)
+
+
+def test_a_key_that_ssh_may_find_by_itself_is_no_error() -> None:
+    """It may be in an agent, which nobody asks."""
+    named = kind(KeyName="mine")
+    assert words(access.of_key_pair(named, PAIRS, [], certain=False)).startswith("warning: ")
+    assert not access.of_key_pair(named, PAIRS, ["x", PAIRS["mine"]], certain=False)
+    assert not access.of_key_pair(kind(KeyName="secret"), PAIRS, [], certain=False)
+    assert "error" in words(access.of_key_pair(kind(KeyName="other"), PAIRS, [], certain=False))
 
 
 @pytest.mark.parametrize(
@@ -141,6 +152,35 @@ def test_a_key_pair_without_its_private_half_is_told(pair: str, own: str, said: 
 def test_groups_that_would_lock_us_out_are_told(group: str, locked_out: bool) -> None:
     found = access.of_groups(kind(SecurityGroupIds=[group]), GROUPS, HERE)
     assert ("lets SSH in from 203.0.113.7/32" in words(found)) == locked_out
+
+
+def test_a_group_that_names_a_prefix_list_may_let_us_in() -> None:
+    rule = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": []}
+    company = {"sg-vpn": {"IpPermissions": [{**rule, "PrefixListIds": [{"PrefixListId": "pl-1"}]}]}}
+    (found,) = access.of_groups(kind(SecurityGroupIds=["sg-vpn"]), company, HERE)
+    assert found.severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("config", "directly"),
+    [
+        ({"SubnetIds": ["out"]}, True),
+        ({"SubnetIds": ["in"]}, False),
+        ({"SubnetIds": ["in", "out"]}, True),
+        ({}, True),
+        ({"SubnetIds": ["in"], "NetworkInterfaces": [{"AssociatePublicIpAddress": True}]}, True),
+        ({"NetworkInterfaces": [{"AssociatePublicIpAddress": False}]}, False),
+        ({"SubnetIds": ["nowhere"]}, False),
+    ],
+)
+def test_machines_without_an_address_out_here_are_met_by_another_way(
+    config: dict[str, Any], directly: bool
+) -> None:
+    known = [
+        {"SubnetId": id, "AvailabilityZone": "a", "VpcId": "v", "MapPublicIpOnLaunch": id == "out"}
+        for id in ("in", "out")
+    ]
+    assert access.is_met_directly(kind(**config), cluster(), known) == directly
 
 
 def test_a_minimum_above_the_quota_is_told_with_what_is_left() -> None:

@@ -1,18 +1,26 @@
 """Whether we would get in: into the account, by its permissions, and into the machines, by key
-pairs and security groups. Pure: records in, findings out."""
+pairs and security groups. Pure: records in, findings out.
+
+An error stops `up`, so it is one only where nobody could get in. Where a way may lead in that
+cannot be seen from here (an agent's key, a prefix list), it is a warning.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from shoal.providers.aws import keypair, launch, network
+from shoal.errors import ConfigError
+from shoal.providers.aws import foundation, keypair, launch, network
 from shoal.providers.aws.judgement import Kind
 from shoal.providers.base import Finding
 from shoal.spec.model import ClusterSpec
 
 _SSH = 22
+_PREFIX_LIST = "what is in the prefix list that it names is not known here"
+
+Door = Literal["open", "closed", "unknown"]
 
 
 def of_private_key(spec: ClusterSpec) -> list[Finding]:
@@ -31,34 +39,61 @@ def of_private_key(spec: ClusterSpec) -> list[Finding]:
     ]
 
 
-def of_key_pair(kind: Kind, pairs: Mapping[str, str], own: str | None) -> list[Finding]:
+def of_key_pair(
+    kind: Kind, pairs: Mapping[str, str], keys: Sequence[str], *, certain: bool = True
+) -> list[Finding]:
     """Whether the key pair that the file names is there, and opens to us. `pairs` are public
-    halves by name, empty where AWS does not tell; `own` is that of the key we log in with."""
+    halves by name, empty where AWS does not tell; `keys` are those of the keys we may log in
+    with, and not `certain` if ssh has to find one and may know others."""
     name = str(kind.config.get("KeyName") or "")
-    if not name or (name in pairs and _same(pairs[name], own)):
-        return []
     at = kind.at("KeyName")
-    if name not in pairs:
+    if name and name not in pairs:
         what, why = f"there is no key pair {name}", "the region does not have it"
         return [Finding("error", what, why, "take KeyName out to have a key made", at)]
+    unseen = not certain and not _body(pairs.get(name, ""))
+    if not name or unseen or any(_same(pairs[name], key) for key in keys):
+        return []
+    made, named = (
+        "take KeyName out to have a key made",
+        f"auth: {{ssh_private_key: ~/.ssh/{name}.pem}}",
+    )
+    if not certain:
+        what = f"the private half of the key pair {name} may not be here"
+        why = "it is not that of a key in ~/.ssh; ssh may be lent it by an agent"
+        return [Finding("warning", what, why, f"{named}, or {made}", at)]
     return [
         Finding(
             "error",
             f"the private half of the key pair {name} is not here",
             why="without it nobody gets in to the machines",
-            fix="take KeyName out to have a key made, or name the file that has it: "
-            f"auth: {{ssh_private_key: ~/.ssh/{name}.pem}}",
+            fix=f"{made}, or name the file that has it: {named}",
             at=at,
         )
     ]
 
 
-def _same(theirs: str, own: str | None) -> bool:
+def _same(theirs: str, own: str) -> bool:
     """Whether a pair's public half is ours. One that cannot be seen is taken to be."""
-    if own is None:
-        return False
-    bodies = [text.split()[1:2] for text in (theirs, own)]
+    bodies = _body(theirs), _body(own)
     return [] in bodies or bodies[0] == bodies[1]
+
+
+def _body(public: str) -> list[str]:
+    return public.split()[1:2]
+
+
+def is_met_directly(kind: Kind, spec: ClusterSpec, known: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a kind's machines have addresses out here, at which we would log in. To others the
+    way leads through the head or a network of one's own, where our address says nothing."""
+    interfaces: Sequence[Mapping[str, Any]] = kind.config.get("NetworkInterfaces") or ({},)
+    asked = interfaces[0].get("AssociatePublicIpAddress")
+    if asked is not None:
+        return bool(asked)
+    try:
+        chosen = {subnet.id for subnet in foundation.subnets_for(spec, kind.config, known)}
+    except ConfigError:
+        return False  # which is told of the subnets
+    return any(one.get("MapPublicIpOnLaunch") for one in known if one["SubnetId"] in chosen)
 
 
 def of_groups(
@@ -80,15 +115,19 @@ def of_groups(
             )
         ]
     rules = [rule for name in named for rule in groups[name].get("IpPermissions", ())]
-    if not named or not caller or _let_in(rules, caller):
+    if not named or not caller or (door := _door(rules, caller)) == "open":
         return []
+    fix = f"aws ec2 authorize-security-group-ingress --group-id {named[0]} "
+    fix += f"--protocol tcp --port {_SSH} --cidr {caller[0]}"
+    if door == "unknown":
+        what = f"{', '.join(named)} may not let SSH in from {', '.join(caller)}"
+        return [Finding("warning", what, _PREFIX_LIST, fix, at)]
     return [
         Finding(
             "error",
             f"no security group of {', '.join(named)} lets SSH in from {', '.join(caller)}",
             why="the machines could not be reached from here",
-            fix=f"aws ec2 authorize-security-group-ingress --group-id {named[0]} "
-            f"--protocol tcp --port {_SSH} --cidr {caller[0]}",
+            fix=fix,
             at=at,
         )
     ]
@@ -100,8 +139,10 @@ def of_rules(spec: ClusterSpec, caller: Sequence[str]) -> list[Finding]:
         return []
     at: tuple[str, ...]
     own = (spec.provider.settings.get("security_group") or {}).get("IpPermissions") or ()
+    door: Door = "closed"
     if any(map(network.covers_ssh, own)):
-        if _let_in(own, caller):
+        door = _door(own, caller)
+        if door == "open":
             return []
         rule = f"{{IpProtocol: tcp, FromPort: {_SSH}, ToPort: {_SSH}, "
         rule += f"IpRanges: [{{CidrIp: {caller[0]}}}]}}"
@@ -113,21 +154,28 @@ def of_rules(spec: ClusterSpec, caller: Sequence[str]) -> list[Finding]:
         said = "shoal.ssh_from"
     else:
         return []
+    if door == "unknown":
+        what = f"{said} may not let SSH in from {', '.join(caller)}"
+        return [Finding("warning", what, _PREFIX_LIST, fix, at)]
     what = f"{said} does not let SSH in from {', '.join(caller)}"
     return [Finding("error", what, "the machines could not be reached from here", fix, at)]
 
 
-def _let_in(rules: Sequence[Mapping[str, Any]], caller: Sequence[str]) -> bool:
+def _door(rules: Sequence[Mapping[str, Any]], caller: Sequence[str]) -> Door:
+    """Whether rules let SSH in from where we are. A rule for another group does not count: at a
+    public address nobody comes from a group."""
+    doors = [rule for rule in rules if network.covers_ssh(rule)]
     ranges = [
         text
-        for rule in rules
-        if network.covers_ssh(rule)
+        for rule in doors
         for text in (
             *(r["CidrIp"] for r in rule.get("IpRanges") or ()),
             *(r["CidrIpv6"] for r in rule.get("Ipv6Ranges") or ()),
         )
     ]
-    return _covers(ranges, caller)
+    if _covers(ranges, caller):
+        return "open"
+    return "unknown" if any(rule.get("PrefixListIds") for rule in doors) else "closed"
 
 
 def _covers(ranges: Sequence[str], caller: Sequence[str]) -> bool:

@@ -3,11 +3,20 @@ once, told at once, and without a cent spent."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from shoal.errors import AuthError, ConfigError, DeniedError, ProviderError, ShoalError, TransientError
+from shoal.errors import (
+    AuthError,
+    ConfigError,
+    DeniedError,
+    ProviderError,
+    ShoalError,
+    TransientError,
+)
 from shoal.parallel import side_by_side
 from shoal.providers.aws import (
     access,
@@ -71,12 +80,15 @@ class _Examination:
         ]
         answers = await side_by_side(map(self._asked, self._questions(kinds, configs or {})))
         machines, offered, found, rooms, subnets, caller, pairs, groups, limits, used, _ = answers
-        key = await self._own_key() if pairs else None
+        keys = await self._keys() if pairs else ()
         known, defaults = found or ({}, None)
         facts = Facts(machines or {}, offered or {}, known, defaults)
         for kind in kinds:
             told: list[Finding] = []
             zones: set[str] = set()
+            from_here = caller or ()
+            if subnets is not None and not access.is_met_directly(kind, self._spec, subnets):
+                from_here = ()
             if subnets is not None:
                 zones, told = judgement.of_subnets(kind, self._spec, subnets)
             if machines is not None and offered is not None:
@@ -85,12 +97,15 @@ class _Examination:
                 told += judgement.of_image(kind, facts) + judgement.of_root_volume(kind, facts)
                 told += judgement.of_container_room(kind, facts, (rooms or {}).get(kind.name, {}))
             if pairs is not None:
-                told += access.of_key_pair(kind, pairs, key)
+                certain = not self._ssh_finds_key(kind)
+                own = keys if certain else _keys_of_ssh()
+                told += access.of_key_pair(kind, pairs, own, certain=certain)
             if groups is not None:
-                told += access.of_groups(kind, groups, caller or ())
+                told += access.of_groups(kind, groups, from_here)
+            if not launch.own_groups(kind.config):
+                told += access.of_rules(self._spec, from_here)
             # What nobody has asked for yet keeps nothing from coming up.
             self.findings += told if kind.fewest else [replace(f, severity="warning") for f in told]
-        self.findings += access.of_rules(self._spec, caller or ())
         if limits and used is not None:
             self.findings += quotas.judge(kinds, facts.types, limits, used)
 
@@ -184,11 +199,12 @@ class _Examination:
         if self._spec.provider.settings.get("use_internal_ips"):
             return ()
         try:
-            return await network.caller_ranges(self._aws)
+            here = await network.caller_ranges(self._aws)
         except ConfigError:
             if self._spec.shoal.ssh_from:
                 return ()
             raise
+        return () if self._spec.auth.ssh_proxy_command else here
 
     async def _key_pairs(self, kinds: Sequence[Kind]) -> dict[str, str]:
         if not any(kind.config.get("KeyName") for kind in kinds):
@@ -196,15 +212,20 @@ class _Examination:
         answer = await self._aws.call("ec2", "describe_key_pairs", IncludePublicKey=True)
         return {one["KeyName"]: one.get("PublicKey", "") for one in answer["KeyPairs"]}
 
-    async def _own_key(self) -> str | None:
-        """The public half of the key we log in with; None if there is none, nothing if it cannot
-        be read."""
+    def _ssh_finds_key(self, kind: Kind) -> bool:
+        """Whether it is left to ssh which key to log in with, as `doors` does."""
+        named = "KeyName" in self._spec.node_types[kind.name].node_config
+        return named and self._spec.auth.ssh_private_key is None
+
+    async def _keys(self) -> Sequence[str]:
+        """The public half of the key we log in with; none if there is none, an empty one if it
+        cannot be read."""
         if not keypair.private_key(self._spec.auth).is_file():
-            return None
+            return ()
         try:
-            return await keypair.public_half(self._spec.auth)
+            return (await keypair.public_half(self._spec.auth),)
         except ConfigError:
-            return ""
+            return ("",)
 
     async def _groups(self, ids: Sequence[str]) -> dict[str, Any]:
         if not ids:
@@ -246,3 +267,12 @@ class _Examination:
         except ShoalError:
             pass
         return ""
+
+
+def _keys_of_ssh() -> list[str]:
+    """The public halves of the keys that a person keeps where ssh looks for them."""
+    found = []
+    for file in Path("~/.ssh").expanduser().glob("*.pub"):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            found.append(file.read_text())
+    return found
