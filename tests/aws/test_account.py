@@ -328,6 +328,18 @@ async def test_a_type_that_the_region_does_not_have_is_named_before_anything_is_
     await account.cloud.assert_nothing_left()
 
 
+async def test_a_type_that_the_region_does_not_have_gives_way_to_one_that_it_has(
+    account: Account,
+) -> None:
+    account.file(
+        available_node_types=types(worker={"InstanceType": "z9.mega"}),
+        shoal={"fallback": {"worker": ["z9.giga", "c5.large"]}},
+    )
+    await account.launch(workers=1)
+    assert account.tried("worker") == [("c5.large", "on-demand", "us-west-2a", 1)]
+    await account.end()
+
+
 async def test_images_of_the_accounts_own_registry_are_opened_by_its_credentials(
     account: Account,
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from shoal.providers.aws import access, judgement, quotas
 from shoal.providers.aws.judgement import Facts, Kind
 from shoal.providers.aws.types import MachineType
+from shoal.providers.base import Finding
 from tests.specs import cluster
 
 ZONES = {"us-west-2a", "us-west-2b"}
@@ -191,6 +192,66 @@ def test_a_minimum_above_the_quota_is_told_with_what_is_left() -> None:
     assert only.what == (
         "20 vCPUs of on-demand standard machines are wanted, and the quota leaves 10"
     )
+
+
+P3 = MachineType("p3.2xlarge", "x86_64", {"CPU": 8, "GPU": 1})
+SPOT = {"InstanceMarketOptions": {"MarketType": "spot"}}
+
+
+@pytest.mark.parametrize(
+    ("wished", "limits", "verdict"),
+    [
+        # Every new account begins with none of these.
+        (kind("p3.2xlarge", workers=1), {("p", "on-demand"): 0.0}, "error"),
+        (
+            replace(kind("p3.2xlarge", workers=1), fallback=("g5.xlarge",)),
+            {("p", "on-demand"): 0.0, ("g", "on-demand"): 4.0},
+            "warning",
+        ),
+        (
+            replace(kind("p3.2xlarge", workers=2), fallback=("g5.xlarge",)),
+            {("p", "on-demand"): 0.0, ("g", "on-demand"): 4.0},
+            "error",
+        ),
+        (kind(workers=1, **SPOT), {("standard", "spot"): 0.0}, "error"),
+        (
+            replace(kind(workers=1, **SPOT), on_demand_too=True),
+            {("standard", "spot"): 0.0, ("standard", "on-demand"): 2.0},
+            "warning",
+        ),
+    ],
+)
+def test_a_quota_stops_only_what_the_file_does_not_allow_elsewhere(
+    wished: Kind, limits: dict[quotas.Quota, float], verdict: str
+) -> None:
+    machines = {**FACTS.types, P3.name: P3}
+    (found,) = quotas.judge([wished], machines, limits, {})
+    assert found.severity == verdict
+
+
+def of_machine(choice: Kind) -> list[Finding]:
+    return judgement.of_type(choice, FACTS, ZONES, "us-west-2") + judgement.of_image(choice, FACTS)
+
+
+def test_a_machine_that_another_may_stand_in_for_stops_nothing() -> None:
+    elsewhere = replace(kind("g5.xlarge"), fallback=("m5.large",))
+    (found,) = judgement.of_choices(elsewhere, of_machine)
+    assert (found.severity, "g5.xlarge is not offered" in found.what) == ("warning", True)
+
+
+def test_what_stands_in_is_examined_too_and_named_where_it_stands() -> None:
+    odd = replace(kind(ImageId="ami-x86"), fallback=("m5.lrage", "m6g.large"))
+    misspelt, arm = judgement.of_choices(odd, of_machine)
+    assert {misspelt.severity, arm.severity} == {"warning"}
+    assert misspelt.fix == "take m5.lrage out of shoal.fallback"
+    assert misspelt.at == ("shoal", "fallback", "worker")
+    assert "is for x86_64, and m6g.large is arm64" in arm.what
+
+
+def test_where_nothing_will_do_the_wish_is_an_error() -> None:
+    hopeless = replace(kind("m5.lrage"), fallback=("g5.xlarge",))
+    wish, other = judgement.of_choices(hopeless, of_machine)
+    assert (wish.severity, other.severity) == ("error", "warning")
 
 
 @pytest.mark.parametrize(

@@ -73,10 +73,9 @@ class _Examination:
     async def run(self) -> None:
         configs = await self._asked(self._configs())
         kinds = [
-            Kind(name, configs[name], kind.min_workers, name == self._spec.head_node_type, housed)
+            self._kind(name, configs[name])
             for name, kind in self._spec.node_types.items()
             if configs is not None and (kind.node_config or name == self._spec.head_node_type)
-            for housed in [self._housed(name)]
         ]
         answers = await side_by_side(map(self._asked, self._questions(kinds, configs or {})))
         machines, offered, found, rooms, subnets, caller, pairs, groups, limits, used, _ = answers
@@ -91,10 +90,16 @@ class _Examination:
                 from_here = ()
             if subnets is not None:
                 zones, told = judgement.of_subnets(kind, self._spec, subnets)
-            if machines is not None and offered is not None:
-                told += judgement.of_type(kind, facts, zones, self._aws.region)
+
+            def of_machine(choice: Kind, zones: set[str] = zones) -> list[Finding]:
+                wrong: list[Finding] = []
+                if machines is not None and offered is not None:
+                    wrong += judgement.of_type(choice, facts, zones, self._aws.region)
+                return wrong + (judgement.of_image(choice, facts) if found is not None else [])
+
+            told += judgement.of_choices(kind, of_machine)
             if found is not None:
-                told += judgement.of_image(kind, facts) + judgement.of_root_volume(kind, facts)
+                told += judgement.of_root_volume(kind, facts)
                 told += judgement.of_container_room(kind, facts, (rooms or {}).get(kind.name, {}))
             if pairs is not None:
                 certain = not self._ssh_finds_key(kind)
@@ -115,7 +120,7 @@ class _Examination:
         aws, spec = self._aws, self._spec
         return [
             foundation.machines(aws, spec, configs),
-            self._offered({kind.instance_type for kind in kinds}),
+            self._offered({choice.instance_type for kind in kinds for choice in kind.choices}),
             self._images(kinds),
             self._rooms(kinds, configs),
             network.subnets(aws),
@@ -140,6 +145,19 @@ class _Examination:
 
     async def _configs(self) -> dict[str, dict[str, Any]]:
         return await foundation.whole_configs(self._aws, self._spec, sorted(self._spec.node_types))
+
+    def _kind(self, name: str, config: Mapping[str, Any]) -> Kind:
+        shoal = self._spec.shoal
+        own = launch.instance_type(config)
+        return Kind(
+            name,
+            config,
+            self._spec.node_types[name].min_workers,
+            is_head=name == self._spec.head_node_type,
+            housed=self._housed(name),
+            fallback=tuple(kind for kind in shoal.fallback.get(name, ()) if kind != own),
+            on_demand_too=shoal.on_demand_fallback,
+        )
 
     def _housed(self, name: str) -> dict[str, tuple[str, ...]]:
         """The images of the containers that nodes of a type live in."""

@@ -55,7 +55,6 @@ async def whole_configs(
 async def survey(aws: Aws, spec: ClusterSpec, node_types: Sequence[str]) -> dict[str, Site]:
     """Find out, without changing anything, where and from what these kinds can be launched."""
     configs = await whole_configs(aws, spec, node_types)
-    choices = {name: _choices(spec, name, config) for name, config in configs.items()}
     kinds: dict[str, types.MachineType] = {}
     known: list[dict[str, Any]] = []
     defaults: images.Defaults | None = None
@@ -75,15 +74,18 @@ async def survey(aws: Aws, spec: ClusterSpec, node_types: Sequence[str]) -> dict
     return {
         name: Site(
             config=config,
-            instance_types=choices[name],
+            instance_types=choices,
             subnets=subnets_for(spec, config, known),
             images={
                 kind: _image(config, types.pick(aws, kinds, kind), defaults, in_container)
-                for kind in choices[name]
+                for kind in choices
             },
         )
         for name, config in configs.items()
         for in_container in [_in_container(spec, name)]
+        for wanted in [_choices(spec, name, config)]
+        # What the region does not have is no choice, as long as there is another.
+        for choices in [[kind for kind in wanted if kind in kinds] or wanted]
     }
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.catalog.shelf import shelf
@@ -35,13 +35,16 @@ _USUAL_ROOT = "/dev/sda1"
 @dataclass(frozen=True)
 class Kind:
     """A node type of the file: its configuration with its template, and where it stands. `housed`
-    are the images of its containers, with their places in the file."""
+    are the images of its containers, with their places in the file. `fallback` are the instance
+    types that may stand in for its own, and `on_demand_too` says whether another market may."""
 
     name: str
     config: Mapping[str, Any]
     min_workers: int
     is_head: bool
     housed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fallback: tuple[str, ...] = ()
+    on_demand_too: bool = False
 
     def at(self, *keys: str) -> tuple[str, ...]:
         return ("node_types", self.name, "node_config", *keys)
@@ -49,6 +52,12 @@ class Kind:
     @property
     def instance_type(self) -> str:
         return launch.instance_type(self.config)
+
+    @property
+    def choices(self) -> list[Kind]:
+        """The kind as it is wished for, and as it may be instead."""
+        others = [{**self.config, "InstanceType": name} for name in self.fallback]
+        return [self, *(replace(self, config=config) for config in others)]
 
     @property
     def fewest(self) -> int:
@@ -110,6 +119,29 @@ def of_subnets(
         elif spec.provider.settings.get("availability_zone"):
             at = ("provider", "settings", "availability_zone")
         return set(), [Finding("error", error.what, error.why, fix, at)]
+
+
+def of_choices(kind: Kind, judge: Callable[[Kind], list[Finding]]) -> list[Finding]:
+    """What is to be said of the machine that is wished for, and of those that may stand in for
+    it. As long as one of them will do, nothing of that keeps the kind from coming up."""
+    wished, *others = [judge(choice) for choice in kind.choices]
+    told = list(wished)
+    if not all(any(f.severity == "error" for f in found) for found in (wished, *others)):
+        told = [replace(finding, severity="warning") for finding in wished]
+    said = {finding.what for finding in wished}
+    for name, found in zip(kind.fallback, others, strict=True):
+        told += [
+            Finding(
+                "warning",
+                finding.what,
+                finding.why,
+                fix=f"take {name} out of shoal.fallback",
+                at=("shoal", "fallback", kind.name),
+            )
+            for finding in found
+            if finding.what not in said
+        ]
+    return told
 
 
 def of_type(kind: Kind, facts: Facts, zones: Collection[str], region: str) -> list[Finding]:

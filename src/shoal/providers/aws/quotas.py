@@ -54,6 +54,16 @@ def quota_of(kind: Kind) -> Quota:
     return family(kind.instance_type), launch.market(kind.config)
 
 
+def _ways(kind: Kind) -> list[tuple[str, Quota]]:
+    """The instance types that a kind's machines may have, and what they then count against, in
+    the order in which they are asked for."""
+    markets = [launch.market(kind.config)]
+    if markets == ["spot"] and kind.on_demand_too:
+        markets.append("on-demand")
+    names = [choice.instance_type for choice in kind.choices]
+    return [(name, (family(name), market)) for market in markets for name in names]
+
+
 async def limits(aws: Aws, kinds: Sequence[Kind]) -> dict[Quota, float]:
     """The limits that these kinds count against. Who may not look at quotas, or cannot, learns
     nothing of them: that is not what a launch needs."""
@@ -68,7 +78,8 @@ async def limits(aws: Aws, kinds: Sequence[Kind]) -> dict[Quota, float]:
         except (ShoalError, KeyError, asyncio.TimeoutError):
             return
 
-    await side_by_side(ask(quota) for quota in {quota_of(k) for k in kinds} if quota in _CODES)
+    wanted = {quota for kind in kinds for _, quota in _ways(kind)}
+    await side_by_side(ask(quota) for quota in wanted if quota in _CODES)
     return found
 
 
@@ -95,26 +106,56 @@ def judge(
     limits: Mapping[Quota, float],
     used: Mapping[Quota, float],
 ) -> list[Finding]:
-    """Whether the file's minimum fits the account's quotas. What is not known does not count."""
+    """Whether the file's minimum fits the account's quotas. What is not known does not count, and
+    what fits as something else that the file allows is no error."""
     found = []
+    homeless = _without_room(kinds, machines, limits, used)
     for quota, limit in limits.items():
         ours = [k for k in kinds if quota_of(k) == quota and k.instance_type in machines]
         vcpus = sum(_vcpus(machines, kind) * kind.fewest for kind in ours)
         running = used.get(quota, 0)
-        if running + vcpus <= limit:
+        if not ours or running + vcpus <= limit:
             continue
         group, market = quota
         fix, at = _fix(ours, machines, quota, running + vcpus, limit)
+        stays_out = any(kind.name in homeless for kind in ours)
         found.append(
             Finding(
-                "error",
+                "error" if stays_out else "warning",
                 f"{vcpus:g} vCPUs of {market} {group} machines are wanted, "
                 f"and the quota leaves {max(0, limit - running):g}",
-                why=f"the limit is {limit:g}, and {running:g} are in use",
+                why=f"the limit is {limit:g}, and {running:g} are in use"
+                + ("" if stays_out else "; the rest is asked for as the file allows instead"),
                 fix=fix,
                 at=at,
             )
         )
+    return found
+
+
+def _without_room(
+    kinds: Sequence[Kind],
+    machines: Mapping[str, MachineType],
+    limits: Mapping[Quota, float],
+    used: Mapping[Quota, float],
+) -> set[str]:
+    """The kinds of which some machines fit nowhere. Those with the fewest ways go first."""
+    left = {quota: limit - used.get(quota, 0) for quota, limit in limits.items()}
+    found = set()
+    for kind in sorted(kinds, key=lambda k: len(_ways(k))):
+        missing = kind.fewest
+        for name, quota in _ways(kind):
+            each = machines[name].resources.get("CPU", 0) if name in machines else None
+            if each is None:
+                continue
+            if not each or quota not in left:
+                missing = 0
+                break
+            fit = min(missing, max(0, int(left[quota] // each)))
+            left[quota] -= fit * each
+            missing -= fit
+        if missing:
+            found.add(kind.name)
     return found
 
 
