@@ -48,7 +48,10 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
     provider = providers.provider_for(spec, ctx.home, ctx.clock, ctx.emit)
     there = await provider.find(spec.cluster_name)
     if there and spec.shoal.down == "stop" and keep in (None, Keep()):
-        return await _switch_off(ctx, spec)
+        if not services.loses_head(there):
+            return await _switch_off(ctx, spec)
+        what, why = "the machines end", "the head is a spot machine, which cannot be switched off"
+        ctx.emit(Warned(what, f"shoal.down in the file is stop, but {why}"))
     kept = _kept(spec, there, keep or Keep())
     ending = [i for i in there if i not in kept]
     if not there:

@@ -10,7 +10,7 @@ from shoal.bootstrap.pipeline import assemble
 from shoal.bootstrap.status_board import StatusBoard
 from shoal.bootstrap.vitals import Vitals
 from shoal.bootstrap.work import Mode
-from shoal.errors import IncompleteError, NotFoundError
+from shoal.errors import ConfigError, IncompleteError, NotFoundError, TransientError
 from shoal.events import ClusterStopped, Phase, PlanStep, Unchanged
 from shoal.ops import book, control, target
 from shoal.ops.context import Context
@@ -21,6 +21,11 @@ from shoal.parallel import side_by_side
 from shoal.providers.base import Explains, Instance, State
 from shoal.spec.model import ClusterSpec
 
+# How long a machine that was just asked for may take to be on.
+_BOOT_SECONDS = 180.0
+_PAUSE_SECONDS = 1.0
+_ON = (State.PENDING, State.RUNNING)
+
 
 async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
     """End Ray on every machine, switch off those that can be, and write on the others that this
@@ -28,38 +33,83 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
     reached."""
     began = ctx.clock.monotonic()
     site, seen = await _there(ctx, spec)
+    name = spec.cluster_name
     silent = [i for i in seen.instances if i.state is State.UNREACHABLE]
     if control.has_controller(spec) and any(i.role == "head" for i in silent):
         raise _unreached(site, silent, "its head would start again what is stopped now")
-    nodes = [i for i in seen.instances if i.state is State.RUNNING]
-    running = [i for i in nodes if i.id in seen.vitals and seen.vitals[i.id].ray_runs]
     switches_off = spec.provider.type == "aws"
-    becomes = "its machine is switched off" if switches_off else "its machine stays"
-    stopping = nodes if switches_off else running
+    if loses_head(seen.instances):
+        raise ConfigError(
+            f"cluster {name} cannot be stopped",
+            why="its head is a spot machine, which can only be ended, and without it nothing "
+            "could be started again",
+            fix=f"shoal down {name}",
+        )
+    runs = {i.id for i in seen.instances if i.id in seen.vitals and seen.vitals[i.id].ray_runs}
+    nodes = [i for i in seen.instances if i.state in _ON]
+    stopping = nodes if switches_off else [i for i in nodes if i.id in runs]
     for instance in stopping:
-        ctx.emit(PlanStep("stop", instance.name, becomes))
-    if stopping and not ctx.confirm(f"Stop cluster {spec.cluster_name}?"):
+        ctx.emit(_step(instance, switches_off=switches_off))
+    if stopping and not ctx.confirm(f"Stop cluster {name}?"):
         return None
-    book.note(ctx, spec.cluster_name, nodes)
     for instance in nodes:
         # It would start what is stopped here.
-        if instance.role == "head" and await control.dismiss(site, instance):
+        is_up = instance.role == "head" and instance.state is State.RUNNING
+        if is_up and await control.dismiss(site, instance):
             await book.take_over(ctx, site, instance)
+    # It may have launched machines while the question was being answered.
+    there = await _settled(ctx, site) if switches_off else await site.provider.find(name)
+    silent = [i for i in there if i.state is State.UNREACHABLE]
+    nodes = [i for i in there if i.state is State.RUNNING]
+    book.note(ctx, name, nodes)
+    for instance in nodes:
         ctx.emit(instance.entered(Phase.TERMINATING))
     # Also where nothing seems to run: a stop that was interrupted is finished here.
     costs = await site.provider.stop(spec, nodes)
     if not switches_off:
         await side_by_side(_write_stopped(site, i) for i in nodes)
     if switches_off:
-        book.close(ctx, spec.cluster_name, nodes)
+        book.close(ctx, name, nodes)
+    kept = [i for i in nodes if not (switches_off and i.market == "spot")]
     for instance in nodes:
-        ctx.emit(instance.entered(Phase.STOPPED))
+        ctx.emit(instance.entered(Phase.STOPPED if instance in kept else Phase.GONE))
     seconds = ctx.clock.monotonic() - began
-    stopped = ClusterStopped(spec.cluster_name, len(nodes), seconds, tuple(costs))
+    stopped = ClusterStopped(name, len(kept), seconds, tuple(costs))
     ctx.emit(stopped)
     if silent:
         raise _unreached(site, silent, "Ray may still run there")
     return stopped
+
+
+def loses_head(instances: Sequence[Instance]) -> bool:
+    """Whether a cluster whose machines are switched off would be left without its head."""
+    return any(i.role == "head" and i.market == "spot" and i.state in _ON for i in instances)
+
+
+def _step(instance: Instance, *, switches_off: bool) -> PlanStep:
+    if switches_off and instance.market == "spot":
+        why = "a spot machine cannot be switched off, so it ends, with its disks"
+        return PlanStep("terminate", instance.name, why)
+    becomes = "its machine is switched off" if switches_off else "its machine stays"
+    return PlanStep("stop", instance.name, becomes)
+
+
+async def _settled(ctx: Context, site: Site) -> Sequence[Instance]:
+    """The cluster's machines, once none of them is still on its way up: such a one cannot be
+    switched off."""
+    deadline = ctx.clock.monotonic() + _BOOT_SECONDS
+    while True:
+        found = await site.provider.find(site.spec.cluster_name)
+        coming = [i for i in found if i.state is State.PENDING]
+        if not coming:
+            return found
+        if ctx.clock.monotonic() > deadline:
+            raise TransientError(
+                f"{', '.join(i.name for i in coming)} cannot be stopped yet",
+                why=f"still on the way up after {_BOOT_SECONDS:.0f} s",
+                fix="shoal stop again finishes the job",
+            )
+        await ctx.clock.sleep(_PAUSE_SECONDS)
 
 
 async def start(ctx: Context, spec: ClusterSpec) -> None:
