@@ -281,6 +281,25 @@ async def test_the_role_of_the_head_is_what_is_printed(account: Account) -> None
     await account.end()
 
 
+async def test_a_head_may_give_workers_the_profile_that_the_file_names(account: Account) -> None:
+    iam = boto3.client("iam", **account.cloud.ec2.client_options())
+    trust = '{"Version": "2012-10-17", "Statement": []}'
+    role = iam.create_role(RoleName="theirs", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
+    iam.create_instance_profile(InstanceProfileName="named")
+    iam.add_role_to_instance_profile(InstanceProfileName="named", RoleName="theirs")
+    await account.cloud.ec2.disown_what_is_there()
+    own = {"IamInstanceProfile": {"Name": "named"}, "InstanceMarketOptions": {"MarketType": "spot"}}
+    account.file(available_node_types=types(worker=own))
+    await account.launch(workers=0)
+    (head,) = (r["RoleName"] for r in iam.list_roles(PathPrefix="/shoal/")["Roles"])
+    document = iam.get_role_policy(RoleName=head, PolicyName="buckets")["PolicyDocument"]
+    (statement,) = document["Statement"]
+    assert (statement["Action"], statement["Resource"]) == (["iam:PassRole"], [role])
+    made = iam.list_roles(PathPrefix="/aws-service-role/")["Roles"]
+    assert len(made) == 1, "a head may not make the role that its first spot worker needs"
+    await account.end()
+
+
 async def test_machines_stop_and_start_as_they_are_and_say_what_they_still_cost(
     account: Account,
 ) -> None:

@@ -41,6 +41,9 @@ A, B = (Subnet(f"subnet-{z}", f"us-west-2{z}", "vpc-1") for z in "ab")
         ("MaxSpotInstanceCountExceeded", QuotaError),
         ("UnauthorizedOperation", DeniedError),
         ("ExpiredToken", AuthError),
+        ("AuthFailure", AuthError),
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted", DeniedError),
+        ("VcpuLimitExceeded.Spot", QuotaError),
         ("RequestLimitExceeded", TransientError),
         ("InternalError", TransientError),
         ("InvalidAMIID.NotFound", ConfigError),
@@ -51,6 +54,21 @@ def test_every_refusal_has_a_class(code: str, kind: type[ShoalError]) -> None:
     error = errors.refusal(code, "No.", "RunInstances")
     assert type(error) is kind
     assert code in error.why
+
+
+def test_the_first_spot_machine_of_an_account_is_refused_with_what_to_do() -> None:
+    code = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+    error = errors.refusal(code, "The provided credentials do not have permission", "RunInstances")
+    assert error.fix.startswith("aws iam create-service-linked-role")
+    allowed = {s["Sid"]: s for s in policy.for_caller()["Statement"]}["FirstSpotMachine"]
+    assert allowed["Condition"]["StringEquals"] == {"iam:AWSServiceName": "spot.amazonaws.com"}
+
+
+def test_a_head_may_use_all_that_a_launch_may_name() -> None:
+    statements = {s["Sid"]: s for s in policy.for_head("mine", "us-west-2")["Statement"]}
+    used = statements["LaunchWith"]["Resource"]
+    assert "arn:aws:ec2:us-west-2:*:placement-group/*" in used
+    assert "arn:aws:ec2:us-west-2::snapshot/*" in used
 
 
 def test_zones_come_before_types_and_types_before_the_dearer_market() -> None:

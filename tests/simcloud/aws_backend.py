@@ -234,7 +234,9 @@ def inventory() -> dict[str, Any]:
         {"id": profile.name, "roles": [role.name for role in profile.roles]}
         for profile in iam.instance_profiles.values()
     ]
-    roles = [{"id": role.name} for role in iam.roles.values()]
+    # Those that AWS makes for its own services belong to the account, and stay.
+    own = [role for role in iam.roles.values() if not role.path.startswith("/aws-service-role/")]
+    roles = [{"id": role.name} for role in own]
     return {**found, "profiles": profiles, "roles": roles}
 
 

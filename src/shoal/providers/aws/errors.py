@@ -75,6 +75,12 @@ _TABLE: tuple[tuple[type[ShoalError], str, tuple[str, ...]], ...] = (
         ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
     ),
     (
+        # An account's first spot machine needs a role of AWS's own.
+        DeniedError,
+        "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
+        ("AuthFailure.ServiceLinkedRoleCreationNotPermitted",),
+    ),
+    (
         DeniedError,
         "look at the account in the AWS console: it is new, blocked, or must accept terms first",
         ("Blocked", "PendingVerification", "OptInRequired", "InvalidUserID.NotFound"),
@@ -112,9 +118,10 @@ _CONFIG_PREFIXES = ("Invalid", "Missing", "Malformed", "Unknown", "ValidationErr
 
 
 def refusal(code: str, message: str, operation: str, status: int = 400) -> ShoalError:
-    """AWS's answer to a call as one of our errors. What is not in the table and is AWS's own
-    fault, by its HTTP status, may pass."""
-    kind, fix = _BY_CODE.get(code, (None, ""))
+    """AWS's answer to a call as one of our errors: by its code, or by what that begins with, up to
+    a dot. What is not in the table and is AWS's own fault, by its HTTP status, may pass."""
+    known = code if code in _BY_CODE else code.partition(".")[0]
+    kind, fix = _BY_CODE.get(known, (None, ""))
     if kind is None and status >= 500:
         kind = TransientError
     if kind is None:

@@ -144,17 +144,21 @@ async def prepare(aws: Aws, spec: ClusterSpec, sites: Mapping[str, Site]) -> Gro
         nonlocal profile, of_workers
         used = _buckets_of_workers(spec)
         own = _buckets(spec, spec.head_node_type)
+        passes = await _passed(aws, spec, sites)
         head = sites.get(spec.head_node_type)
-        if head is None and used:
-            # The head is there already: it was made when the file may have named no buckets.
-            await identity.let_use(aws, spec.cluster_name, own, passes=True)
+        if head is None and passes:
+            # The head is there already: when it was made, the file may have said nothing of these.
+            await identity.let_use(aws, spec.cluster_name, own, passes=passes)
         elif head is not None and not head.config.get("IamInstanceProfile"):
             images_from = ecr.repositories(spec)
-            profile = await identity.ensure(
-                aws, spec.cluster_name, own, images_from, passes=bool(used)
-            )
+            profile = await identity.ensure(aws, spec.cluster_name, own, images_from, passes=passes)
         if used:
             of_workers = await identity.ensure_workers(aws, spec.cluster_name, used)
+
+    async def spot() -> None:
+        configs = _configs(spec, sites).values()
+        if any(launch.market(config) == "spot" for config in configs):
+            await identity.have_spot_role(aws)
 
     async def guards() -> None:
         open_sites = [site for site in sites.values() if not launch.own_groups(site.config)]
@@ -178,8 +182,33 @@ async def prepare(aws: Aws, spec: ClusterSpec, sites: Mapping[str, Site]) -> Gro
         )
         groups.update({vpc: (str(group["GroupId"]),) for vpc, group in made.items()})
 
-    await side_by_side([key(), identities(), guards()])
+    await side_by_side([key(), identities(), spot(), guards()])
     return Ground(key_name, groups, profile, of_workers)
+
+
+def _configs(spec: ClusterSpec, sites: Mapping[str, Site]) -> dict[str, Mapping[str, Any]]:
+    """The configuration of every kind, also of those that only a head will ask for; as a whole,
+    where it is known."""
+    known = {name: site.config for name, site in sites.items()}
+    return {**{name: kind.node_config for name, kind in spec.node_types.items()}, **known}
+
+
+async def _passed(aws: Aws, spec: ClusterSpec, sites: Mapping[str, Site]) -> list[str]:
+    """The roles that a head gives the workers it launches, by ARN: the one that is made for them,
+    and those in the profiles that the file names."""
+    named = [
+        config["IamInstanceProfile"]
+        for name, config in sorted(_configs(spec, sites).items())
+        if spec.node_types[name].max_workers and config.get("IamInstanceProfile")
+    ]
+    found = [
+        role
+        for roles in await side_by_side(identity.roles_in(aws, profile) for profile in named)
+        for role in roles
+    ]
+    if _buckets_of_workers(spec):
+        found.append(identity.workers_role(spec.cluster_name, aws.region))
+    return list(dict.fromkeys(found))
 
 
 def workers_profile(aws: Aws, spec: ClusterSpec) -> str | None:

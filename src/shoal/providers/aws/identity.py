@@ -54,11 +54,11 @@ async def ensure(
     buckets: Mapping[str, bool],
     repositories: Sequence[str] = (),
     *,
-    passes: bool,
+    passes: Sequence[str],
 ) -> str:
     """Have the instance profile of the cluster's head, and return its name. It may use `buckets`,
-    and with `passes` give its workers a role that may; and read images from these repositories,
-    by ARN."""
+    give workers the roles that it `passes`, and read images from these repositories, both by
+    ARN."""
     own = {_POLICY: policy.for_head(cluster, aws.region, repositories)}
     name = profile_name(cluster, aws.region)
     await _have(aws, cluster, name, f"the head of cluster {cluster}", own)
@@ -66,14 +66,45 @@ async def ensure(
     return name
 
 
-async def let_use(aws: Aws, cluster: str, buckets: Mapping[str, bool], *, passes: bool) -> None:
-    """Let a head that is there use these buckets, and with `passes` give its workers their role.
+async def let_use(
+    aws: Aws, cluster: str, buckets: Mapping[str, bool], *, passes: Sequence[str]
+) -> None:
+    """Let a head that is there use these buckets, and give workers the roles that it `passes`.
     Nothing happens to one whose identity is not ours."""
     if buckets or passes:
-        passed = workers_name(cluster, aws.region) if passes else ""
-        document = policy.for_buckets(buckets, passed)
+        document = policy.for_buckets(buckets, passes)
         name = profile_name(cluster, aws.region)
         await _put(aws, name, _BUCKETS, document, ignoring=_GONE)
+
+
+def workers_role(cluster: str, region: str) -> str:
+    """The ARN of the role that `ensure_workers` makes."""
+    return policy.role_arn(f"{_PATH.strip('/')}/{workers_name(cluster, region)}")
+
+
+async def roles_in(aws: Aws, profile: Mapping[str, str]) -> list[str]:
+    """The ARNs of the roles in an instance profile that a file names. Who may not look gets the
+    one that AWS's console makes with a profile."""
+    name = profile.get("Name") or profile.get("Arn", "").rpartition("/")[2]
+    found = await aws.call(
+        "iam",
+        "get_instance_profile",
+        ignoring=(*_GONE, "AccessDenied"),
+        InstanceProfileName=name,
+    )
+    roles = found.get("InstanceProfile", {}).get("Roles", ())
+    return [str(role["Arn"]) for role in roles] or [policy.role_arn(name)]
+
+
+async def have_spot_role(aws: Aws) -> None:
+    """Have the role by which AWS itself runs spot machines: an account's first one makes it, and a
+    head may not. Who may not either is told so when AWS refuses the machine."""
+    await aws.call(
+        "iam",
+        "create_service_linked_role",
+        ignoring=(*_THERE, "InvalidInput", "AccessDenied"),
+        AWSServiceName="spot.amazonaws.com",
+    )
 
 
 async def ensure_workers(aws: Aws, cluster: str, buckets: Mapping[str, bool]) -> str:

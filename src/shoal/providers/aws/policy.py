@@ -45,7 +45,18 @@ _LOOK_AHEAD = [
 ]
 _CHANGE = ["ec2:TerminateInstances", "ec2:StopInstances", "ec2:StartInstances"]
 # RunInstances is allowed or refused for each thing that it touches; these it only uses.
-_USED = ["image/*", "key-pair/*", "network-interface/*", "security-group/*", "subnet/*"]
+_USED = [
+    "image/*",
+    "key-pair/*",
+    "network-interface/*",
+    "security-group/*",
+    "subnet/*",
+    # Where node_config asks for them.
+    "capacity-reservation/*",
+    "placement-group/*",
+    "snapshot/*",
+]
+_SPOT = "spot.amazonaws.com"
 
 
 def for_head(cluster: str, region: str, repositories: Sequence[str] = ()) -> dict[str, Any]:
@@ -54,9 +65,9 @@ def for_head(cluster: str, region: str, repositories: Sequence[str] = ()) -> dic
     return _policy([_look(), *_machines(cluster, region), *_images(repositories)])
 
 
-def for_buckets(buckets: Mapping[str, bool], passes: str = "") -> dict[str, Any]:
+def for_buckets(buckets: Mapping[str, bool], passes: Sequence[str] = ()) -> dict[str, Any]:
     """What a machine needs that uses these buckets, by name: to read, and where it is false, to
-    write as well. A head `passes` its workers the role that allows them the same."""
+    write as well. A head `passes` its workers roles of theirs, by ARN."""
     statements = []
     if buckets:
         read = [f"arn:aws:s3:::{b}/*" for b in buckets]
@@ -67,9 +78,13 @@ def for_buckets(buckets: Mapping[str, bool], passes: str = "") -> dict[str, Any]
         write = ["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
         statements.append(_allow("Write", write, written))
     if passes:
-        role = f"arn:aws:iam::*:role/shoal/{passes}"
-        statements.append(_allow("PassToWorkers", ["iam:PassRole"], [role]))
+        statements.append(_allow("PassToWorkers", ["iam:PassRole"], list(passes)))
     return _policy(statements)
+
+
+def role_arn(name: str) -> str:
+    """A role of this name, in whatever account; those that we make have a path of their own."""
+    return f"arn:aws:iam::*:role/{name}"
 
 
 def for_caller() -> dict[str, Any]:
@@ -126,6 +141,12 @@ def for_caller() -> dict[str, Any]:
                     "iam:PassRole",
                 ],
                 [f"arn:aws:iam::*:{kind}/shoal/*" for kind in ("instance-profile", "role")],
+            ),
+            _allow(
+                "FirstSpotMachine",
+                ["iam:CreateServiceLinkedRole"],
+                [role_arn(f"aws-service-role/{_SPOT}/*")],
+                {"StringEquals": {"iam:AWSServiceName": _SPOT}},
             ),
         ]
     )
@@ -188,5 +209,5 @@ def _allow(
 
 
 def _ec2(region: str, what: str) -> str:
-    # An image has no account in its name.
-    return f"arn:aws:ec2:{region}:{'' if what.startswith('image') else '*'}:{what}"
+    # An image or a snapshot has no account in its name.
+    return f"arn:aws:ec2:{region}:{'' if what.startswith(('image', 'snapshot')) else '*'}:{what}"
