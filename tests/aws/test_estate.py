@@ -15,6 +15,7 @@ from shoal.errors import AuthError
 from shoal.events import PlanStep, Removed, Warned
 from shoal.ops.context import Context
 from shoal.ops.estate import Owned, collect_garbage, everything
+from shoal.providers.aws.prices import listed
 from tests.aws.account import Account
 from tests.aws.bed import CLUSTER, Bed, cluster_file
 from tests.simcloud.calls import ApiError
@@ -33,17 +34,17 @@ class Later(SystemClock):
         return super().now() + 3600
 
 
-def client(cloud: SimCloud, service: str = "ec2") -> Any:
-    return boto3.client(service, **cloud.ec2.client_options())
+def client(cloud: SimCloud, service: str = "ec2", region: str = "us-west-2") -> Any:
+    return boto3.client(service, **{**cloud.ec2.client_options(), "region_name": region})
 
 
 def labels(**tags: str) -> list[dict[str, str]]:
     return [{"Key": key.replace("_", "-"), "Value": value} for key, value in tags.items()]
 
 
-def launch(cloud: SimCloud, **tags: str) -> str:
+def launch(cloud: SimCloud, region: str = "us-west-2", **tags: str) -> str:
     """A machine that somebody else's tools made."""
-    answer = client(cloud).run_instances(
+    answer = client(cloud, region=region).run_instances(
         ImageId="ami-12345678",
         InstanceType="m5.large",
         MinCount=1,
@@ -183,6 +184,20 @@ async def test_what_an_up_has_just_made_is_no_leftover(account: Account) -> None
     assert any("mine in us-west-2 is left alone" in words for words in warnings(account))
     assert await collect_garbage(context(account))
     assert not client(account.cloud).describe_key_pairs()["KeyPairs"]
+
+
+async def test_prices_are_asked_for_where_no_catalog_has_them_and_else_said_to_be_missing(
+    account: Account,
+) -> None:
+    launch(account.cloud, "eu-west-3", ray_cluster_name="far", ray_node_type="head")
+    assert listed("eu-west-3", "m5.large", "on-demand") is None
+    far = (await owned(account))["far"]
+    assert (far.price_per_hour, far.complete) == (0.096, True)
+    denied = ApiError("AccessDeniedException", "you may not", 403)
+    account.cloud.faults.fail_call("GetProducts", error=denied, times=99)
+    account.directory = account.directory / "another"
+    far = (await owned(account))["far"]
+    assert (far.price_per_hour, far.complete) == (0.0, False)
 
 
 async def test_volumes_that_the_file_keeps_are_told_of_and_never_removed(account: Account) -> None:

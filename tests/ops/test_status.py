@@ -1,12 +1,24 @@
-"""When a cluster counts as ready, from data alone."""
+"""When a cluster counts as ready, and how clusters are listed, from data alone."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from shoal.cli.ls import price
 from shoal.cli.status import status_lines
-from shoal.events import Phase
-from shoal.ops.status import ClusterStatus, NodeStatus
+from shoal.errors import AuthError
+from shoal.events import Event, Phase, Warned
+from shoal.ops import target
+from shoal.ops.context import Context
+from shoal.ops.site import Site
+from shoal.ops.status import ClusterStatus, NodeStatus, ls
+from shoal.providers.base import Instance
+from shoal.spec.model import ClusterSpec, ProviderSpec
+from tests import specs
 
 
 def cluster(*phases: Phase) -> ClusterStatus:
@@ -40,3 +52,48 @@ def test_a_cluster_whose_worker_is_not_there_is_not_ready(phase: Phase) -> None:
 def test_a_cluster_whose_head_leaves_is_not_ready() -> None:
     assert not cluster(Phase.TERMINATING).ready
     assert not cluster(Phase.TERMINATING, Phase.READY).ready
+
+
+async def test_a_cluster_that_cannot_be_asked_for_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cloud's credentials may have expired."""
+
+    class Expired:
+        async def find(self, name: str) -> list[Instance]:
+            raise AuthError("there are no usable AWS credentials", fix="aws sso login")
+
+    class Empty:
+        async def find(self, name: str) -> list[Instance]:
+            return []
+
+    def site_of(ctx: Context, spec: ClusterSpec) -> Site:
+        provider: Any = Expired() if spec.provider.type == "aws" else Empty()
+        return Site(provider, spec)
+
+    monkeypatch.setattr(Site, "of", site_of)
+    told: list[Event] = []
+    ctx = Context(told.append, home=tmp_path)
+    here = specs.cluster(name="here")
+    target.remember(ctx, here)
+    away = replace(here, cluster_name="away", provider=ProviderSpec("aws", {"region": "us-west-2"}))
+    target.remember(ctx, away)
+    found = {entry.cluster: entry for entry in await ls(ctx)}
+    assert not found["here"].problem
+    assert found["away"].problem == "there are no usable AWS credentials"
+    (warning,) = told
+    assert isinstance(warning, Warned)
+    assert warning.fix == "aws sso login"
+
+
+@pytest.mark.parametrize(
+    ("per_hour", "complete", "words"),
+    [
+        (1.5, True, "$1.50 an hour"),
+        (0.0, True, ""),
+        (1.5, False, "at least $1.50 an hour"),
+        (0.0, False, "price unknown"),
+    ],
+)
+def test_a_price_says_whether_it_is_all(per_hour: float, complete: bool, words: str) -> None:
+    assert price(per_hour, complete=complete) == words

@@ -34,9 +34,9 @@ def command(all_regions: bool, json: bool) -> None:
             (
                 click.style(entry.cluster, bold=True),
                 entry.provider,
-                str(entry.nodes) if entry.nodes else "not up",
+                "cannot be asked" if entry.problem else str(entry.nodes or "not up"),
                 "" if entry.age_s is None else duration(entry.age_s),
-                f"${entry.price_per_hour:.2f} an hour" if entry.price_per_hour else "",
+                "" if entry.problem else price(entry.price_per_hour, complete=entry.complete),
             )
             for entry in found
         ]
@@ -62,10 +62,18 @@ def _all_regions(*, json: bool) -> None:
             str(entry.nodes),
             entry.state,
             "" if entry.age_s is None else duration(entry.age_s),
-            f"${entry.price_per_hour:.2f} an hour" if entry.price_per_hour else "",
+            price(entry.price_per_hour, complete=entry.complete),
         )
         for entry in found
     ]
     for line in columns(("cluster", "where", "by", "nodes", "state", "age", ""), rows):
         click.echo(line)
-    click.echo(f"in all ${sum(entry.price_per_hour for entry in found):.2f} an hour")
+    least = "" if all(entry.complete for entry in found) else "at least "
+    click.echo(f"in all {least}${sum(entry.price_per_hour for entry in found):.2f} an hour")
+
+
+def price(per_hour: float, *, complete: bool) -> str:
+    """What machines cost, and whether that is all of it; nothing for what costs nothing."""
+    if complete:
+        return f"${per_hour:.2f} an hour" if per_hour else ""
+    return f"at least ${per_hour:.2f} an hour" if per_hour else "price unknown"

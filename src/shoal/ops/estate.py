@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Owned:
-    """One cluster in one region of an account. `kept` are volumes that its file wanted to outlive
-    their machines, in words."""
+    """One cluster in one region of an account. Its price is not `complete` where nobody knows that
+    of a machine. `kept` are volumes that its file wanted to outlive their machines, in words."""
 
     cluster: str
     provider: str
@@ -28,17 +28,19 @@ class Owned:
     state: str
     age_s: float | None
     price_per_hour: float
+    complete: bool = True
     others: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
 
 
 async def everything(ctx: Context) -> list[Owned]:
     """Every cluster of the account, Shoal's and Ray's."""
-    from shoal.providers.aws.inventory import holdings
+    from shoal.providers.aws.inventory import holdings, with_prices
 
     require_aws()
     ctx.emit(Stage("asking every region"))
-    return [_owned(ctx, holding) for holding in await holdings(ctx.clock, ctx.emit)]
+    found = await holdings(ctx.clock, ctx.emit)
+    return [_owned(ctx, one) for one in await with_prices(found, ctx.clock, ctx.home)]
 
 
 async def collect_garbage(ctx: Context) -> bool:
@@ -87,6 +89,7 @@ def _in_words(volume: Kept) -> str:
 
 def _owned(ctx: Context, holding: Holding) -> Owned:
     instances = holding.instances
+    on = [i for i in instances if i.state in (State.PENDING, State.RUNNING)]
     oldest = min((i.created_at for i in instances if i.created_at is not None), default=None)
     return Owned(
         cluster=holding.cluster,
@@ -95,7 +98,8 @@ def _owned(ctx: Context, holding: Holding) -> Owned:
         nodes=len(instances),
         state=_state(holding, ctx.clock.now()),
         age_s=None if oldest is None else ctx.clock.now() - oldest,
-        price_per_hour=math.fsum(i.price_per_hour or 0.0 for i in instances),
+        price_per_hour=math.fsum(i.price_per_hour or 0.0 for i in on),
+        complete=all(i.price_per_hour is not None for i in on),
         others=holding.others,
         kept=tuple(map(_in_words, holding.kept)),
     )

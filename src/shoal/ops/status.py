@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from shoal.bootstrap import receipt
 from shoal.engine.view import RayNode
 from shoal.errors import ShoalError
-from shoal.events import Phase, Role
+from shoal.events import Phase, Role, Warned
 from shoal.ops import control, ray_versions, target
 from shoal.ops.context import Context
 from shoal.ops.control import Report
@@ -180,13 +180,16 @@ def _node(ctx: Context, instance: Instance, ray: RayNode | None, *, has_head: bo
 
 @dataclass(frozen=True)
 class Listed:
-    """One line of `shoal ls`."""
+    """One line of `shoal ls`. The price is not `complete` where nobody knows that of a machine
+    which has one; with a `problem`, nobody could say anything."""
 
     cluster: str
     provider: str
     nodes: int
     age_s: float | None
     price_per_hour: float = 0.0
+    complete: bool = True
+    problem: str = ""
 
 
 async def ls(ctx: Context) -> list[Listed]:
@@ -196,13 +199,20 @@ async def ls(ctx: Context) -> list[Listed]:
 
 
 async def _listed(ctx: Context, spec: ClusterSpec) -> Listed:
-    instances = await Site.of(ctx, spec).provider.find(spec.cluster_name)
+    name, provider = spec.cluster_name, spec.provider.type
+    try:
+        instances = await Site.of(ctx, spec).provider.find(name)
+    except ShoalError as error:
+        # The others are there, whatever is wrong with this one.
+        ctx.emit(Warned(f"cluster {name} cannot be asked for", str(error), error.fix))
+        return Listed(name, provider, 0, None, complete=False, problem=error.what)
     there = [i for i in instances if i.state is not State.UNREACHABLE]
     oldest = min((i.created_at for i in there if i.created_at is not None), default=None)
     age = None if oldest is None else ctx.clock.now() - oldest
-    on = (i for i in there if i.state not in (State.STOPPED, State.TERMINATED))
+    on = [i for i in there if i.state not in (State.STOPPED, State.TERMINATED)]
     price = math.fsum(i.price_per_hour or 0.0 for i in on)
-    return Listed(spec.cluster_name, spec.provider.type, len(there), age, price)
+    complete = provider != "aws" or all(i.price_per_hour is not None for i in on)
+    return Listed(name, provider, len(there), age, price, complete)
 
 
 def _status(

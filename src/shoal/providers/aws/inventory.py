@@ -6,15 +6,17 @@ from __future__ import annotations
 import os
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from shoal.clock import Clock
 from shoal.errors import AuthError, DeniedError, ProviderError, ShoalError
 from shoal.events import Emit, Warned, unheard
 from shoal.parallel import side_by_side
-from shoal.providers.aws import foundation, identity, prices, tags, volumes
+from shoal.providers.aws import foundation, identity, tags, volumes
 from shoal.providers.aws.calls import Aws
 from shoal.providers.aws.machines import TYPE, read_instance
+from shoal.providers.aws.prices import Prices
 from shoal.providers.base import Instance, State
 
 # Any region can tell which ones there are.
@@ -22,6 +24,7 @@ _FIRST_REGION = "us-east-1"
 _PAUSE_SECONDS = 2.0
 _END_SECONDS = 900.0
 _OVER = (State.TERMINATING, State.TERMINATED)
+_ON = (State.PENDING, State.RUNNING)
 # As long as something of a cluster is younger than this, somebody may be bringing it up: its key
 # and its workers can be there before its head is.
 _NEW_SECONDS = 300.0
@@ -91,6 +94,29 @@ async def holdings(clock: Clock, emit: Emit) -> list[Holding]:
 
     found = await side_by_side(one(entry["RegionName"]) for entry in regions["Regions"])
     return sorted((h for some in found for h in some), key=lambda h: (h.region, h.cluster))
+
+
+async def with_prices(found: Sequence[Holding], clock: Clock, home: Path) -> list[Holding]:
+    """The same, and what each machine that is on costs, as far as anyone knows: the catalog that
+    is shipped has not every region, so AWS is asked."""
+
+    async def one(region: str) -> list[Holding]:
+        prices = Prices(Aws(region, clock), home / "aws" / region)
+        here = [h for h in found if h.region == region]
+        on = {(i.tags[TYPE], i.market) for h in here for i in h.instances if i.state in _ON}
+        spot = {name for name, market in on if market == "spot"}
+        await prices.learn({name for name, market in on if market != "spot"}, spot)
+        return [replace(h, instances=tuple(_priced(prices, i) for i in h.instances)) for h in here]
+
+    regions = dict.fromkeys(holding.region for holding in found)
+    return [h for some in await side_by_side(map(one, regions)) for h in some]
+
+
+def _priced(prices: Prices, instance: Instance) -> Instance:
+    if instance.state not in _ON:
+        return instance
+    price = prices.per_hour(instance.tags[TYPE], instance.market, instance.zone)
+    return replace(instance, price_per_hour=price)
 
 
 async def _profiles(aws: Aws, emit: Emit) -> list[identity.Profile]:
@@ -216,14 +242,11 @@ def _sorted_out(
 async def _instances(aws: Aws, filters: Sequence[Mapping[str, Any]]) -> list[Instance]:
     pages = await aws.pages("ec2", "describe_instances", "Reservations", Filters=filters)
     found = [read_instance(record, "") for page in pages for record in page["Instances"]]
-    return [_priced(aws.region, i) for i in found if i.state not in _OVER]
-
-
-def _priced(region: str, instance: Instance) -> Instance:
-    on = instance.state in (State.PENDING, State.RUNNING)
-    price = prices.listed(region, instance.tags[TYPE], instance.market) if on else None
-    cluster = instance.cluster or instance.tags.get(tags.RAY_CLUSTER, "")
-    return replace(instance, cluster=cluster, price_per_hour=price)
+    return [
+        replace(i, cluster=i.cluster or i.tags.get(tags.RAY_CLUSTER, ""))
+        for i in found
+        if i.state not in _OVER
+    ]
 
 
 async def _key_pairs(aws: Aws, filters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
