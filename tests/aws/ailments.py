@@ -61,6 +61,10 @@ class Patient:
     def subnets(self) -> list[str]:
         return [one["SubnetId"] for one in self.client().describe_subnets()["Subnets"]]
 
+    def images(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.client().describe_images()["Images"]
+        return found
+
     def credentials(self, profile: str) -> None:
         """Have a profile that works."""
         secret = self.cloud.ec2.client_options()["aws_secret_access_key"]

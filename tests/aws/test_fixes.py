@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.aws.account import Account
 from tests.aws.ailments import AILMENTS, SEEDS, Patient, patient_on
 from tests.aws.bed import Bed
 from tests.simcloud.calls import ApiError
+from tests.simcloud.faults import Fault
 
 pytestmark = pytest.mark.simcloud
 
@@ -66,6 +68,35 @@ async def test_a_registry_of_aws_that_does_not_let_us_in_is_told(
     line = int(found.place.rpartition(":")[2])
     assert image in json.dumps(patient.file, indent=1).splitlines()[line - 1]
     fault.lift()
+    assert await doctor(patient, monkeypatch) == []
+
+
+async def test_a_policy_that_asks_for_our_tags_and_a_real_image_is_enough(
+    account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a one is what `shoal iam-policy` prints: AWS judges a launch by all that it touches."""
+    known = {image["ImageId"] for image in Patient(account.cloud, tmp_path).images()}
+    denied = ApiError("UnauthorizedOperation", "You are not authorized to perform this operation.")
+
+    def strikes(call: Any, _: Any) -> bool:
+        values = set(call.params.values())
+        touches = call.params.get("ImageId") in known and "SubnetId" in call.params
+        return call.action == "RunInstances" and not (touches and {"instance", "volume"} <= values)
+
+    account.cloud.faults.add(Fault(strikes, denied))
+    patient = Patient(account.cloud, tmp_path)
+    assert await doctor(patient, monkeypatch) == []
+
+
+async def test_who_may_not_make_the_heads_role_is_told_before_anything_is_made(
+    account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = ApiError("AccessDenied", "is not authorized to perform iam:GetInstanceProfile", 403)
+    account.cloud.faults.fail_call("GetInstanceProfile", error=denied, times=99)
+    patient = Patient(account.cloud, tmp_path)
+    (found,) = await doctor(patient, monkeypatch)
+    assert (found.severity, found.what) == ("error", "you may not call GetInstanceProfile")
+    patient.head["IamInstanceProfile"] = {"Name": "theirs"}
     assert await doctor(patient, monkeypatch) == []
 
 

@@ -13,7 +13,6 @@ from shoal.errors import (
     AuthError,
     ConfigError,
     DeniedError,
-    ProviderError,
     ShoalError,
     TransientError,
 )
@@ -27,15 +26,12 @@ from shoal.providers.aws import (
     launch,
     network,
     quotas,
-    tags,
+    rehearsal,
 )
 from shoal.providers.aws.calls import Aws, regions
 from shoal.providers.aws.judgement import Facts, Kind
 from shoal.providers.base import Finding, ImageRoom
 from shoal.spec.model import ClusterSpec
-
-_DRY = "DryRunOperation"
-_DENIED = ("UnauthorizedOperation", "AccessDenied")
 
 
 async def examine(aws: Aws, spec: ClusterSpec, room: ImageRoom) -> list[Finding]:
@@ -78,7 +74,10 @@ class _Examination:
             if configs is not None and (kind.node_config or name == self._spec.head_node_type)
         ]
         answers = await side_by_side(map(self._asked, self._questions(kinds, configs or {})))
-        machines, offered, found, rooms, subnets, caller, pairs, groups, limits, used, _ = answers
+        machines, offered, found, rooms, subnets, caller, pairs, groups, limits, used, denied = (
+            answers
+        )
+        self.denied = denied or []
         keys = await self._keys() if pairs else ()
         known, defaults = found or ({}, None)
         facts = Facts(machines or {}, offered or {}, known, defaults)
@@ -129,7 +128,7 @@ class _Examination:
             self._groups(sorted({id for kind in kinds for id in launch.own_groups(kind.config)})),
             quotas.limits(aws, [kind for kind in kinds if kind.fewest]),
             quotas.in_use(aws, spec.cluster_name),
-            self._rehearse(),
+            rehearsal.denied(aws, spec, [kind.name for kind in kinds if kind.fewest]),
         ]
 
     async def _asked(self, question: Awaitable[Any]) -> Any:
@@ -253,38 +252,6 @@ class _Examination:
             "ec2", "describe_security_groups", "SecurityGroups", Filters=wanted
         )
         return {one["GroupId"]: one for one in found}
-
-    async def _rehearse(self) -> None:
-        """Have AWS say of each call whether it would be allowed."""
-        cluster = self._spec.cluster_name
-        key = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ"
-        rehearsals: dict[str, dict[str, Any]] = {
-            "run_instances": {
-                "ImageId": "ami-00000000000000000",
-                "InstanceType": launch.DEFAULT_TYPE,
-                "MinCount": 1,
-                "MaxCount": 1,
-                "TagSpecifications": tags.at_creation("instance", tags.ownership(cluster)),
-            },
-            "create_security_group": {"GroupName": "shoal-rehearsal", "Description": "rehearsal"},
-            "import_key_pair": {"KeyName": "shoal-rehearsal", "PublicKeyMaterial": key},
-        }
-        results = await side_by_side(
-            self._is_denied(operation, parameters) for operation, parameters in rehearsals.items()
-        )
-        self.denied = [name for name in results if name]
-
-    async def _is_denied(self, operation: str, parameters: dict[str, Any]) -> str:
-        """The name of the call, if it is not allowed. AWS checks that before all else, so any
-        other refusal is of what was made up here."""
-        try:
-            await self._aws.call("ec2", operation, ignoring=(_DRY,), DryRun=True, **parameters)
-        except ProviderError as error:
-            if any(code in error.why for code in _DENIED):
-                return "".join(word.title() for word in operation.split("_"))
-        except ShoalError:
-            pass
-        return ""
 
 
 def _keys_of_ssh() -> list[str]:
