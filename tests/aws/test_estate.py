@@ -18,6 +18,7 @@ from shoal.ops.estate import Owned, collect_garbage, everything
 from shoal.providers.aws.prices import listed
 from tests.aws.account import Account
 from tests.aws.bed import CLUSTER, Bed, cluster_file
+from tests.simcloud import aws_market
 from tests.simcloud.calls import ApiError
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.faults import Fault
@@ -187,8 +188,9 @@ async def test_what_an_up_has_just_made_is_no_leftover(account: Account) -> None
 
 
 async def test_prices_are_asked_for_where_no_catalog_has_them_and_else_said_to_be_missing(
-    account: Account,
+    account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(aws_market, "REGIONS", ("us-west-2", "eu-west-3"))
     launch(account.cloud, "eu-west-3", ray_cluster_name="far", ray_node_type="head")
     assert listed("eu-west-3", "m5.large", "on-demand") is None
     far = (await owned(account))["far"]
