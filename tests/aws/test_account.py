@@ -399,6 +399,22 @@ async def test_workers_that_nobody_needs_are_kept_and_taken_again(account: Accou
     await account.end()
 
 
+@pytest.mark.long
+async def test_two_wishes_at_once_take_different_spares(account: Account) -> None:
+    workers = [i for i in await account.launch() if i.role == "worker"]
+    head = account.provider("home-of-the-head", on_head=True)
+    assert isinstance(head, Keeps)
+    await head.retire(account.spec, workers)
+    wishes = [Launch("worker", "worker", 1, token) for token in ("one", "another")]
+    taken = await asyncio.gather(*(head.create(account.spec, [wish]) for wish in wishes))
+    assert {i.id for created in taken for i in created} == {i.id for i in workers}
+    assert len(account.cloud.ledger.rentals) == 3, "no new machine was needed"
+    await head.retire(account.spec, workers)
+    again = await head.create(account.spec, [Launch("worker", "worker", 2, "later")])
+    assert {i.id for i in again} == {i.id for i in workers}, "nobody keeps them for ever"
+    await account.end()
+
+
 @pytest.mark.parametrize("why_not", ["spot", "as the file says"])
 async def test_workers_that_cannot_be_kept_are_ended(account: Account, why_not: str) -> None:
     if why_not == "spot":

@@ -13,7 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from shoal.clock import Clock
-from shoal.errors import CapacityError, ConfigError, QuotaError, ShoalError, TransientError
+from shoal.errors import (
+    CapacityError,
+    ConfigError,
+    ProviderError,
+    QuotaError,
+    ShoalError,
+    TransientError,
+)
 from shoal.events import Emit, Role
 from shoal.parallel import side_by_side
 from shoal.providers import ssh_machines
@@ -44,20 +51,17 @@ from shoal.providers.aws.offers import Refusals
 from shoal.providers.aws.orders import Desk
 from shoal.providers.aws.prices import Prices
 from shoal.providers.aws.shares import FileSystems
+from shoal.providers.aws.vigil import Pace, Vigil
 from shoal.providers.base import Finding, ImageRoom, Instance, Launch, Login, RayStart, State
 from shoal.remote.base import Runner
 from shoal.remote.known_hosts import FilePerMachine
 from shoal.scaling.state import Offer
 from shoal.spec.model import ClusterSpec
 
-# How often a listing is asked for: soon at first, and then at a pace that AWS likes.
-_FIRST_PAUSE = 0.25
-_LONGEST_PAUSE = 2.0
 _LAG_PAUSE_SECONDS = 0.5
 _ADDRESS_SECONDS = 120.0
 # EC2 tells launch times in whole seconds.
 _SAME_SECOND = 1.1
-_END_SECONDS = 900.0
 
 
 class AwsProvider:
@@ -84,7 +88,10 @@ class AwsProvider:
         refusals = Refusals(here / "refusals.json", clock)
         self._prices = Prices(self._aws, here)
         self._desk = Desk(self._aws, self._journal, refusals, self._prices, emit)
-        fates = Fates(functools.partial(self._list, spec.cluster_name), clock)
+        listed = functools.partial(self._list, spec.cluster_name)
+        fates = Fates(listed, clock)
+        self._vigil = Vigil(listed, clock)
+        self._claims = spares.Claims()
         inside = on_head or bool(settings.get("use_internal_ips"))
         self._doors = Doors(spec, self._home, self._journal, fates, clock, inside=inside)
         self._head: Record | None = None
@@ -170,15 +177,22 @@ class AwsProvider:
         rest: list[Launch] = []
         for wish in launches:
             known = self._journal.read(wish.token)
-            found = spares.for_wish(spec, wish, records, known.instances if known else ())
-            # Written down first: who repeats the wish takes the same ones.
+            free = self._claims.free_for(wish.token, records)
+            found = spares.for_wish(spec, wish, free, known.instances if known else ())
+            # Written down first: who repeats the wish takes the same ones, and nobody else does.
+            self._claims.take(wish.token, found)
             if found:
                 self._journal.answered(wish.token, [i.id for i in found])
+            running: list[Instance] = []
             try:
-                woken += await self.start(spec, found)
-            except (CapacityError, QuotaError):
-                found = []  # another zone may have room for a new one
-            rest.append(replace(wish, count=wish.count - len(found)))
+                running, _ = await self._switch_on(spec, found)
+            except ShoalError as error:
+                self._claims.release(found)
+                # Another zone may have room for a new one.
+                if not isinstance(error, (CapacityError, QuotaError)):
+                    raise
+            woken += running
+            rest.append(replace(wish, count=wish.count - len(running)))
         return woken, [wish for wish in rest if wish.count > 0]
 
     async def retire(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
@@ -198,19 +212,35 @@ class AwsProvider:
         if kept:
             await self._aws.call("ec2", "stop_instances", InstanceIds=kept)
         await self.terminate(spec, spot)
-        await self._reach(kept, {State.STOPPED, State.TERMINATED}, "stop")
+        await self._vigil.reach(kept, {State.STOPPED, State.TERMINATED}, "stop")
+        self._claims.release(instances)
         await side_by_side(self._runner(instance).disconnect() for instance in instances)
         return await volumes.still_cost(self._aws, self._prices, kept)
 
     async def start(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[Instance]:
+        running, fallen = await self._switch_on(spec, instances)
+        if fallen:
+            raise ProviderError(
+                f"{len(fallen)} machines did not start: {', '.join(fallen)}",
+                why=next(iter(fallen.values())),
+                fix="shoal up again tries once more, or have others in their place: "
+                f"aws ec2 terminate-instances --instance-ids {' '.join(fallen)}",
+            )
+        return running
+
+    async def _switch_on(
+        self, spec: ClusterSpec, instances: Sequence[Instance]
+    ) -> tuple[list[Instance], dict[str, str]]:
+        """The machines that run now, and why others do not, by id."""
         ids = [instance.id for instance in instances]
         if not ids:
-            return []
-        # One that is still on its way down cannot turn round.
-        await self._reach(ids, {State.STOPPED, State.PENDING, State.RUNNING}, "stop")
+            return [], {}
+        # One that is still on its way down cannot turn round; one that is over, AWS refuses.
+        await self._vigil.reach(ids, set(State) - {State.STOPPING}, "stop")
         await self._aws.call("ec2", "start_instances", InstanceIds=ids)
-        await self._reach(ids, {State.RUNNING}, "start")
-        return [i for i in await self.find(spec.cluster_name) if i.id in ids]
+        fallen = await self._vigil.run(ids)
+        running = [i for i in await self.find(spec.cluster_name) if i.id in ids]
+        return [i for i in running if i.id not in fallen], fallen
 
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         ids = [instance.id for instance in instances]
@@ -220,7 +250,7 @@ class AwsProvider:
             # A listing may know an instance that the rest of AWS does not know yet.
             "ec2", "terminate_instances", not_yet=("InvalidInstanceID.NotFound",), InstanceIds=ids,
         )  # fmt: skip
-        await self._reach(ids, {State.TERMINATED}, "end")
+        await self._vigil.reach(ids, {State.TERMINATED}, "end")
         await side_by_side(self._runner(instance).disconnect() for instance in instances)
 
     async def release(self, spec: ClusterSpec) -> Sequence[str]:
@@ -301,7 +331,7 @@ class AwsProvider:
         """Return the machines once it is known how to reach them, having seen that nobody else
         is bringing up the same cluster."""
         known = {record["InstanceId"]: record for record in created}
-        pause = _FIRST_PAUSE
+        pace = Pace(self._clock)
         began = self._clock.monotonic()
         has_head = any(self._read(record).role == "head" for record in created)
         while True:
@@ -314,7 +344,7 @@ class AwsProvider:
             ready = all(map(_has_addresses, known.values())) or now > began + _ADDRESS_SECONDS
             if ready and looked_late_enough:
                 break
-            pause = await self._wait(pause)
+            await pace.wait()
         self._note_head(list(known.values()))
         return [self._read(record) for record in known.values()]
 
@@ -344,30 +374,6 @@ class AwsProvider:
     async def _give_back(self, created: Sequence[Record]) -> None:
         """End what was just launched. When even that fails, `down` will find it by its tags."""
         await self.terminate(self._spec, [self._read(record) for record in created])
-
-    async def _reach(self, ids: Sequence[str], goals: set[State], verb: str) -> None:
-        """Wait until AWS says of all these instances that they are in one of the states. One
-        that a listing leaves out may just be too new for it."""
-        deadline = self._clock.monotonic() + _END_SECONDS
-        pause = _FIRST_PAUSE
-        while True:
-            listed = await self._list(self._spec.cluster_name)
-            states = {record["InstanceId"]: state_of(record) for record in listed}
-            waiting = [id for id in ids if states.get(id) not in goals]
-            if not waiting:
-                return
-            if self._clock.monotonic() > deadline:
-                raise TransientError(
-                    f"{len(waiting)} machines did not {verb}: {', '.join(waiting[:5])}",
-                    why=f"AWS does not say so after {_END_SECONDS:.0f} s",
-                    fix="the same command again goes on waiting",
-                )
-            pause = await self._wait(pause)
-
-    async def _wait(self, pause: float) -> float:
-        """Wait, and return how long to wait the next time."""
-        await self._clock.sleep(pause)
-        return min(1.5 * pause, _LONGEST_PAUSE)
 
     def _runner(self, instance: Instance) -> FirstContactRunner:
         return self._doors.runner(instance, self._read(self._head) if self._head else None)

@@ -1,5 +1,5 @@
 """Workers that were switched off because nobody needed them, and are taken again before new ones
-are asked for: Ray's `cache_stopped_nodes`. Pure."""
+are asked for: Ray's `cache_stopped_nodes`. Nothing here talks to AWS."""
 
 from __future__ import annotations
 
@@ -25,6 +25,26 @@ def can_be_kept(instance: Instance) -> bool:
     return instance.role == "worker" and instance.tags[MARKET] != "spot"
 
 
+class Claims:
+    """Which machines were taken for which wish. Two wishes may be looked after at once, and a
+    listing shows for a while yet as switched off what was just switched on."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, str] = {}
+
+    def free_for(self, token: str, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those that nobody else has taken."""
+        return [r for r in records if self._owners.get(r["InstanceId"], token) == token]
+
+    def take(self, token: str, machines: Sequence[Instance]) -> None:
+        self._owners.update({machine.id: token for machine in machines})
+
+    def release(self, machines: Sequence[Instance]) -> None:
+        """They may be taken again."""
+        for machine in machines:
+            self._owners.pop(machine.id, None)
+
+
 def for_wish(
     spec: ClusterSpec, wish: Launch, records: Sequence[dict[str, Any]], taken: Collection[str]
 ) -> list[Instance]:
@@ -37,7 +57,7 @@ def for_wish(
         for i in found
         if i.role == wish.role
         and i.node_type == wish.node_type
-        and i.tags.get(tags.RAY_LAUNCH) == goal
+        and i.made_from == goal
         and i.tags.get(tags.TOKEN) != wish.token
     ]
     again = [i for i in fitting if i.id in taken and i.state in (*_AWAKE, State.STOPPED)]
