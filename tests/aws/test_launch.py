@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import gzip
 from typing import Any
 
+import pytest
+
+from shoal.errors import ConfigError
 from shoal.providers.aws import launch, tags
 from shoal.providers.aws.launch import Ground
 from shoal.providers.aws.offers import Offer, Subnet
@@ -126,6 +130,22 @@ def test_a_launch_template_lies_under_the_file() -> None:
         "ImageId": "ami-7",
         "UserData": "#!/bin/sh\ntrue\n",
     }
+
+
+def templated(data: bytes) -> dict[str, Any]:
+    """A node_config over a launch template with this launch data."""
+    template = {"UserData": base64.b64encode(data).decode()}
+    return launch.with_template({"LaunchTemplate": {"LaunchTemplateName": "x"}}, template)
+
+
+def test_compressed_launch_data_of_a_template_is_read() -> None:
+    assert templated(gzip.compress(b"#!/bin/sh\ntrue\n"))["UserData"] == "#!/bin/sh\ntrue\n"
+
+
+@pytest.mark.parametrize("data", [b"\xff\xfe", gzip.compress(b"#!/bin/sh")[:-9], b"\x1f\x8bx"])
+def test_launch_data_that_is_no_text_is_refused_by_the_name_of_its_template(data: bytes) -> None:
+    with pytest.raises(ConfigError, match="template x is no text"):
+        templated(data)
 
 
 def test_asking_elsewhere_is_another_request_and_asking_again_is_the_same() -> None:

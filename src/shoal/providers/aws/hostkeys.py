@@ -13,6 +13,8 @@ import itertools
 import textwrap
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from email import message_from_string
+from email.message import Message
 from email.mime.multipart import MIMEMultipart
 from email.mime.text import MIMEText
 from pathlib import Path
@@ -91,8 +93,16 @@ def user_data(key: OneTimeKey, *others: str, lets_in: Sequence[str] = ()) -> str
     parts = MIMEMultipart(boundary="shoal-user-data")
     parts.attach(MIMEText(config, "cloud-config", "us-ascii"))
     for other in filter(None, others):
-        parts.attach(MIMEText(other, _kind(other), "utf-8"))
+        parts.attach(_part(other))
     return parts.as_string()
+
+
+def _part(text: str) -> Message:
+    """Launch data as a part of more. What has parts itself is taken as such: as one text nobody
+    would look into it."""
+    if text.lower().startswith(("mime-version:", "content-type: multipart/")):
+        return message_from_string(text)
+    return MIMEText(text, _kind(text), "utf-8")
 
 
 def _kind(text: str) -> str:

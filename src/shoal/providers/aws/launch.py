@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import base64
 import copy
+import gzip
 import hashlib
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shoal.errors import ConfigError
 from shoal.providers.aws import tags
 from shoal.providers.aws.offers import Market, Offer
 
 DEFAULT_TYPE = "m5.large"
 _SUBNETS = "SubnetIds"
+_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,23 @@ def with_template(config: Mapping[str, Any], template: Mapping[str, Any]) -> dic
     merged.pop("LaunchTemplate", None)
     if "UserData" in template and "UserData" not in config:
         # A template holds it encoded; boto3 encodes what it is given.
-        merged["UserData"] = base64.b64decode(template["UserData"]).decode()
+        merged["UserData"] = _launch_data(template["UserData"], config["LaunchTemplate"])
     return merged
+
+
+def _launch_data(encoded: str, template: Mapping[str, Any]) -> str:
+    """What a template hands to a machine, as text that ours can be added to. Some tools compress
+    it, and cloud-init takes both."""
+    data = base64.b64decode(encoded)
+    try:
+        return (gzip.decompress(data) if data.startswith(_GZIP) else data).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        name = template.get("LaunchTemplateName") or template.get("LaunchTemplateId")
+        raise ConfigError(
+            f"the launch data of the launch template {name} is no text",
+            why=f"Shoal adds the machine's host key to it, and cannot read it: {error}",
+            fix="give the text in the file: node_config: {UserData: ...}",
+        ) from None
 
 
 def instance_type(config: Mapping[str, Any]) -> str:
