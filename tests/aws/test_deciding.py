@@ -260,6 +260,21 @@ def test_launch_data_of_the_users_own_stays_whole_beside_the_host_key() -> None:
     assert hostkeys.user_data(key, "").startswith("#cloud-config\n")
 
 
+def test_launch_data_that_has_parts_itself_keeps_them() -> None:
+    """As Terraform writes it."""
+    key = hostkeys.OneTimeKey("PRIVATE\n", "ssh-ed25519 PUBLIC shoal-one-time")
+    own = (
+        'Content-Type: multipart/mixed; boundary="MIMEBOUNDARY"\nMIME-Version: 1.0\n\n'
+        "--MIMEBOUNDARY\nContent-Type: text/x-shellscript\n\n#!/bin/sh\ntrue\n"
+        "--MIMEBOUNDARY\nContent-Type: text/cloud-config\n\npackages: [git]\n--MIMEBOUNDARY--\n"
+    )
+    message = email.message_from_string(hostkeys.user_data(key, own, "#!/bin/sh\nguard\n"))
+    leaves = [part for part in message.walk() if not part.is_multipart()]
+    kinds = ["cloud-config", "x-shellscript", "cloud-config", "x-shellscript"]
+    assert [leaf.get_content_subtype() for leaf in leaves] == kinds
+    assert "packages: [git]" in str(leaves[2].get_payload())
+
+
 def test_a_listing_is_complete_when_it_shows_what_was_launched_lately(tmp_path: Path) -> None:
     clock = StillClock()
     journal = Journal(tmp_path, clock)
@@ -272,6 +287,24 @@ def test_a_listing_is_complete_when_it_shows_what_was_launched_lately(tmp_path: 
     assert journal.is_complete({"i-1", "i-2"}, {"t"})
     clock.advance(3600)
     assert journal.is_complete(set(), set())
+
+
+def test_policies_name_things_as_their_part_of_aws_does() -> None:
+    for region, name, service in [
+        ("us-west-2", "aws", "ec2.amazonaws.com"),
+        ("us-gov-west-1", "aws-us-gov", "ec2.amazonaws.com"),
+        ("cn-north-1", "aws-cn", "ec2.amazonaws.com.cn"),
+    ]:
+        trust = json.loads(policy.text(policy.TRUST, region))
+        assert trust["Statement"][0]["Principal"] == {"Service": service}
+        buckets = policy.for_buckets({"b": False}, [policy.role_arn("w")])
+        for document in (policy.for_head("mine", region), buckets):
+            told = json.loads(policy.text(document, region))
+            named = [arn for s in told["Statement"] for arn in s["Resource"] if arn != "*"]
+            assert {arn.split(":")[1] for arn in named} == {name}
+    printed = CliRunner().invoke(main, ["iam-policy", "--region", "cn-north-1"])
+    assert "arn:aws:" not in printed.output
+    assert "arn:aws-cn:ec2" in printed.output
 
 
 def test_a_head_may_end_machines_of_its_own_cluster_only() -> None:

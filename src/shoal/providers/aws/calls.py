@@ -51,6 +51,19 @@ def regions() -> frozenset[str]:
     return frozenset(region for partition in partitions for region in partition["regions"])
 
 
+@cache
+def partition(region: str) -> tuple[str, str]:
+    """The part of AWS that a region is in, by which its things are named, and how the addresses of
+    its services end. Every region, `*`, means those of the part that nearly all are in."""
+    everyday = ("aws", "amazonaws.com")
+    if region == "*":
+        return everyday
+    for one in models().load_data("endpoints")["partitions"]:
+        if region in one["regions"]:
+            return str(one["partition"]), str(one["dnsSuffix"])
+    return everyday
+
+
 class Aws:
     """An account in one region. `credentials` is what boto3's Session takes, and usually empty:
     then boto3 looks where the AWS tools look."""

@@ -7,7 +7,6 @@ last, so a profile that has one is complete.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -142,7 +141,7 @@ async def _have_role(
         ignoring=_THERE,
         RoleName=name,
         Path=_PATH,
-        AssumeRolePolicyDocument=json.dumps(policy.TRUST),
+        AssumeRolePolicyDocument=policy.text(policy.TRUST, aws.region),
         Description=f"Shoal: {whose}"[:1000],
         Tags=tags.as_list(tags.ownership(cluster)),
     )
@@ -159,7 +158,7 @@ async def _put(
         ignoring=ignoring,
         RoleName=role,
         PolicyName=title,
-        PolicyDocument=json.dumps(document),
+        PolicyDocument=policy.text(document, aws.region),
     )
 
 

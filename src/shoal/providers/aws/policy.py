@@ -5,10 +5,13 @@ Both are told by tags: a machine without a cluster's tag is out of reach.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.providers.aws import tags
+from shoal.providers.aws import calls, tags
+
+_EC2 = "ec2.amazonaws.com"
 
 # Who may take on the head's role: a machine, and nobody else.
 TRUST: dict[str, Any] = {
@@ -16,7 +19,7 @@ TRUST: dict[str, Any] = {
     "Statement": [
         {
             "Effect": "Allow",
-            "Principal": {"Service": "ec2.amazonaws.com"},
+            "Principal": {"Service": _EC2},
             "Action": "sts:AssumeRole",
         }
     ],
@@ -57,6 +60,14 @@ _USED = [
     "snapshot/*",
 ]
 _SPOT = "spot.amazonaws.com"
+
+
+def text(document: Mapping[str, Any], region: str) -> str:
+    """A policy as IAM takes it in the part of AWS that this region is in: in China and for
+    governments, things and services have other names."""
+    name, suffix = calls.partition(region)
+    plain = json.dumps(document, indent=2)
+    return plain.replace('"arn:aws:', f'"arn:{name}:').replace(f'"{_EC2}"', f'"ec2.{suffix}"')
 
 
 def for_head(cluster: str, region: str, repositories: Sequence[str] = ()) -> dict[str, Any]:
