@@ -191,6 +191,12 @@ def _type_elsewhere(patient: Patient) -> None:
     patient.file["provider"]["availability_zone"] = f"{REGION}a"
 
 
+def _persistent(patient: Patient) -> None:
+    options = {"SpotInstanceType": "persistent", "InstanceInterruptionBehavior": "stop"}
+    market = {"MarketType": "spot", "SpotOptions": options}
+    patient.worker["node_config"]["InstanceMarketOptions"] = market
+
+
 def _image(patient: Patient) -> None:
     patient.head["ImageId"] = "ami-none"
 
@@ -271,6 +277,7 @@ AILMENTS = {
     "named subnet": Ailment("there is no subnet subnet-none", _named_subnet),
     "type": Ailment("there is no instance type m5.lrage", _type),
     "type elsewhere": Ailment("trn1n.32xlarge is not offered in us-west-2a", _type_elsewhere),
+    "persistent": Ailment("persistent spot requests bring back machines", _persistent),
     "image": Ailment("there is no image ami-none", _image),
     "architecture": Ailment("is for arm64, and m5.large is x86_64", _architecture),
     "small root": Ailment("the root volume of 8 GiB is smaller than", _small_root),

@@ -21,7 +21,7 @@ from shoal.errors import (
     ShoalError,
     TransientError,
 )
-from shoal.providers.aws import errors, hostkeys, images, network, policy, volumes
+from shoal.providers.aws import errors, hostkeys, images, network, persistence, policy, volumes
 from shoal.providers.aws.filling import fill
 from shoal.providers.aws.journal import Journal
 from shoal.providers.aws.offers import Offer, Refusals, Subnet, offers
@@ -305,6 +305,15 @@ def test_policies_name_things_as_their_part_of_aws_does() -> None:
     printed = CliRunner().invoke(main, ["iam-policy", "--region", "cn-north-1"])
     assert "arn:aws:" not in printed.output
     assert "arn:aws-cn:ec2" in printed.output
+
+
+def test_a_launch_template_cannot_ask_for_a_persistent_spot_request() -> None:
+    """Of what the file itself says, the doctor tells."""
+    spot = {"MarketType": "spot", "SpotOptions": {"SpotInstanceType": "one-time"}}
+    persistence.refuse({"a": {}, "b": {"InstanceMarketOptions": spot}})
+    spot["SpotOptions"] = {"SpotInstanceType": "persistent"}
+    with pytest.raises(ConfigError, match="node type b: persistent"):
+        persistence.refuse({"a": {}, "b": {"InstanceMarketOptions": spot}})
 
 
 def test_a_head_may_end_machines_of_its_own_cluster_only() -> None:

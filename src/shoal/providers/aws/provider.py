@@ -33,6 +33,7 @@ from shoal.providers.aws import (
     keypair,
     launch,
     notices,
+    persistence,
     sizes,
     spares,
     tags,
@@ -99,6 +100,7 @@ class AwsProvider:
     async def check(self, spec: ClusterSpec) -> Sequence[Finding]:
         key = access.of_private_key(spec)
         wrong = judgement.of_region(self._aws.region, regions())
+        wrong += persistence.findings(spec)
         return [*key, *(wrong or await self.shelf.look_up(spec))]
 
     async def examine(self, spec: ClusterSpec, room: ImageRoom) -> Sequence[Finding]:
@@ -140,6 +142,7 @@ class AwsProvider:
             return woken
         wanted = sorted({one.node_type for one in launches})
         sites = await foundation.survey(self._aws, spec, wanted)
+        persistence.refuse({name: site.config for name, site in sites.items()})
         ground = await self._ground(spec, sites)
         # A head has no key pair of its own in AWS: its workers are told to let it in.
         lets_in = [await keypair.public_half(spec.auth)] if self._on_head else []
