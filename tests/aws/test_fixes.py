@@ -88,6 +88,16 @@ async def test_a_policy_that_asks_for_our_tags_and_a_real_image_is_enough(
     assert await doctor(patient, monkeypatch) == []
 
 
+async def test_terms_that_nobody_accepted_are_told_in_awss_words_and_with_their_own_fix(
+    account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terms = ApiError("OptInRequired", "You need to accept terms and subscribe.", 401)
+    account.cloud.faults.fail_call("RunInstances", error=terms, times=9)
+    (found,) = await doctor(Patient(account.cloud, tmp_path), monkeypatch)
+    assert "accept terms and subscribe" in found.why
+    assert "AWS console" in found.fix
+
+
 async def test_who_may_not_make_the_heads_role_is_told_before_anything_is_made(
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,7 +64,7 @@ class _Examination:
         self._spec = spec
         self._room = room
         self.findings: list[Finding] = []
-        self.denied: list[str] = []
+        self.denied: Sequence[str] = ()
 
     async def run(self) -> None:
         configs = await self._asked(self._configs())
@@ -73,11 +73,12 @@ class _Examination:
             for name, kind in self._spec.node_types.items()
             if configs is not None and (kind.node_config or name == self._spec.head_node_type)
         ]
-        answers = await side_by_side(map(self._asked, self._questions(kinds, configs or {})))
-        machines, offered, found, rooms, subnets, caller, pairs, groups, limits, used, denied = (
-            answers
-        )
-        self.denied = denied or []
+        questions = self._questions(kinds, configs or {})
+        *answers, refused = await side_by_side(map(self._asked, questions))
+        machines, offered, found, rooms, subnets, caller, pairs, groups, limits, used = answers
+        if refused is not None:
+            self.denied = refused.denied
+            self.findings += refused.others
         keys = await self._keys() if pairs else ()
         known, defaults = found or ({}, None)
         facts = Facts(machines or {}, offered or {}, known, defaults)
@@ -128,7 +129,7 @@ class _Examination:
             self._groups(sorted({id for kind in kinds for id in launch.own_groups(kind.config)})),
             quotas.limits(aws, [kind for kind in kinds if kind.fewest]),
             quotas.in_use(aws, spec.cluster_name),
-            rehearsal.denied(aws, spec, [kind.name for kind in kinds if kind.fewest]),
+            rehearsal.rehearse(aws, spec, [kind.name for kind in kinds if kind.fewest]),
         ]
 
     async def _asked(self, question: Awaitable[Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from shoal.errors import DeniedError, ShoalError
@@ -15,16 +16,29 @@ from shoal.providers.aws.calls import Aws
 from shoal.providers.aws.foundation import Site
 from shoal.providers.aws.launch import Ground
 from shoal.providers.aws.offers import offers
+from shoal.providers.base import Finding
 from shoal.spec.model import ClusterSpec
 
 _DRY = "DryRunOperation"
+# By which AWS says that somebody has to be allowed more.
+_POLICY = ("UnauthorizedOperation", "AccessDenied")
 _NAME = "shoal-rehearsal"
 _PUBLIC_KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ"
 
+_Verdict = tuple[str, "DeniedError | None"]
 
-async def denied(aws: Aws, spec: ClusterSpec, wanted: Iterable[str]) -> list[str]:
-    """The names of the calls that AWS refuses to us, of those that are needed for machines of the
-    wanted node types."""
+
+@dataclass(frozen=True)
+class Refused:
+    """What AWS would not let us do: calls that we may not make, by name, and what else it has
+    against us, which no policy of ours would help."""
+
+    denied: tuple[str, ...] = ()
+    others: tuple[Finding, ...] = ()
+
+
+async def rehearse(aws: Aws, spec: ClusterSpec, wanted: Iterable[str]) -> Refused:
+    """Try all that is needed for machines of the wanted node types."""
     sites: dict[str, Site] = {}
 
     async def survey(name: str) -> None:
@@ -36,15 +50,26 @@ async def denied(aws: Aws, spec: ClusterSpec, wanted: Iterable[str]) -> list[str
     await side_by_side(survey(name) for name in wanted)
     group = {"GroupName": _NAME, "Description": "rehearsal"}
     key = {"KeyName": _NAME, "PublicKeyMaterial": _PUBLIC_KEY}
-    names = await side_by_side(
+    errors = await side_by_side(
         [
-            *(_refused(aws, "run_instances", request) for request in _launches(spec, sites)),
-            _refused(aws, "create_security_group", group),
-            _refused(aws, "import_key_pair", key),
-            _refused_identity(aws, spec, sites),
+            *(_dry(aws, "run_instances", request) for request in _launches(spec, sites)),
+            _dry(aws, "create_security_group", group),
+            _dry(aws, "import_key_pair", key),
+            _identity(aws, spec, sites),
         ]
     )
-    return list(dict.fromkeys(name for name in names if name))
+    return Refused(
+        tuple(dict.fromkeys(call for call, error in errors if error and _is_of_policy(error))),
+        tuple(
+            Finding("error", error.what, error.why, error.fix)
+            for _, error in errors
+            if error and not _is_of_policy(error)
+        ),
+    )
+
+
+def _is_of_policy(error: DeniedError) -> bool:
+    return any(code in error.why for code in _POLICY)
 
 
 def _launches(spec: ClusterSpec, sites: dict[str, Site]) -> list[dict[str, Any]]:
@@ -71,34 +96,36 @@ def _launches(spec: ClusterSpec, sites: dict[str, Site]) -> list[dict[str, Any]]
     return list(found.values())
 
 
-async def _refused(aws: Aws, operation: str, request: dict[str, Any]) -> str:
-    """The name of the call, if it is not allowed. Any other refusal is of what was made up here,
-    or is told elsewhere."""
+async def _dry(aws: Aws, operation: str, request: dict[str, Any]) -> _Verdict:
+    """The name of a call, and why we may not make it. Any other refusal is of what was made up
+    here, or is told elsewhere."""
+    call = "".join(word.title() for word in operation.split("_"))
     try:
         await aws.call("ec2", operation, ignoring=(_DRY,), DryRun=True, **request)
-    except DeniedError:
-        return "".join(word.title() for word in operation.split("_"))
+    except DeniedError as error:
+        return call, error
     except ShoalError:
         pass
-    return ""
+    return call, None
 
 
-async def _refused_identity(aws: Aws, spec: ClusterSpec, sites: dict[str, Site]) -> str:
+async def _identity(aws: Aws, spec: ClusterSpec, sites: dict[str, Site]) -> _Verdict:
     """The same for the identity that a new head has. IAM knows no dry runs: who may not even look
     for the profile could not make it."""
+    call = "GetInstanceProfile"
     head = sites.get(spec.head_node_type)
     if head is None or head.config.get("IamInstanceProfile"):
-        return ""
+        return call, None
     name = identity.profile_name(spec.cluster_name, aws.region)
     try:
         await aws.call(
             "iam", "get_instance_profile", ignoring=("NoSuchEntity",), InstanceProfileName=name
         )
-    except DeniedError:
-        return "" if await _has_head(aws, spec.cluster_name) else "GetInstanceProfile"
+    except DeniedError as error:
+        return call, None if await _has_head(aws, spec.cluster_name) else error
     except ShoalError:
         pass
-    return ""
+    return call, None
 
 
 async def _has_head(aws: Aws, cluster: str) -> bool:
