@@ -108,6 +108,17 @@ async def test_who_may_not_make_the_heads_role_is_told_before_anything_is_made(
     assert (found.severity, found.what) == ("error", "you may not call GetInstanceProfile")
     patient.head["IamInstanceProfile"] = {"Name": "theirs"}
     assert await doctor(patient, monkeypatch) == []
+    other = ApiError("UnauthorizedOperation", "You are not authorized to perform this operation.")
+    account.cloud.faults.fail_call("CreateSecurityGroup", error=other, times=99)
+    (found,) = await doctor(patient, monkeypatch)
+    assert found.what == "you may not call CreateSecurityGroup"
+    (group, *_) = patient.client().describe_security_groups()["SecurityGroups"]
+    opened = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+    patient.client().authorize_security_group_ingress(
+        GroupId=group["GroupId"], IpPermissions=[opened]
+    )
+    patient.head["SecurityGroupIds"] = [group["GroupId"]]
+    assert await doctor(patient, monkeypatch) == [], "what the file names need not be made"
 
 
 @pytest.mark.parametrize(

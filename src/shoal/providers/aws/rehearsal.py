@@ -4,7 +4,7 @@ made, but dry. Nothing is made."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +37,9 @@ class Refused:
     others: tuple[Finding, ...] = ()
 
 
-async def rehearse(aws: Aws, spec: ClusterSpec, wanted: Iterable[str]) -> Refused:
-    """Try all that is needed for machines of the wanted node types."""
+async def rehearse(aws: Aws, spec: ClusterSpec, wanted: Sequence[str]) -> Refused:
+    """Try all that is needed for machines of the wanted node types. What the file names itself is
+    not made, so nobody needs to be allowed to."""
     sites: dict[str, Site] = {}
 
     async def survey(name: str) -> None:
@@ -48,16 +49,20 @@ async def rehearse(aws: Aws, spec: ClusterSpec, wanted: Iterable[str]) -> Refuse
             return  # what is wrong with it is told elsewhere
 
     await side_by_side(survey(name) for name in wanted)
-    group = {"GroupName": _NAME, "Description": "rehearsal"}
-    key = {"KeyName": _NAME, "PublicKeyMaterial": _PUBLIC_KEY}
-    errors = await side_by_side(
-        [
-            *(_dry(aws, "run_instances", request) for request in _launches(spec, sites)),
-            _dry(aws, "create_security_group", group),
-            _dry(aws, "import_key_pair", key),
-            _identity(aws, spec, sites),
-        ]
-    )
+    configs = {
+        name: sites[name].config if name in sites else spec.node_types[name].node_config
+        for name in wanted
+    }
+    tries = [_dry(aws, "run_instances", request) for request in _launches(spec, sites)]
+    if not all(map(launch.own_groups, configs.values())):
+        group = {"GroupName": _NAME, "Description": "rehearsal"}
+        tries.append(_dry(aws, "create_security_group", group))
+    if not all(config.get("KeyName") for config in configs.values()):
+        key = {"KeyName": _NAME, "PublicKeyMaterial": _PUBLIC_KEY}
+        tries.append(_dry(aws, "import_key_pair", key))
+    if not configs.get(spec.head_node_type, {}).get("IamInstanceProfile"):
+        tries.append(_identity(aws, spec.cluster_name))
+    errors = await side_by_side(tries)
     return Refused(
         tuple(dict.fromkeys(call for call, error in errors if error and _is_of_policy(error))),
         tuple(
@@ -109,20 +114,16 @@ async def _dry(aws: Aws, operation: str, request: dict[str, Any]) -> _Verdict:
     return call, None
 
 
-async def _identity(aws: Aws, spec: ClusterSpec, sites: dict[str, Site]) -> _Verdict:
+async def _identity(aws: Aws, cluster: str) -> _Verdict:
     """The same for the identity that a new head has. IAM knows no dry runs: who may not even look
     for the profile could not make it."""
-    call = "GetInstanceProfile"
-    head = sites.get(spec.head_node_type)
-    if head is None or head.config.get("IamInstanceProfile"):
-        return call, None
-    name = identity.profile_name(spec.cluster_name, aws.region)
+    call, name = "GetInstanceProfile", identity.profile_name(cluster, aws.region)
     try:
         await aws.call(
             "iam", "get_instance_profile", ignoring=("NoSuchEntity",), InstanceProfileName=name
         )
     except DeniedError as error:
-        return call, None if await _has_head(aws, spec.cluster_name) else error
+        return call, None if await _has_head(aws, cluster) else error
     except ShoalError:
         pass
     return call, None
