@@ -9,7 +9,6 @@ import json
 import signal
 from typing import Any
 
-import boto3
 import pytest
 
 from shoal.providers.aws import tags
@@ -24,12 +23,8 @@ UP = f"exec env SHOAL_HOME=$HOME/.shoal {SHOAL} up c.yaml --yes --json"
 pytestmark = pytest.mark.simcloud
 
 
-def ec2(bed: Bed) -> Any:
-    return boto3.client("ec2", **bed.cloud.ec2.client_options())
-
-
 def instances(bed: Bed) -> list[dict[str, Any]]:
-    pages = ec2(bed).describe_instances(Filters=tags.of_cluster(CLUSTER))["Reservations"]
+    pages = bed.ec2.describe_instances(Filters=tags.of_cluster(CLUSTER))["Reservations"]
     return [record for page in pages for record in page["Instances"]]
 
 
@@ -39,7 +34,7 @@ def of_kind(bed: Bed, kind: str) -> dict[str, Any]:
 
 def launch_data(bed: Bed, id: str) -> bytes:
     """The parts of what an instance was launched with, one after the other."""
-    answer = ec2(bed).describe_instance_attribute(InstanceId=id, Attribute="userData")
+    answer = bed.ec2.describe_instance_attribute(InstanceId=id, Attribute="userData")
     whole = email.message_from_bytes(base64.b64decode(answer["UserData"]["Value"]))
     return b"".join(bytes(part.get_payload(decode=True) or b"") for part in whole.walk())
 
@@ -138,8 +133,9 @@ async def _each_has_a_key_of_its_own(bed: Bed) -> None:
 
 async def test_an_impostor_is_refused_before_anything_is_said_to_it(bed: Bed) -> None:
     """Between launch and first contact, another key answers at the head's address."""
-    bed.cloud.ec2.boot_delay(3)
+    bed.cloud.ec2.boot_delay(600)
     await killed_when_booting(bed)
+    bed.cloud.ec2.boot_delay(0)
     head = of_kind(bed, "head")
 
     def runs() -> bool:
@@ -194,9 +190,15 @@ async def test_two_people_who_bring_up_one_cluster_at_once_get_one_cluster(bed: 
 
 
 async def test_machines_that_a_killed_up_left_booting_are_taken_over(bed: Bed) -> None:
-    bed.cloud.ec2.boot_delay(4)
+    bed.cloud.ec2.boot_delay(600)
     await killed_when_booting(bed)
-    events = await bed.up()
+    laptop = await bed.laptop.popen(UP)
+    events = []
+    async for line in laptop.stdout:
+        events.append(json.loads(line))
+        if events[-1]["event"] == "plan":  # it has found them, and they still boot
+            bed.cloud.ec2.boot_delay(0)
+    assert await laptop.wait() == 0, events[-1]
     assert events[-1]["nodes"] == 3
     assert len(bed.cloud.ledger.rentals) == 3
     await bed.down()
@@ -205,7 +207,7 @@ async def test_machines_that_a_killed_up_left_booting_are_taken_over(bed: Bed) -
 async def test_what_is_ended_behind_our_back_is_replaced(bed: Bed) -> None:
     await bed.up()
     ended = [of_kind(bed, kind)["InstanceId"] for kind in ("head", "worker")]
-    ec2(bed).terminate_instances(InstanceIds=ended)
+    bed.ec2.terminate_instances(InstanceIds=ended)
     events = await bed.up()
     plan = [e["action"] for e in events if e["event"] == "plan"]
     assert plan == ["create", "create", "restart"]
@@ -217,11 +219,11 @@ async def test_what_is_ended_behind_our_back_is_replaced(bed: Bed) -> None:
 async def test_a_machine_that_is_taken_while_it_boots_is_replaced_in_the_same_up(
     bed: Bed, kind: str
 ) -> None:
-    bed.cloud.ec2.boot_delay(4)
+    bed.cloud.ec2.boot_delay(600)
     laptop = await bed.laptop.popen(UP)
     await until(lambda: len(bed.running()) == 3, "all machines are asked for")
+    bed.ec2.terminate_instances(InstanceIds=[of_kind(bed, kind)["InstanceId"]])
     bed.cloud.ec2.boot_delay(0)
-    ec2(bed).terminate_instances(InstanceIds=[of_kind(bed, kind)["InstanceId"]])
     events = [json.loads(line) async for line in laptop.stdout]
     assert await laptop.wait() == 0, events[-1]
     (warning,) = [e for e in events if e["event"] == "warning"]
@@ -233,7 +235,7 @@ async def test_a_machine_that_is_taken_while_it_boots_is_replaced_in_the_same_up
 
 async def test_a_head_that_somebody_ended_is_missed_and_the_rest_can_still_go(bed: Bed) -> None:
     await bed.up()
-    ec2(bed).terminate_instances(InstanceIds=[of_kind(bed, "head")["InstanceId"]])
+    bed.ec2.terminate_instances(InstanceIds=[of_kind(bed, "head")["InstanceId"]])
     await until(lambda: len(bed.running()) == 2, "the head is gone")
     nodes = json.loads((await bed.shoal("status c.yaml --json")).stdout)["nodes"]
     assert {(node["role"], node["detail"]) for node in nodes} == {
