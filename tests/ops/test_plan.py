@@ -110,6 +110,13 @@ def test_a_machine_that_does_not_say_how_it_is_is_restarted_when_that_is_asked_f
     assert touched(plan) == [("head", "restart"), ("worker-1", "restart")]
 
 
+def test_a_machine_that_boots_has_no_ray_to_be_careful_about() -> None:
+    booting = replace(machine("worker-1"), state=State.PENDING)
+    plan = plan_up(cluster(min_workers=1), silent(healthy(HEAD, booting), "worker-1"))
+    assert touched(plan) == [("worker-1", "full")]
+    assert plan.steps[0].reason == "Ray is not running on it"
+
+
 def test_a_head_without_ray_takes_its_workers_along() -> None:
     seen = with_vitals(healthy(HEAD, machine("worker-1")), head=Vitals(DONE))
     plan = plan_up(cluster(min_workers=1), seen)

@@ -163,10 +163,10 @@ def _touch(instance: Instance, seen: Seen, restart: RestartPolicy) -> tuple[Mode
         return "restart", "asked for by --restart-only"
     if instance.state in (State.STOPPED, State.STOPPING):
         return "full", "it is switched off"
-    if vitals is None:
+    if vitals is None and instance.state is State.RUNNING:
         # It is asked again when it is worked on, and a Ray that then runs is left alone.
         return "update", "it did not say how it is"
-    if not vitals.ray_runs:
+    if vitals is None or not vitals.ray_runs:
         return "full", "Ray is not running on it"
     if vitals.receipt == goal:
         return None, ""
