@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ Head = tuple[Site, Instance, Path]
 
 
 @pytest.fixture
-async def head(tmp_path: Path) -> Head:
+async def head(tmp_path: Path) -> AsyncIterator[Head]:
     """A head with a controller's directory, on which no Python can end anything."""
     provider = EmbeddedProvider(tmp_path / "with a space", SystemClock())
     spec = cluster()
@@ -44,7 +44,8 @@ async def head(tmp_path: Path) -> Head:
     directory = home / DIRECTORY
     directory.mkdir(parents=True)
     (directory / HANDOVER).touch()
-    return Site(provider, spec), instance, directory
+    yield Site(provider, spec), instance, directory
+    await provider.terminate(spec, [instance])
 
 
 @contextmanager
