@@ -7,7 +7,6 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import boto3
 import pytest
 import pytest_asyncio
 
@@ -22,19 +21,21 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-TASKS = """
-import ray, time
+ACTORS = """
+import ray
 ray.init(log_to_driver=False, logging_level="ERROR")
 
 @ray.remote(num_cpus=1)
-def where():
-    time.sleep(3)
-    return ray.util.get_node_ip_address()
+class Worker:
+    def where(self):
+        return ray.util.get_node_ip_address()
 
-print("done on", len(set(ray.get([where.remote() for _ in range(2)]))))
+# Both at once: neither gives up its place before the other has one.
+workers = [Worker.remote() for _ in range(2)]
+print("done on", len(set(ray.get([worker.where.remote() for worker in workers]))))
 """
 RAY = "--disable-usage-stats --object-store-memory=100000000"
-WORKER = {"node_config": {"InstanceType": "m5.large"}, "resources": {"CPU": 1}, "max_workers": 3}
+WORKER = {"node_config": {"InstanceType": "m5.large"}, "resources": {"CPU": 1}, "max_workers": 2}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -45,7 +46,7 @@ async def sized() -> AsyncIterator[Bed]:
         types["head"]["resources"] = {"CPU": 0}
         types["worker"] = WORKER
         await bed.write(
-            max_workers=3,
+            max_workers=2,
             shoal={},
             idle_timeout_minutes=0.1,
             upscaling_speed=10,
@@ -57,7 +58,7 @@ async def sized() -> AsyncIterator[Bed]:
             ],
             worker_start_ray_commands=["ray stop", f"ray start --address=$RAY_HEAD_IP:6379 {RAY}"],
         )  # fmt: skip
-        await bed.laptop.run("mkdir code; cat > code/tasks.py", stdin=TASKS)
+        await bed.laptop.run("mkdir code; cat > code/actors.py", stdin=ACTORS)
         events = await bed.up(timeout=300)
         assert [e for e in events if e["event"] == "warning"] == []
         yield bed
@@ -65,9 +66,8 @@ async def sized() -> AsyncIterator[Bed]:
 
 def instances(bed: Bed, kind: str) -> list[dict[str, Any]]:
     """The head, or the workers, that AWS has, those that are over apart."""
-    ec2 = boto3.client("ec2", **bed.cloud.ec2.client_options())
     filters = [{"Name": "tag:ray-node-type", "Values": [kind]}]
-    pages = ec2.describe_instances(Filters=filters)["Reservations"]
+    pages = bed.ec2.describe_instances(Filters=filters)["Reservations"]
     records = [record for page in pages for record in page["Instances"]]
     return [r for r in records if r["State"]["Name"] not in ("shutting-down", "terminated")]
 
@@ -80,33 +80,38 @@ def workers_are_off(bed: Bed) -> bool:
     return [i["State"]["Name"] for i in instances(bed, "worker")] == ["stopped"] * 2
 
 
-async def run_tasks(bed: Bed) -> None:
+async def run_actors(bed: Bed) -> None:
     """Have the program run to its end while nobody is there."""
     out = bed.cloud.ec2.host(head_of(bed)).root() / "home/ubuntu/out.txt"
-    command = "rm -f out.txt; nohup python code/tasks.py > out.txt 2>&1 &"
+    command = "rm -f out.txt; nohup python code/actors.py > out.txt 2>&1 &"
     (await bed.shoal(f"exec c.yaml '{command}'")).require("starting the program")
-    await bed.laptop.cut()
-    await until(lambda: "done on 2" in out.read_text(), "the tasks have run", timeout=120)
-    await bed.laptop.heal()
+    async with bed.laptop.cut_off():
+        await until(lambda: "done on 2" in out.read_text(), "the actors have run", timeout=180)
 
 
 async def test_work_gets_instances_while_the_laptop_is_off(sized: Bed) -> None:
-    await run_tasks(sized)
+    await run_actors(sized)
     assert len(sized.cloud.ledger.rentals) == 3
 
 
 async def test_what_is_idle_is_switched_off(sized: Bed) -> None:
-    await until(lambda: workers_are_off(sized), "the workers are off", timeout=60)
-    done = await sized.shoal("status c.yaml --json")
-    assert done.code == 0, done.stdout
-    status = json.loads(done.stdout)
+    await until(lambda: workers_are_off(sized), "the workers are off", timeout=120, every=0.5)
+    status: dict[str, Any] = {}
+
+    async def are_told() -> bool:
+        status.update(json.loads((await sized.shoal("status c.yaml --json")).stdout))
+        return len(status["controller"]["state"]["gone"]) == 2
+
+    # AWS says that they are off a moment before the controller does.
+    await until(are_told, "the controller has told of both", every=0.5)
+    assert (await sized.shoal("status c.yaml")).code == 0
     assert [node["phase"] for node in status["nodes"]] == ["ready", "stopped", "stopped"]
     gone = status["controller"]["state"]["gone"]
     assert [node["ended"][:8] for node in gone] == ["idle for"] * 2
 
 
 async def test_what_is_off_works_again_before_anything_new_is_bought(sized: Bed) -> None:
-    await run_tasks(sized)
+    await run_actors(sized)
     assert len(sized.cloud.ledger.rentals) == 3
 
 
@@ -125,14 +130,13 @@ async def test_a_cluster_that_nobody_uses_is_switched_off_by_itself_head_include
 ) -> None:
     await sized.write(shoal={"down": "stop"})
     await sized.up("--no-restart --autostop 3s")
-    await sized.laptop.cut()
 
     def states() -> set[str]:
         machines = [*instances(sized, "head"), *instances(sized, "worker")]
         return {machine["State"]["Name"] for machine in machines}
 
-    await until(lambda: states() == {"stopped"}, "all are off", timeout=90)
-    await sized.laptop.heal()
+    async with sized.laptop.cut_off():
+        await until(lambda: states() == {"stopped"}, "all are off", timeout=180, every=0.5)
     await sized.write(shoal={})
 
 
