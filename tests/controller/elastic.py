@@ -50,7 +50,7 @@ class Elastic:
         """Bring it up, and wait for the controller's first word."""
         done = self.home.shoal("up", str(self.yaml))
         assert done.returncode == 0, done.stderr
-        until(lambda: (self.control / "state.json").exists(), 20.0)
+        until(lambda: (self.control / "state.json").exists(), 90.0)
 
     def run(self, program: str, *args: object) -> str:
         command = f"python {program}.py {' '.join(map(str, args))}"
@@ -80,9 +80,20 @@ class Elastic:
         state = self.state()
         return {n["id"] for n in (*state["nodes"], *state["gone"])}
 
+    def types_since(self, before: set[str]) -> set[str]:
+        """The types of all nodes but these, also of those that are gone."""
+        state = self.state()
+        nodes = (*state["nodes"], *state["gone"])
+        return {n["node_type"] for n in nodes if n["id"] not in before}
+
+    def asked_for(self, since: float) -> int:
+        """How many nodes it was decided to launch since then."""
+        decisions = [d for d in self.state()["decisions"] if d["at"] >= since]
+        return sum(int(d["subject"].split()[0]) for d in decisions if d["action"] == "launch")
+
     def pid(self, who: str) -> int:
         lock = self.control / f"{who}.lock"
-        until(lambda: lock.read_text() != "", 10.0)  # its next holder may just be writing
+        until(lambda: lock.read_text() != "", 60.0)  # its next holder may just be writing
         return int(lock.read_text())
 
     def at_rest(self) -> bool:

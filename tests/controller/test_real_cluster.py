@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 import urllib.request
 from collections import Counter
 from pathlib import Path
@@ -92,12 +93,13 @@ def elastic(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_a_cluster_of_a_head_alone_grows_for_work_and_the_work_is_done(elastic: Elastic) -> None:
+    before = elastic.ever()
     program = elastic.start("tasks", 3, 2)
     until(lambda: bool(elastic.workers("starting")))
     pending = elastic.home.shoal("why", "--pending").stdout
     assert re.search(r"\d x \{CPU: 1\}: coming: .*worker-1 \(small, starting\)", pending)
-    assert "done 3" in program.communicate(timeout=90)[0]
-    assert {n["node_type"] for n in elastic.workers()} == {"small"}
+    assert "done 3" in program.communicate(timeout=150)[0]
+    assert elastic.types_since(before) == {"small"}
 
 
 def test_what_ray_says_agrees_with_what_we_say(elastic: Elastic) -> None:
@@ -128,15 +130,17 @@ def test_its_figures_can_be_scraped(elastic: Elastic) -> None:
 def test_nodes_that_nobody_uses_go_and_why_tells(elastic: Elastic) -> None:
     until(elastic.at_rest)
     told = elastic.home.shoal("why", "worker-1").stdout
-    assert "it exists because: 3 of 3 pending (3 x {CPU: 1}) have no room" in told
+    because = r"it exists because: \d of \d pending \(\d x \{CPU: 1\}\) have no room"
+    assert re.search(because, told), told
     assert "it ended because: idle for" in told
 
 
 def test_gangs_of_all_strategies_get_the_nodes_they_need(elastic: Elastic) -> None:
+    before = elastic.ever()
     printed = elastic.run("gangs")
     for strategy in ("STRICT_SPREAD", "SPREAD", "PACK", "STRICT_PACK"):
         assert f"placed {strategy}\n" in printed
-    assert {n["node_type"] for n in elastic.workers()} == {"gpu"}
+    assert elastic.types_since(before) == {"gpu"}
     until(elastic.at_rest)
 
 
@@ -157,34 +161,36 @@ def test_nodes_that_wait_or_cannot_be_set_up_are_told_to_ray_as_well(
     assert logs and all("no luck\n" in log for log in logs)
     enough.touch()
     elastic.gate.touch()
-    assert program.wait(timeout=30) == 0
+    assert program.wait(timeout=90) == 0
     until(elastic.at_rest)
 
 
 def test_killed_in_the_middle_of_a_launch_it_is_back_and_launches_nothing_twice(
     elastic: Elastic,
 ) -> None:
-    before = elastic.ever()
+    before, began = elastic.ever(), time.time()
     program = elastic.start("actors", 2)
     until(lambda: bool(elastic.workers("starting")))
-    victim = elastic.pid("controller")
+    victim, killed = elastic.pid("controller"), time.time()
     os.kill(victim, signal.SIGKILL)
-    until(lambda: elastic.state()["pid"] != victim, 5.0)
-    printed = program.communicate(timeout=90)[0]
+    until(lambda: elastic.pid("controller") != victim, 5.0)
+    until(lambda: elastic.state()["pid"] != victim, 60.0)
+    assert elastic.asked_for(since=killed) == 0, "it knows what is on its way"
+    printed = program.communicate(timeout=150)[0]
     assert "on 2 nodes" in printed
     assert "pinned: 2\n" in printed, "also the one that Ray would start again elsewhere"
     until(elastic.at_rest)
-    assert len(elastic.ever() - before) == 2
+    assert len(elastic.ever() - before) == elastic.asked_for(since=began)
 
 
 def test_a_killed_supervisor_has_a_successor(elastic: Elastic) -> None:
     victim = elastic.pid("supervisor")
     os.kill(victim, signal.SIGKILL)
-    until(lambda: elastic.pid("supervisor") != victim, 10.0)
+    until(lambda: elastic.pid("supervisor") != victim, 60.0)
     controller = elastic.pid("controller")
-    until(lambda: elastic.state()["pid"] == elastic.pid("controller") != 0, 15.0)
+    until(lambda: elastic.state()["pid"] == elastic.pid("controller") != 0, 60.0)
     os.kill(elastic.pid("controller"), signal.SIGKILL)
-    until(lambda: elastic.pid("controller") != controller, 10.0)
+    until(lambda: elastic.pid("controller") != controller, 60.0)
 
 
 def test_a_floor_is_kept_until_it_is_taken_back(elastic: Elastic) -> None:
@@ -201,25 +207,26 @@ def test_new_limits_reach_the_running_controller(elastic: Elastic) -> None:
     controller = elastic.pid("controller")
     done = elastic.home.shoal("up", str(elastic.yaml), "--max-workers", "1", "--no-restart")
     assert done.returncode == 0, done.stderr
-    until(lambda: elastic.state()["limits"]["max_workers"] == 1, 10.0)
+    until(lambda: elastic.state()["limits"]["max_workers"] == 1, 60.0)
     assert elastic.pid("controller") == controller
+    before = elastic.ever()
     assert "done 3" in elastic.run("tasks", 3, 0.5)
-    assert len(elastic.workers()) == 1
+    assert len(elastic.ever() - before) == 1
 
 
 def test_a_cluster_that_nobody_uses_is_given_back_whole(elastic: Elastic, tmp_path: Path) -> None:
     connected, enough = tmp_path / "connected", tmp_path / "enough"
     program = elastic.start("sleeper", connected, enough)
     until(connected.exists)
-    until(lambda: len(elastic.workers()) == 0, 30)
+    until(lambda: len(elastic.workers()) == 0, 90)
     done = elastic.home.shoal("up", str(elastic.yaml), "--no-restart", "--autostop", "3s")
     assert done.returncode == 0, done.stderr
-    until(lambda: elastic.state()["limits"]["autostop_s"] == 3, 10.0)
+    until(lambda: elastic.state()["limits"]["autostop_s"] == 3, 60.0)
     seen = elastic.state()["at"]
     until(lambda: elastic.state()["at"] > seen + 9)  # three times as long as it may be idle
     machines = elastic.home.machines()
     assert len(machines) == 1, "a program is connected, and a person's command runs"
     enough.touch()
-    assert program.wait(timeout=30) == 0
-    until(lambda: elastic.home.left_over(machines) == [], 30)
+    assert program.wait(timeout=90) == 0
+    until(lambda: elastic.home.left_over(machines) == [], 90)
     assert elastic.home.shoal("status", "elastic").returncode == 3
