@@ -76,8 +76,13 @@ class Soak:
         ]
 
     async def kill_controller_and_supervisor(self) -> None:
-        """Nothing is left of either but a line in a crontab."""
+        """Nothing is left of either but a line in a crontab, whose minute has come."""
         await self._kill_holders("controller", "supervisor")
+        line = "crontab -l | sed -n 's/^[*] [*] [*] [*] [*] //p'"
+        due = await self.bed.read(self.bed.head, line)
+        assert "shoal" in due, due
+        bare = ["env", "-i", "HOME=/home/ubuntu", "PATH=/usr/bin:/bin", "sh", "-c", due]
+        (await self.bed.head.run(bare, user="ubuntu")).require("what cron does")
 
     async def kill_controller(self) -> None:
         await self._kill_holders("controller")
@@ -128,7 +133,7 @@ class Soak:
     async def _kill_holders(self, *names: str) -> None:
         # Each brings the other back: who kills one while the other is away kills both, and cron
         # brings them back only every minute.
-        await until(self._both_run, "supervisor and controller run", timeout=120)
+        await until(self._both_run, "supervisor and controller run", timeout=120, every=0.5)
         pids = " ".join(f"$(cat {self._there(name)})" for name in names)
         await self.bed.head.run(f"kill -9 {pids}; true")
 
