@@ -26,7 +26,7 @@ async def test_all_nodes_come_up_side_by_side_and_a_second_up_does_nothing(bed: 
 async def test_a_worker_that_is_down_is_named_and_the_next_up_adds_only_it(bed: Bed) -> None:
     lost = bed.workers[1]
     await lost.power_off()
-    await bed.write(shoal={"reach_timeout_s": 8})
+    await bed.write(shoal={"reach_timeout_s": 15})
     done = await bed.shoal("up c.yaml --yes", timeout=150)
     assert done.code == 4
     assert "1 of 3 nodes did not come up: worker-2" in done.stderr

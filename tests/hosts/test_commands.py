@@ -64,6 +64,10 @@ async def has_process(host: Host, words: str) -> bool:
     return found.code == 0
 
 
+async def no_process(host: Host, words: str) -> bool:
+    return not await has_process(host, words)
+
+
 def word(text: str) -> str:
     return shlex.quote(text)
 
@@ -98,10 +102,10 @@ class TestExec:
     ) -> None:
         running = await bed.laptop.popen([SHOAL, "exec", "mine", "echo begun; sleep 4711"])
         assert await running.stdout.readline() == b"begun\n"
-        assert await has_process(bed.head, "sleep 4711")
+        await until(lambda: has_process(bed.head, "sleep 4711"), every=0.2)
         running.send_signal(sign)
         assert await running.wait() == 128 + sign
-        assert not await has_process(bed.head, "sleep 4711")
+        await until(lambda: no_process(bed.head, "sleep 4711"), every=0.2)
 
     async def test_ctrl_c_at_a_terminal_is_the_commands_own(self, bed: Bed) -> None:
         inner = "trap 'echo caught; exit 6' INT; echo begun; while :; do sleep 0.1; done"
@@ -120,7 +124,7 @@ class TestExec:
         assert "Directory listing" in page.stdout
         running.send_signal(signal.SIGINT)
         await running.wait()
-        assert not await has_process(bed.head, "http.server 8899")
+        await until(lambda: no_process(bed.head, "http.server 8899"), every=0.2)
 
     @pytest.mark.parametrize("program", ["tmux", "screen"])
     async def test_a_detached_command_goes_on_by_itself(self, bed: Bed, program: str) -> None:
@@ -135,7 +139,7 @@ class TestExec:
         async def written() -> str:
             return (await bed.head.run(f"cat {out}", user="ubuntu")).stdout
 
-        await until(written, "the command ran")
+        await until(written, "the command ran", every=0.2)
         assert await written() == f"{AWKWARD} {bed.head.address}:6379\n"
 
     async def test_an_attached_tmux_finds_the_session_again(self, bed: Bed) -> None:
@@ -144,7 +148,7 @@ class TestExec:
             ["script", "-qfec", f"{SHOAL} attach mine --tmux", "/dev/null"],
             env={"TERM": "xterm"},
         )
-        await asyncio.wait_for(running.stdout.readuntil(b"ended with exit code 33"), 20)
+        await asyncio.wait_for(running.stdout.readuntil(b"ended with exit code 33"), 60)
         running.stdin.write(b"tmux kill-server\n")
         await running.wait()
 
@@ -181,7 +185,7 @@ class TestAttach:
             ["script", "-qfec", command, "/dev/null"], env={"TERM": "xterm"}
         )
         running.stdin.write(b"echo $((40 + 2)) on $(hostname) as $USER; exit 3\n")
-        await asyncio.wait_for(running.stdout.readuntil(f"42 on {bed.head.name}".encode()), 20)
+        await asyncio.wait_for(running.stdout.readuntil(f"42 on {bed.head.name}".encode()), 60)
         assert await running.wait() == 3
 
     async def test_a_worker_is_named_by_its_address(self, bed: Bed) -> None:
@@ -293,7 +297,7 @@ async def test_plain_ssh_knows_the_machines_by_name(bed: Bed) -> None:
 
 async def test_the_dashboard_opens_to_who_has_its_address_and_to_no_one_else(bed: Bed) -> None:
     running = await bed.laptop.popen([SHOAL, "dashboard", "mine", "--json"])
-    opened = json.loads(await asyncio.wait_for(running.stdout.readline(), 20))
+    opened = json.loads(await asyncio.wait_for(running.stdout.readline(), 60))
     login, page = opened["url"], "http://127.0.0.1:8265/api/cluster_status"
     curl = "curl -s -o /dev/null -w '%{http_code}'"
     assert (await bed.laptop.run(f"{curl} {page}")).stdout == "401"
@@ -310,7 +314,7 @@ async def test_the_dashboard_opens_to_who_has_its_address_and_to_no_one_else(bed
 async def test_monitor_looks_again_until_it_is_told_to_end(bed: Bed) -> None:
     running = await bed.laptop.popen([SHOAL, "monitor", "mine", "--every", "0.1", "--json"])
     for _ in range(2):
-        status = json.loads(await asyncio.wait_for(running.stdout.readline(), 20))
+        status = json.loads(await asyncio.wait_for(running.stdout.readline(), 60))
         assert [node["phase"] for node in status["nodes"]] == ["ready"] * 3
     running.send_signal(signal.SIGINT)
     assert await running.wait() == 0
