@@ -171,7 +171,7 @@ def test_a_group_that_names_a_prefix_list_may_let_us_in() -> None:
         ({}, True),
         ({"SubnetIds": ["in"], "NetworkInterfaces": [{"AssociatePublicIpAddress": True}]}, True),
         ({"NetworkInterfaces": [{"AssociatePublicIpAddress": False}]}, False),
-        ({"SubnetIds": ["nowhere"]}, False),
+        ({"SubnetIds": ["nowhere"]}, True),
     ],
 )
 def test_machines_without_an_address_out_here_are_met_by_another_way(

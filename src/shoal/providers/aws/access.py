@@ -92,7 +92,7 @@ def is_met_directly(kind: Kind, spec: ClusterSpec, known: Sequence[Mapping[str, 
     try:
         chosen = {subnet.id for subnet in foundation.subnets_for(spec, kind.config, known)}
     except ConfigError:
-        return False  # which is told of the subnets
+        return True  # as where the subnets are put right, which is told of them
     return any(one.get("MapPublicIpOnLaunch") for one in known if one["SubnetId"] in chosen)
 
 
