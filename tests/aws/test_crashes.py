@@ -25,7 +25,7 @@ pytestmark = pytest.mark.simcloud
 
 FULL = os.environ.get("SHOAL_CRASH_MATRIX") == "full"
 SEED = int(os.environ.get("SHOAL_CRASH_SEED") or random.randrange(1_000_000))
-SAMPLE = 3
+SAMPLE = 2
 # What `up` prints when all of its machines are asked for and known.
 LAUNCHED = '"phase": "booting"'
 

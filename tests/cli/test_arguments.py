@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.spec import Overrides, default_embedded, to_json
 from tests.cli.shell import SHOAL, Home
 
 MISTAKES = {
@@ -94,8 +95,9 @@ def completed(home: Home, typed: str, cwd: Path) -> list[str]:
 
 
 def test_commands_clusters_and_files_are_completed(home: Home, tmp_path: Path) -> None:
+    lab = default_embedded(Overrides(cluster_name="lab")).spec
     (home.path / "clusters").mkdir()
-    (home.path / "clusters" / "lab.json").write_text(json.dumps({}))
+    (home.path / "clusters" / "lab.json").write_text(json.dumps(to_json(lab)))
     (tmp_path / "large.yaml").touch()
     (tmp_path / "letter.txt").touch()
     (tmp_path / "sub").mkdir()

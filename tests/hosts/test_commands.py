@@ -108,12 +108,13 @@ class TestExec:
         await until(lambda: no_process(bed.head, "sleep 4711"), every=0.2)
 
     async def test_ctrl_c_at_a_terminal_is_the_commands_own(self, bed: Bed) -> None:
-        inner = "trap 'echo caught; exit 6' INT; echo begun; while :; do sleep 0.1; done"
+        inner = "trap 'echo caught; exit 6' INT; while :; do echo on; sleep 0.1; done"
         command = f"{SHOAL} exec mine {word(inner)}"
         running = await bed.laptop.popen(["script", "-qfec", command, "/dev/null"])
-        await running.stdout.readuntil(b"begun")
+        for _ in range(10):  # its first words come before ssh leaves keys to the far end
+            await asyncio.wait_for(running.stdout.readuntil(b"on"), 60)
         running.stdin.write(b"\x03")
-        await running.stdout.readuntil(b"caught")
+        await asyncio.wait_for(running.stdout.readuntil(b"caught"), 60)
         assert await running.wait() == 6
 
     async def test_a_port_of_the_head_can_be_led_here(self, bed: Bed) -> None:

@@ -91,6 +91,7 @@ FROM_HERE = "sends files from here"
 SLOW = 500  # ms for every packet to the head: sending it files takes seconds
 
 
+@pytest.mark.long
 async def test_on_a_slow_line_large_files_come_by_way_of_the_head_and_nothing_else_does(
     bed: Bed,
 ) -> None:

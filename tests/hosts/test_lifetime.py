@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -76,7 +77,7 @@ async def test_a_bring_up_that_is_interrupted_is_undone_with_stop(bed: Bed) -> N
 async def test_a_list_of_machines_is_a_cluster_that_is_remembered_by_name(bed: Bed) -> None:
     """Such machines have Ray, since a list can name no other way to start it; here, one that is
     quick."""
-    ray = f"{sys.prefix}/bin/ray"
+    ray = shlex.quote(f"{sys.prefix}/bin/ray")
     (await bed.head.run(f"cat > {ray}", stdin=QUICK_RAY)).require("replacing its Ray")
     head = bed.head.address
     await bed.laptop.run("mkdir -p keys && cp ~/.ssh/id_ed25519 'keys/my key.pem'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -74,7 +75,8 @@ def test_workers_import_the_code_that_was_sent_last_and_nothing_of_before(
     new.mkdir()
     (new / "model.py").write_text("VERSION = 2")
     quoted = str(there / "setup-env.sh").replace("'", "'\\''")
-    ask = f". '{quoted}'; {sys.executable} -c 'import model; print(model.VERSION)'"
+    python = shlex.quote(sys.executable)
+    ask = f". '{quoted}'; {python} -c 'import model; print(model.VERSION)'"
     first = started_with(there, old)
     assert run(ask) == "1"
     assert started_with(there, new).files.mounts != first.files.mounts

@@ -10,6 +10,7 @@ import pty
 import signal
 import socket
 import sys
+import termios
 import textwrap
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -57,6 +58,10 @@ class Terminal:
 
     async def shows(self, text: str) -> None:
         await until(lambda: text in self.screen)
+
+    async def leaves_keys_to_the_far_end(self) -> None:
+        """The first output may be there before ssh has told the terminal not to act on keys."""
+        await until(lambda: not termios.tcgetattr(self._descriptor)[3] & termios.ISIG)
 
 
 Attach = Callable[..., AbstractAsyncContextManager[Terminal]]
@@ -119,6 +124,7 @@ async def test_ctrl_c_reaches_the_command_and_is_its_to_handle(attach: Attach) -
     command = "trap 'echo caught; exit 5' INT; echo begun; while :; do sleep 0.05; done"
     async with attach(command=command) as terminal:
         await terminal.shows("begun")
+        await terminal.leaves_keys_to_the_far_end()
         terminal.type("\x03")
         await terminal.shows("caught")
         await terminal.shows("code 5")

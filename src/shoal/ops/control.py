@@ -221,7 +221,7 @@ async def dismiss(site: Site, head: Instance, *, deputy_seconds: float = 0.0) ->
         return False
     try:
         done = await _run(runner, start, script)
-    except UnreachableError:
+    except ShoalError:  # also a container that is not running: nor is what was in it
         return False
     except TimeoutError:
         done = Completed(1, (f"no reply within {_SECONDS:.0f} s",))
