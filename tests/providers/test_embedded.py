@@ -72,9 +72,9 @@ async def test_two_clusters_share_no_address_and_no_ports(provider: EmbeddedProv
     assert len({start.gcs_address.split(":")[1] for start in starts}) == 2
 
 
-def test_commands_at_the_same_time_do_not_hand_out_the_same_address(tmp_path: Path) -> None:
-    provider = EmbeddedProvider(tmp_path / "e", SystemClock())
-
+def test_commands_at_the_same_time_do_not_hand_out_the_same_address(
+    provider: EmbeddedProvider,
+) -> None:
     def create(n: int) -> Instance:
         launch = Launch("worker", "worker", 1, f"t{n}")
         return asyncio.run(provider.create(SPEC, [launch]))[0]  # type: ignore[arg-type]
