@@ -13,8 +13,11 @@ from tests.hosts.bed import QUICK_START, SHOAL, Bed
 
 pytestmark = pytest.mark.simcloud
 
-# What `ray start --head` does with a stand-in for Ray. Its first line tells with which Python.
-QUICK_RAY = f"""#!{sys.executable}
+# What `ray start --head` does with a stand-in for Ray. Its first lines tell with which Python, in
+# the form that pip uses where there is a space in the path.
+QUICK_RAY = f"""#!/bin/sh
+'''exec' "{sys.executable}" "$0" "$@"
+' '''
 import os, sys
 if sys.argv[1] == "start":
     for command in {QUICK_START["head_start_ray_commands"]!r}:
