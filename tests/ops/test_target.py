@@ -11,6 +11,7 @@ from shoal.events import Event, Unchanged, Warned
 from shoal.ops import target
 from shoal.ops.context import Context
 from shoal.ops.down import down_all
+from shoal.ops.status import ls
 from shoal.spec import Overrides, default_embedded
 
 
@@ -29,6 +30,16 @@ def test_a_cluster_of_which_nothing_can_be_read_is_not_taken_for_another(tmp_pat
         target.recall(ctx, "train")
     assert "YAML" in told.value.fix
     assert target.recall(ctx, "a").cluster_name == "a"
+
+
+async def test_a_cluster_of_which_nothing_can_be_read_hides_no_other(tmp_path: Path) -> None:
+    ctx, events = home_with(tmp_path, "a", "z", unreadable="m")
+    assert [(e.cluster, bool(e.problem)) for e in await ls(ctx)] == [
+        ("a", False),
+        ("m", True),
+        ("z", False),
+    ]
+    assert [e.fix != "" for e in events if isinstance(e, Warned)] == [True]
 
 
 async def test_one_that_cannot_be_given_back_does_not_keep_the_others_from_it(

@@ -194,13 +194,14 @@ class Listed:
 
 async def ls(ctx: Context) -> list[Listed]:
     """Every cluster known here, and how many machines it has according to its provider."""
-    specs = [target.recall(ctx, name) for name in await target.names(ctx)]
-    return await side_by_side(_listed(ctx, spec) for spec in specs)
+    return await side_by_side(_listed(ctx, name) for name in await target.names(ctx))
 
 
-async def _listed(ctx: Context, spec: ClusterSpec) -> Listed:
-    name, provider = spec.cluster_name, spec.provider.type
+async def _listed(ctx: Context, name: str) -> Listed:
+    provider = ""
     try:
+        spec = target.recall(ctx, name)
+        provider = spec.provider.type
         instances = await Site.of(ctx, spec).provider.find(name)
     except ShoalError as error:
         # The others are there, whatever is wrong with this one.
