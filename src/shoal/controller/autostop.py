@@ -10,6 +10,7 @@ from shoal.clock import Clock
 from shoal.controller.act import Actor, told
 from shoal.controller.handover import Handover
 from shoal.controller.memory import Memory
+from shoal.controller.rest import Rest
 from shoal.engine.gcs import Reading
 from shoal.errors import ShoalError
 
@@ -43,8 +44,7 @@ class Autostop:
         self._used_at = float("-inf")
         self._ending: asyncio.Task[None] | None = None
         self._begun = False
-        self._failures = 0
-        self._rest_until = float("-inf")
+        self._rest = Rest(_FIRST_REST_SECONDS, _LONGEST_REST_SECONDS)
 
     @property
     def has_begun(self) -> bool:
@@ -82,7 +82,7 @@ class Autostop:
             self._say("stop", f"idle for {handover.spec.shoal.autostop:.0f} s, as autostop allows")
             await self._actor.close()
         if self._ending is None:
-            if self._clock.now() < self._rest_until:
+            if self._rest.goes_on(self._clock.now()):
                 return False
             machines = list(self._actor.known.values())
             self._ending = asyncio.ensure_future(self._actor.workshop.give_back(machines))
@@ -94,9 +94,7 @@ class Autostop:
             ended.result()
         except Exception as error:  # whatever it is, nobody else would try again
             self._say("retry", str(told(error)))
-            pause = min(_FIRST_REST_SECONDS * 2 ** min(self._failures, 10), _LONGEST_REST_SECONDS)
-            self._failures += 1
-            self._rest_until = self._clock.now() + pause
+            self._rest.after_failure(self._clock.now())
             return False
         return True
 
@@ -105,7 +103,8 @@ class Autostop:
         at this very moment cannot be held."""
         if self._ending is not None:
             return False
-        self._begun, self._failures, self._rest_until = False, 0, float("-inf")
+        self._begun = False
+        self._rest.over()
         self._say("keep", "somebody wants it again")
         return True
 

@@ -9,6 +9,7 @@ from shoal.clock import Clock
 from shoal.controller.act import Actor, told
 from shoal.controller.journal import Journal
 from shoal.controller.memory import Decision
+from shoal.controller.rest import Rest
 from shoal.engine.gcs import Reading
 from shoal.events import Event, NodeChanged, Phase
 from shoal.providers.base import Instance
@@ -29,8 +30,7 @@ class HeadKeeper:
         self._journal = journal
         self._clock = clock
         self._missed_since: float | None = None
-        self._rest_until = 0.0
-        self._failures = 0
+        self._rest = Rest(_FIRST_REST_SECONDS, _LONGEST_REST_SECONDS)
         self._task: asyncio.Task[None] | None = None
         self.trouble = ""
 
@@ -49,12 +49,13 @@ class HeadKeeper:
         now = self._clock.now()
         head = self.instance(instances)
         if reading is not None and (head is None or head.id in reading.nodes):
-            self._missed_since, self._failures, self.trouble = None, 0, ""
+            self._missed_since, self.trouble = None, ""
+            self._rest.over()
             return
         self._actor.head_missed_at = now
         if self._missed_since is None:
             self._missed_since = now
-        if head is None or self.busy or now < self._rest_until:
+        if head is None or self.busy or self._rest.goes_on(now):
             return
         if now - self._missed_since >= _SILENCE_SECONDS:
             self._task = asyncio.ensure_future(self._revive(head, list(instances.values())))
@@ -69,7 +70,7 @@ class HeadKeeper:
         try:
             if await self._actor.workshop.head_runs(head):
                 self.trouble = "Ray runs on the head, but its GCS does not answer or know of it"
-                self._rest()
+                self._rest.after_failure(self._clock.now())
                 return
             self._say("restart", "the head's Ray has died; all nodes start theirs again")
             self.trouble = "the head's Ray has died and is being started again"
@@ -81,7 +82,7 @@ class HeadKeeper:
         except Exception as error:  # it is tried again, and meanwhile the rest goes on
             self.trouble = f"the head's Ray has died and cannot be started: {told(error)}"
             self._say("failed", self.trouble)
-            self._rest()
+            self._rest.after_failure(self._clock.now())
         finally:
             self._missed_since = None  # the new one may take its time, too
 
@@ -89,11 +90,6 @@ class HeadKeeper:
         head = self.instance(self._actor.known)
         if isinstance(event, NodeChanged) and event.phase is not Phase.FAILED and head is not None:
             self._actor.note(head.id, event.phase, event.detail)
-
-    def _rest(self) -> None:
-        self._failures += 1
-        pause = min(_FIRST_REST_SECONDS * 2 ** (self._failures - 1), _LONGEST_REST_SECONDS)
-        self._rest_until = self._clock.now() + pause
 
     def _say(self, action: str, why: str) -> None:
         self._journal.record(Decision(self._clock.now(), action, "head", why))

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Sequence
 
 from shoal.clock import Clock
+from shoal.controller.rest import Rest
 from shoal.controller.workshop import Workshop
 from shoal.scaling.state import Offer
 
@@ -21,29 +22,29 @@ class Selling:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._asked: asyncio.Task[Sequence[Offer]] | None = None
-        self._again_at = float("-inf")
-        self._failures = 0
+        self._good_until = float("-inf")
+        self._rest = Rest(_FIRST_REST_SECONDS, _LONGEST_REST_SECONDS)
 
     def news(self, workshop: Workshop) -> Sequence[Offer] | None:
         """What the provider has said since this was last asked; None for nothing."""
         now = self._clock.now()
         if self._asked is None:
-            if now >= self._again_at:
+            if now >= self._good_until and not self._rest.goes_on(now):
                 self._asked = asyncio.ensure_future(workshop.offers())
             return None
         if not self._asked.done():
             return None
         asked, self._asked = self._asked, None
         if asked.exception() is not None:
-            rest = _FIRST_REST_SECONDS * 2 ** min(self._failures, 10)
-            self._failures += 1
-            self._again_at = now + min(rest, _LONGEST_REST_SECONDS)
+            self._rest.after_failure(now)
             return None
-        self._failures, self._again_at = 0, now + _RENEW_SECONDS
+        self._rest.over()
+        self._good_until = now + _RENEW_SECONDS
         return asked.result()
 
     def close(self) -> None:
         """Ask nobody any more; the next question is asked at once."""
         if self._asked is not None:
             self._asked.cancel()
-        self._asked, self._again_at, self._failures = None, float("-inf"), 0
+        self._asked, self._good_until = None, float("-inf")
+        self._rest.over()
