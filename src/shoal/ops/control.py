@@ -278,9 +278,9 @@ async def read_report(site: Site, head: Instance) -> Report | None:
     is no way to the head."""
     runner = site.inside(head)
     # The time is the head's, too: the clock here may be a different one. One whose disk is full
-    # lives, and shows it by its pulse only.
-    pulse = f"{DIRECTORY}/{PULSE}"
-    script = f"cat {DIRECTORY}/{STATE} && echo && date +%s && date -r {pulse} +%s"
+    # lives, and shows it by its pulse only, if it had room for that at least.
+    pulse = f"date -r {DIRECTORY}/{PULSE} +%s 2>/dev/null || echo 0"
+    script = f"cat {DIRECTORY}/{STATE} && echo && date +%s && {{ {pulse}; }}"
     try:
         done, printed = await capture(runner, script, timeout=_READ_SECONDS)
     except TimeoutError:

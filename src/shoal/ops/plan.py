@@ -266,12 +266,11 @@ def _wanted_workers(spec: ClusterSpec) -> dict[str, int]:
 
 
 def _why_replaced(spec: ClusterSpec, instance: Instance) -> str:
+    why = "its node_config, ssh_user or volumes changed"
     if instance.role == "worker":
-        return "its node_config, ssh_user or volumes changed"
+        return why
     if instance.node_type != spec.head_node_type:
         why = f"the head's node type is now {spec.head_node_type}"
-    else:
-        why = "its node_config, ssh_user or volumes changed"
     return f"{why}; what is on its disks goes with it"
 
 
