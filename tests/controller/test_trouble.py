@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import resource
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +11,8 @@ import pytest
 
 from shoal.controller import report
 from shoal.controller.act import MOST_SETUP_FAILURES
-from shoal.controller.journal import replay
 from shoal.controller.lifecycle import DEADLINES, Node
-from shoal.controller.places import JOURNAL, STATE
+from shoal.controller.places import STATE
 from shoal.controller.reconcile import MOST_TRIES
 from shoal.controller.sizing import within_reach
 from shoal.controller.workshop import Got
@@ -25,7 +21,7 @@ from shoal.events import Phase
 from shoal.providers.base import Launch, State
 from shoal.scaling.state import Offer
 from shoal.spec.model import ProviderSpec
-from tests.controller.world import Life, World
+from tests.controller.world import Life, World, never
 from tests.specs import cluster, node_type
 
 
@@ -195,7 +191,7 @@ async def test_a_provider_that_never_answers_a_launch_is_given_up_for_another_ty
     create = life.world.create
 
     async def hangs_for_one(launch: Launch) -> Got:
-        return await (_never() if launch.node_type == "worker" else create(launch))
+        return await (never() if launch.node_type == "worker" else create(launch))
 
     life.world.create = hangs_for_one  # type: ignore[method-assign]
     life.world.wants(1)
@@ -253,55 +249,11 @@ async def test_prices_are_asked_for_again(life: Life) -> None:
     life.world.sold = [Offer("worker", price_per_hour=0.2)]
     await life.turns(3, seconds=1800)
     life.world.wants(1)
-    life.world.create = _never  # type: ignore[method-assign]
+    life.world.create = never  # type: ignore[method-assign]
     life.world.in_setup = 1
     await life.turns()
     (intent,) = life.memory.intents.values()
     assert intent.price_per_hour == 0.2
-
-
-@contextlib.contextmanager
-def full_disk() -> Iterator[None]:
-    """No file can be written: its system says so by another name than a full disk's would."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-async def test_a_full_disk_stops_launches_and_nothing_else(life: Life) -> None:
-    life.world.wants(2)
-    await life.turns(2)
-    first, second = life.world.workers
-    life.world.wants(0)
-    with full_disk():
-        del life.world.ray[first]
-        life.world.idle(second, 1000)
-        await life.turns(3, seconds=400)
-        assert life.world.brought_up.count("worker-1") == 2, "a node that was lost is brought back"
-        assert second not in life.world.machines, "and one that is idle is given back"
-        life.world.busy = {first}
-        life.world.wants(1)
-        await life.turns(20)
-        assert life.world.workers == [first], "what could be forgotten is not begun"
-        life.world.busy = set()
-        life.world.setup_failures = 1
-        del life.world.ray[first]
-        await life.turns(3, seconds=20)
-        assert life.world.workers == [], "one that cannot be brought back is ended, log or no log"
-        life.again()
-        await life.turns(3)
-        life.controller._leave_sign()
-        assert life.controller.lease("worker") is not None, "the others need not fear"
-    await life.turns(3, seconds=40)
-    assert len(life.world.workers) == 1
-    life.world.wants(0)
-    await life.turns()
-    memory, unreadable = replay(life.directory / JOURNAL)
-    assert (memory.nodes, unreadable) == (life.memory.nodes, 0), "nothing is missing"
-    assert not list(life.directory.glob("*.new"))
 
 
 async def test_a_silent_gcs_stops_all_decisions_but_no_node(life: Life) -> None:
@@ -437,69 +389,3 @@ async def test_a_machine_that_nobody_needs_any_more_is_cancelled_before_it_is_a_
     await life.turns(8, seconds=60)
     assert life.world.workers == []
     assert life.said("cancel")
-
-
-@pytest.mark.parametrize("when", ["before the call", "after the call"])
-async def test_killed_around_a_create_call_it_launches_once(tmp_path: Path, when: str) -> None:
-    world = World()
-    life = Life(world, tmp_path)
-    await life.turns()
-    world.wants(2)
-    dead = life.controller
-    if when == "after the call":
-        world.kill_at_create = True
-        await _die_in_a_turn(life)
-    else:
-        real, world.create = world.create, _never  # type: ignore[method-assign]
-        await _die_in_a_turn(life)
-        world.create = real  # type: ignore[method-assign]
-    world.kill_at_create = False
-    assert len(dead.memory.intents) == 1
-    life.again()
-    await life.turns(3)
-    assert len(world.workers) == 2
-    assert {n.phase for n in life.memory.nodes.values()} == {Phase.READY}
-
-
-async def test_killed_after_any_line_of_its_journal_it_comes_to_the_same_cluster(
-    tmp_path: Path,
-) -> None:
-    first = tmp_path / "first"
-    first.mkdir()
-    world = World()
-    life = Life(world, first)
-    world.wants(3)
-    await life.turns(3)
-    journal = (first / "journal.jsonl").read_text().splitlines(keepends=True)
-    assert len(journal) > 15
-    for cut in range(len(journal)):
-        directory = tmp_path / str(cut)
-        directory.mkdir()
-        torn = journal[cut][: len(journal[cut]) // 2]
-        (directory / "journal.jsonl").write_text("".join(journal[:cut]) + torn)
-        other = Life(world, directory)
-        world.time += 100
-        await other.turns(4)
-        assert len(world.workers) == 3, f"after {cut} lines"
-        await other.controller.close()
-
-
-async def test_a_journal_with_damage_is_told(life: Life) -> None:
-    await life.turns()
-    await life.controller.close()
-    with (life.directory / JOURNAL).open("a") as file:
-        file.write("{torn\n")
-    life.again()
-    assert life.said("odd")[0].startswith("lines left out as damaged: 1")
-
-
-async def _never(*_: object) -> Got:
-    await asyncio.Event().wait()
-    raise AssertionError
-
-
-async def _die_in_a_turn(life: Life) -> None:
-    """A turn whose tasks are dropped, with no chance to write anything down."""
-    life.world.time += 1
-    await life.controller.turn()
-    await asyncio.sleep(0.02)

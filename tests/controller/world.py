@@ -277,3 +277,9 @@ class Life:
             await asyncio.sleep(0.0005)
             if len(asyncio.all_tasks()) - 1 <= self.world.in_setup:  # one is this test's own
                 return
+
+
+async def never(*_: object) -> Got:
+    """An answer that does not come."""
+    await asyncio.Event().wait()
+    raise AssertionError
