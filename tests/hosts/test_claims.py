@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.controller import places
 from shoal.providers.base import KEPT, TAKEN
 from shoal.providers.hosts import claims
 from shoal.providers.hosts.claims import Claim
@@ -105,11 +106,11 @@ async def test_a_head_that_is_taken_has_no_controller_of_the_cluster_before(
     machine: Machine,
 ) -> None:
     machine.claim(Claim(ALICE.owner, "head", "192.0.2.10"))
-    directory = machine.home / ".shoal" / "controller"
+    directory = machine.home / places.DIRECTORY
     directory.mkdir(parents=True)
-    for name in ("handover.json", "../cluster_key"):
+    for name in (places.HANDOVER, "../cluster_key"):
         (directory / name).touch()
-    lock = directory / "supervisor.lock"
+    lock = directory / places.SUPERVISOR_LOCK
     holder = machine.start(sys.executable, "-c", HOLDER, str(lock))
     await until(lambda: lock.exists() and lock.read_text() != "")
     assert machine.claim(BOB, force=True) == (0, "")
