@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import boto3
+from tests.polling import until
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.fixtures import why_not
 from tests.simcloud.hosts import Host
-from tests.waiting import until
 
 from benchmarks.launchers.cluster import HEAD_START, WORKER_START, census
-from benchmarks.launchers.meter import quiet
+from benchmarks.launchers.cpu_usage import quiet
 from benchmarks.report import report
 
 WORKERS = 4

@@ -9,9 +9,9 @@ import statistics
 import sys
 import time
 
-from tests.containers import engines
-from tests.containers.bed import DOCKER, ROOT_IMAGE
-from tests.hosts.bed import QUICK_START, Bed
+from tests.bootstrap.containers import container_runtimes
+from tests.bootstrap.containers.container_bed import DOCKER, ROOT_IMAGE
+from tests.providers.local.ssh_bed import QUICK_START, Bed
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.fixtures import why_not
 
@@ -24,7 +24,7 @@ SETUP = ["mkdir -p ~/results", "date > ~/results/since"]
 
 
 async def main() -> None:
-    if reason := why_not() or engines.why_not("docker"):
+    if reason := why_not() or container_runtimes.why_not("docker"):
         sys.exit(f"cannot be measured here: {reason}")
     async with SimCloud() as cloud:
         clusters = await _clusters(cloud)
@@ -62,8 +62,8 @@ async def _clusters(cloud: SimCloud) -> dict[str, Bed]:
         hosts = await asyncio.gather(*(cloud.boot() for _ in range(NODES)))
         clusters[name] = Bed(cloud, laptop, list(hosts))
     for host in clusters["with"].hosts:
-        await engines.start(host)
-        await engines.make_image(host, ROOT_IMAGE)
+        await container_runtimes.start(host)
+        await container_runtimes.make_image(host, ROOT_IMAGE)
     docker = {**DOCKER, "head_image": ROOT_IMAGE}
     for name, bed in clusters.items():
         own = {"docker": docker} if name == "with" else {}

@@ -231,7 +231,7 @@ def _idle(nodes: int) -> tuple[float, float]:
 
 async def _idle_loop(nodes: int) -> None:
     """Run the loop over a cluster that does not change, and print what that takes."""
-    from benchmarks.sizing.still_life import StillLife
+    from benchmarks.sizing.idle_cluster import StillLife
 
     with tempfile.TemporaryDirectory() as directory:
         controller = StillLife(nodes).controller(Path(directory))

@@ -10,8 +10,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.aws.ailments import Patient, all_at_once, patient_on
-from tests.aws.bed import Bed
+from tests.providers.aws.aws_bed import Bed
+from tests.providers.aws.broken_accounts import Patient, all_at_once, patient_on
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.fixtures import why_not
 

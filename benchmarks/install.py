@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.interactive.index import PackageIndex, fetch_wheels
+from tests.ops.package_index import PackageIndex, fetch_wheels
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.fixtures import why_not
 

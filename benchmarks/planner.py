@@ -23,14 +23,14 @@ from shoal.scaling import (
     Gang,
     History,
     NodeView,
-    Offer,
+    Offering,
     Plan,
     Request,
     Shape,
     Strategy,
     plan,
 )
-from shoal.spec.model import ClusterSpec
+from shoal.spec.cluster_spec import ClusterSpec
 
 YARD: Mapping[str, Mapping[str, float]] = {
     "c4": {"CPU": 4},
@@ -61,7 +61,7 @@ class Question:
     spec: ClusterSpec
     nodes: Sequence[NodeView]
     demand: Demand
-    offers: Sequence[Offer]
+    offers: Sequence[Offering]
 
     def answer(self) -> Plan:
         return plan(self.spec, self.nodes, self.demand, History(), 0.0, self.offers)
@@ -124,7 +124,7 @@ def _question(
             tuple(Request(Shape.of(r), n) for r, n in tasks),
             tuple(Gang(tuple(map(Shape.of, g)), Strategy.STRICT_PACK) for g in packed_gangs),
         ),
-        [Offer(name, price_per_hour=price) for name, price in YARD_PRICES.items()],
+        [Offering(name, price_per_hour=price) for name, price in YARD_PRICES.items()],
     )
 
 
@@ -148,7 +148,7 @@ def _million(nodes: int = 10_000, shapes: int = 100, tasks: int = 1_000_000) -> 
         cpu, gpu = r.choice([4, 8, 16, 32, 64]), r.choice([0, 0, 0, 1, 4])
         types[f"t{number:02}"] = {"CPU": cpu, "memory": cpu * 4e9, **({"GPU": gpu} if gpu else {})}
         price = cpu * 0.04 * r.uniform(0.8, 1.2) + gpu * 0.7
-        offers.append(Offer(f"t{number:02}", price_per_hour=price))
+        offers.append(Offering(f"t{number:02}", price_per_hour=price))
     names = sorted(types)
     there = [HEAD]
     for number in range(nodes):
@@ -212,7 +212,7 @@ def _money() -> bool:
             cluster(types),
             [HEAD],
             Demand(tuple(Request(Shape.of(r), n) for r, n in w.demand)),
-            [Offer(name, price_per_hour=price) for name, price in prices.items()],
+            [Offering(name, price_per_hour=price) for name, price in prices.items()],
         )
         answer = question.answer()
         assert not answer.unmet, f"workload {seed} was not met: {answer.unmet}"

@@ -8,7 +8,7 @@ import time
 
 from benchmarks.planning.clusters import cluster
 from benchmarks.report import report
-from shoal.scaling import Gang, Offer, Shape, Strategy
+from shoal.scaling import Gang, Offering, Shape, Strategy
 from shoal.scaling.simulation import Arrival, World, simulate
 
 LIMIT_S = 60.0
@@ -23,9 +23,9 @@ def main() -> None:
         "g4": {"CPU": 16.0, "GPU": 4.0},
     }
     offers = [
-        Offer("c8", price_per_hour=0.34),
-        Offer("c32", price_per_hour=1.40),
-        Offer("g4", price_per_hour=3.90),
+        Offering("c8", price_per_hour=0.34),
+        Offering("c32", price_per_hour=1.40),
+        Offering("g4", price_per_hour=3.90),
     ]
     spec = cluster(types, max_workers=10_000)
     trace = _a_day()

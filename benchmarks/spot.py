@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from tests.aws.bed import Bed
-from tests.aws.spot_bed import head_of, instances, ready_workers, spot_cluster
+from tests.polling import until
+from tests.providers.aws.aws_bed import Bed
+from tests.providers.aws.spot_bed import head_of, instances, ready_workers, spot_cluster
 from tests.simcloud.fixtures import why_not
-from tests.waiting import until
 
 from benchmarks.report import report
 

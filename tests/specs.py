@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.spec.model import (
+from shoal.spec.cluster_spec import (
     AuthSpec,
     ClusterSpec,
     FilesSpec,

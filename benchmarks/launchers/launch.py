@@ -13,8 +13,8 @@ from typing import Any
 from tests.simcloud.console import Running
 
 from benchmarks.launchers.cluster import HERE, PROJECT, SETUP, Machines, census
-from benchmarks.launchers.meter import Meter, quiet
-from shoal.parallel import side_by_side
+from benchmarks.launchers.cpu_usage import Meter, quiet
+from shoal.core.concurrency import run_all
 
 # For what came before to die down, and for others to pause.
 _PATIENCE_SECONDS = 60.0
@@ -109,7 +109,7 @@ async def _timed(
             # A launcher that fails ends the wait for nodes; one that is content need not have
             # seen them all.
             all_there, returned = await asyncio.wait_for(
-                side_by_side(
+                run_all(
                     [count.reaches(len(machines.all)), conversation.listen(running)],
                 ),
                 timeout,
@@ -139,7 +139,7 @@ class Conversation:
 
     async def listen(self, running: Running) -> float:
         """Hear a launcher out, and return after how many seconds it was done."""
-        await side_by_side(self._hear(stream) for stream in (running.stdout, running.stderr))
+        await run_all(self._hear(stream) for stream in (running.stdout, running.stderr))
         code = await running.wait()
         if code:
             raise RuntimeError(f"the launcher ended with {code}\n{self}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shoal.events import Phase
+from shoal.core.node_phase import Phase
 from shoal.scaling import NodeView
-from shoal.spec.model import (
+from shoal.spec.cluster_spec import (
     AuthSpec,
     ClusterSpec,
     FilesSpec,

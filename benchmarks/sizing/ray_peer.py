@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.sizing.ray_provider import BOOK
-from shoal.clock import SystemClock
+from shoal.core.clock import SystemClock
 from shoal.providers.embedded import processes
 
 _MARK = "bench-ray-peer"

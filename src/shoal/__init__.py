@@ -7,8 +7,8 @@ __all__ = ["Cluster", "ExecResult", "InteractiveCluster", "ShoalError"]
 
 if TYPE_CHECKING:
     from shoal.api import Cluster, ExecResult
-    from shoal.errors import ShoalError
-    from shoal.interactive import InteractiveCluster
+    from shoal.core.errors import ShoalError
+    from shoal.interactive_cluster import InteractiveCluster
 
 
 def __getattr__(name: str) -> Any:
@@ -18,11 +18,11 @@ def __getattr__(name: str) -> Any:
 
         return getattr(api, name)
     if name == "InteractiveCluster":
-        from shoal.interactive import InteractiveCluster
+        from shoal.interactive_cluster import InteractiveCluster
 
         return InteractiveCluster
     if name == "ShoalError":
-        from shoal.errors import ShoalError
+        from shoal.core.errors import ShoalError
 
         return ShoalError
     raise AttributeError(f"module 'shoal' has no attribute {name!r}")

@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from shoal import spec
-from shoal.errors import ShoalError
-from shoal.events import Emit, Event, Output, unheard
-from shoal.ops import down, execute, services, status, sync, up
+from shoal.core.errors import ShoalError
+from shoal.core.events import Emit, Event, Output, ignore_events
+from shoal.ops import down, execute, rsync_transfer, status, stop_start, up
 from shoal.ops.context import Context
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Cluster:
             spec.default_embedded(overrides) if source is None else spec.load(source, overrides)
         )
         self.spec = loaded.launchable()
-        self._on_event: Emit = on_event or unheard
+        self._on_event: Emit = on_event or ignore_events
 
     def up(self, *, no_restart: bool = False) -> None:
         """Bring the cluster up, or to what its file says now."""
@@ -70,20 +70,22 @@ class Cluster:
 
     def stop(self) -> None:
         """End Ray, and switch its machines off where that can be done."""
-        asyncio.run(services.stop(self._context(), self.spec))
+        asyncio.run(stop_start.stop(self._context(), self.spec))
 
     def start(self) -> None:
         """Bring it back after `stop`."""
-        asyncio.run(services.start(self._context(), self.spec))
+        asyncio.run(stop_start.start(self._context(), self.spec))
 
     def upload(self, source: str, target: str, *, all_nodes: bool = False) -> None:
         """Copy a file or a directory of this machine to the head, or to all nodes."""
-        operation = sync.upload(self._context(), self.spec, source, target, all_nodes=all_nodes)
+        operation = rsync_transfer.upload(
+            self._context(), self.spec, source, target, all_nodes=all_nodes
+        )
         asyncio.run(operation)
 
     def download(self, source: str, target: str) -> None:
         """Copy a file or a directory of the head to this machine."""
-        asyncio.run(sync.download(self._context(), self.spec, source, target))
+        asyncio.run(rsync_transfer.download(self._context(), self.spec, source, target))
 
     def exec(self, command: str, *, check: bool = True, timeout: float | None = None) -> ExecResult:
         """Run a shell command on the head, where `ray.init()` finds the cluster. With `check`,

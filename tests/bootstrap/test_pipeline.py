@@ -9,16 +9,17 @@ from typing import Any, cast
 
 import pytest
 
-from shoal.bootstrap.pipeline import assemble
-from shoal.bootstrap.work import Mode, NodeWork
-from shoal.clock import SystemClock
-from shoal.errors import IncompleteError
-from shoal.events import Role
-from shoal.providers import ssh_machines
-from shoal.providers.base import Instance, RayStart, State
-from shoal.remote.base import Runner
-from shoal.remote.local import LocalRunner
-from shoal.spec.model import FilesSpec, NodeSetup
+from shoal.bootstrap.node_plan import Mode, NodePlan
+from shoal.bootstrap.pipeline import bootstrap_nodes
+from shoal.core.clock import SystemClock
+from shoal.core.errors import IncompleteError
+from shoal.core.node_phase import Role
+from shoal.providers import ssh_common
+from shoal.providers.model import Instance, State
+from shoal.ray_runtime.ray_start import RayStart
+from shoal.remote.local_runner import LocalRunner
+from shoal.remote.runner import Runner
+from shoal.spec.cluster_spec import FilesSpec, NodeSetup
 
 
 def unheard(_: object) -> None:
@@ -46,9 +47,9 @@ class Wedged:
         return await LocalRunner(self.home, {}).run(command, **how)
 
 
-def work(name: str, runner: object, mode: Mode = "full", *start: str) -> NodeWork:
+def work(name: str, runner: object, mode: Mode = "full", *start: str) -> NodePlan:
     way = cast(Runner, runner)
-    return NodeWork(
+    return NodePlan(
         instance=machine(name),
         runner=way,
         inside=way,
@@ -64,7 +65,7 @@ async def test_a_deadline_on_one_node_is_that_nodes_failure_alone(tmp_path: Path
     head = work("head", LocalRunner(tmp_path, {}), "full", "touch started")
     wedged = Wedged(tmp_path, lambda command: command == "claim it")
     sick = replace(work("worker-1", wedged), claim="claim it")
-    failures = await assemble([head, sick], head, unheard, SystemClock())
+    failures = await bootstrap_nodes([head, sick], head, unheard, SystemClock())
     assert list(failures) == ["worker-1"]
     assert failures["worker-1"].node == "worker-1"
     assert "does not answer in time: no end after 30 s" in str(failures["worker-1"])
@@ -82,7 +83,7 @@ async def test_a_machine_that_is_too_slow_to_be_let_go_is_named_on_every_python(
 ) -> None:
     slow = cast(Runner, Wedged(tmp_path, lambda command: True))
     with pytest.raises(IncompleteError, match=r"could not let go on worker-1") as caught:
-        await ssh_machines.on_each(
+        await ssh_common.on_each(
             [machine("worker-1")], lambda _: slow, "let go", lambda _: ["true"]
         )
     assert "no end after 30 s" in caught.value.why

@@ -16,8 +16,8 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from shoal.catalog import Price
+from shoal.catalog.price_table import PriceTable
 from shoal.catalog.refresh import main
-from shoal.catalog.shelf import Shelf
 from shoal.catalog.sources import aws, gcp
 
 NOW = datetime(2026, 8, 1, tzinfo=timezone.utc)
@@ -163,5 +163,5 @@ def test_refreshing_from_a_table_writes_the_file(tmp_path: Any) -> None:
     )
     target = tmp_path / "aws.tsv"
     main(["aws", "--table", str(table), "--to", str(target), "--dated", "2026-08"])
-    (only,) = Shelf(target.read_text())
+    (only,) = PriceTable(target.read_text())
     assert only.price("us-east-1") == Price(0.096, None)

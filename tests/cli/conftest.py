@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import Home
+from tests.cli.shoal_command import Home
 
 _LAST_WRITES_S = 60
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.spec import Overrides, default_embedded, to_json
-from tests.cli.shell import SHOAL, Home
+from tests.cli.shoal_command import SHOAL, Home
 
 MISTAKES = {
     ("exec", "a", "b", "c"): "Quote the command",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import Home
+from tests.cli.shoal_command import Home
 
 UNUSABLE = {
     "empty": (b"", "is empty"),

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import SHOAL, Home, ray_daemons_of
-from tests.hosts.bed import read_gcs
+from tests.cli.shoal_command import SHOAL, Home, ray_daemons_of
+from tests.providers.local.ssh_bed import read_gcs
 
 pytestmark = pytest.mark.ray
 

@@ -8,22 +8,22 @@ import json
 import pytest
 from rich.console import Console
 
+from shoal.cli.render.json_lines import JsonRenderer
 from shoal.cli.render.live import LiveRenderer
-from shoal.cli.render.machine import JsonRenderer
 from shoal.cli.render.plain import PlainRenderer
-from shoal.errors import IncompleteError, SetupError
-from shoal.events import (
+from shoal.core.errors import IncompleteError, SetupError
+from shoal.core.events import (
     ClusterReady,
     Event,
     NodeChanged,
     Output,
-    Phase,
     PlanStep,
     Priced,
     PriceItem,
     Stage,
     Warned,
 )
+from shoal.core.node_phase import Phase
 
 STORY: list[Event] = [
     Stage("checking"),

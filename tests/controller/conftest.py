@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.world import Life, World
+from tests.controller.fake_world import Life, World
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import home_for_a_while
-from tests.controller.elastic import Elastic, until
+from tests.controller.elastic_cluster import Elastic, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.controller.lifecycle import DEADLINES, LEGAL, Node, moved, overdue
-from shoal.events import Phase
+from shoal.core.node_phase import Phase
 
 
 def node(phase: Phase) -> Node:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import urllib.request
 
 from shoal.controller.lifecycle import Node
-from shoal.controller.memory import Decision, Memory, Noted
 from shoal.controller.metrics import Metrics
-from shoal.events import Phase
+from shoal.controller.state import ControllerState, Decision, NodeUpdated
+from shoal.core.node_phase import Phase
 
 
 def read(metrics: Metrics) -> dict[str, float]:
@@ -17,12 +17,12 @@ def read(metrics: Metrics) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-def worker(phase: Phase) -> Noted:
-    return Noted(Node("i-1", "worker-1", "gpu", "worker", phase, 0.0, 0.0))
+def worker(phase: Phase) -> NodeUpdated:
+    return NodeUpdated(Node("i-1", "worker-1", "gpu", "worker", phase, 0.0, 0.0))
 
 
 def test_no_node_of_a_type_is_left_in_the_figures_when_its_last_has_gone() -> None:
-    metrics, memory = Metrics("127.0.0.1", since=0.0, port=0), Memory()
+    metrics, memory = Metrics("127.0.0.1", since=0.0, port=0), ControllerState()
     ending = 'shoal_nodes{node_type="gpu",phase="terminating"}'
     memory.apply(worker(Phase.TERMINATING))
     metrics.observe(memory, 0, 0.0, 0.1)
@@ -33,7 +33,7 @@ def test_no_node_of_a_type_is_left_in_the_figures_when_its_last_has_gone() -> No
 
 
 def test_a_controller_that_was_restarted_counts_its_own_decisions_only() -> None:
-    memory = Memory()
+    memory = ControllerState()
     memory.apply(Decision(10.0, "launch", "1 x gpu", "one waits"))
     metrics = Metrics("127.0.0.1", since=20.0, port=0)
     metrics.observe(memory, 0, 0.0, 0.1)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import home_for_a_while
-from tests.controller.elastic import Elastic, until
+from tests.controller.elastic_cluster import Elastic, until
 
 pytestmark = pytest.mark.ray
 
@@ -48,7 +48,7 @@ for strategy in ("STRICT_SPREAD", "SPREAD", "PACK", "STRICT_PACK"):
 
 ACTORS = """
 import os, ray, sys
-from shoal.engine.gcs import Gcs
+from shoal.ray_runtime.gcs_client import Gcs
 ray.init(log_to_driver=False, logging_level="ERROR")
 
 @ray.remote(num_cpus=1)

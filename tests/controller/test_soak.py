@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from shoal.controller import report
+from shoal.controller import status_file
 from shoal.controller.journal import replay
-from tests.hosts.bed import USE_OUR_RAY, Bed
+from tests.polling import until
+from tests.providers.local.ssh_bed import USE_OUR_RAY, Bed
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import Host
-from tests.waiting import until
 
 pytestmark = [pytest.mark.simcloud, pytest.mark.ray]
 SECONDS = float(os.environ.get("SHOAL_SOAK_SECONDS", "30"))
@@ -126,7 +126,7 @@ class Soak:
 
     def journal_agrees(self) -> bool:
         memory, unreadable = replay(self.control / "journal.jsonl")
-        told = json.loads(json.dumps(report.remembered(memory), default=vars))
+        told = json.loads(json.dumps(status_file.remembered(memory), default=vars))
         state = self.state()
         return unreadable == 0 and all(told[key] == state[key] for key in ("nodes", "gone"))
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from shoal.ops import multiplexer
-from shoal.remote.local import LocalRunner
+from shoal.remote.local_runner import LocalRunner
 
 # Starts what it is told to as a server does that has been there for long: in its own environment.
 OLD_TMUX = """#!/bin/sh

@@ -10,14 +10,15 @@ import pytest
 
 from shoal.cli.ls import price
 from shoal.cli.status import status_lines
-from shoal.errors import AuthError
-from shoal.events import Event, Phase, Warned
-from shoal.ops import target
+from shoal.cluster.handle import ClusterHandle
+from shoal.core.errors import AuthError
+from shoal.core.events import Event, Warned
+from shoal.core.node_phase import Phase
+from shoal.ops import cluster_lookup
 from shoal.ops.context import Context
-from shoal.ops.site import Site
 from shoal.ops.status import ClusterStatus, NodeStatus, ls
-from shoal.providers.base import Instance
-from shoal.spec.model import ClusterSpec, ProviderSpec
+from shoal.providers.model import Instance
+from shoal.spec.cluster_spec import ClusterSpec, ProviderSpec
 from tests import specs
 
 
@@ -67,17 +68,17 @@ async def test_a_cluster_that_cannot_be_asked_for_hides_no_other(
         async def find(self, name: str) -> list[Instance]:
             return []
 
-    def site_of(ctx: Context, spec: ClusterSpec) -> Site:
+    def site_of(ctx: Context, spec: ClusterSpec) -> ClusterHandle:
         provider: Any = Expired() if spec.provider.type == "aws" else Empty()
-        return Site(provider, spec)
+        return ClusterHandle(provider, spec)
 
-    monkeypatch.setattr(Site, "of", site_of)
+    monkeypatch.setattr(ClusterHandle, "of", site_of)
     told: list[Event] = []
     ctx = Context(told.append, home=tmp_path)
     here = specs.cluster(name="here")
-    target.remember(ctx, here)
+    cluster_lookup.remember(ctx, here)
     away = replace(here, cluster_name="away", provider=ProviderSpec("aws", {"region": "us-west-2"}))
-    target.remember(ctx, away)
+    cluster_lookup.remember(ctx, away)
     found = {entry.cluster: entry for entry in await ls(ctx)}
     assert not found["here"].problem
     assert found["away"].problem == "there are no usable AWS credentials"

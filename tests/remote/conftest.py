@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.remote.master import close_connection
-from shoal.remote.openssh import SshRunner
-from shoal.remote.target import SshTarget
+from shoal.remote.control_master import close_connection
+from shoal.remote.ssh_runner import SshRunner
+from shoal.remote.ssh_target import SshTarget
 from tests.remote.sshd import Sshd, new_key, target_of
 
 

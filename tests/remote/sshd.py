@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from shoal.remote.target import SshTarget
+from shoal.remote.ssh_target import SshTarget
 
 _ENTER = """#!/bin/sh
 cd "$HOME"

@@ -18,16 +18,16 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import ConfigError
-from shoal.remote.base import Forward, NotSoError
-from shoal.remote.openssh import SshRunner
+from shoal.core.errors import ConfigError
+from shoal.remote.runner import Forward, PreconditionFailedError
+from shoal.remote.ssh_runner import SshRunner
+from tests.polling import until
 from tests.remote.sshd import command_lines, free_port, running
-from tests.waiting import until
 
 PROGRAM = textwrap.dedent(
     """
     import asyncio, fcntl, pickle, sys, termios
-    from shoal.remote.openssh import SshRunner
+    from shoal.remote.ssh_runner import SshRunner
     if sys.stdin.isatty():
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that it is told when the terminal goes
     with open(sys.argv[1], "rb") as file:
@@ -177,7 +177,7 @@ async def test_a_port_that_is_taken_is_named_before_anything_is_run(runner: SshR
 async def test_nothing_is_run_where_something_is_not_as_it_must_be(
     runner: SshRunner, tty: bool
 ) -> None:
-    with pytest.raises(NotSoError):
+    with pytest.raises(PreconditionFailedError):
         await runner.attach("touch ran", tty=tty, only_if="echo no; false")
     assert not (await runner.run("test -e ran")).ok
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from shoal.events import Phase
-from shoal.scaling import Demand, Gang, NodeView, Offer, Plan, Request, Shape, Strategy
-from shoal.spec.model import (
+from shoal.core.node_phase import Phase
+from shoal.scaling import Demand, Gang, NodeView, Offering, Plan, Request, Shape, Strategy
+from shoal.spec.cluster_spec import (
     AuthSpec,
     ClusterSpec,
     FilesSpec,
@@ -70,7 +70,7 @@ C16 = node_type("c16", {"CPU": 16})
 G1 = node_type("g1", {"CPU": 8, "GPU": 1})
 G8 = node_type("g8", {"CPU": 96, "GPU": 8})
 PRICES = {"c4": 0.2, "c16": 0.8, "g1": 0.75, "g8": 8.0}
-OFFERS = tuple(Offer(name, price_per_hour=price) for name, price in PRICES.items())
+OFFERS = tuple(Offering(name, price_per_hour=price) for name, price in PRICES.items())
 
 
 def tasks(count: int, **resources: float) -> Request:

@@ -8,18 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.errors import ConfigError
-from shoal.scaling import (
-    Cause,
-    Gang,
-    History,
-    LabelRule,
-    Offer,
-    Request,
-    Shape,
-    Strategy,
-    plan,
-)
+from shoal.core.errors import ConfigError
+from shoal.scaling import Cause, Gang, History, LabelRule, Offering, Request, Shape, Strategy, plan
 from tests.scaling.clusters import (
     C4,
     C16,
@@ -69,7 +59,7 @@ def test_amounts_below_a_ten_thousandth_still_take_room() -> None:
 
 def test_a_type_without_resources_is_never_bought() -> None:
     empty = node_type("empty", {})
-    offers = [Offer("empty", price_per_hour=0.0001)]
+    offers = [Offering("empty", price_per_hour=0.0001)]
     result = plan(spec(empty, C4), [HEAD], demand(tasks(4, CPU=1)), History(), 0.0, offers)
     assert counts(result) == {"c4": 1}
 

@@ -8,10 +8,10 @@ import os
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from shoal.events import Phase
-from shoal.scaling import Demand, Gang, History, NodeView, Offer, Plan, Strategy, plan
+from shoal.core.node_phase import Phase
+from shoal.scaling import Demand, Gang, History, NodeView, Offering, Plan, Strategy, plan
 from shoal.scaling.demand import LabelRule, Request, Shape
-from shoal.spec.model import ClusterSpec, NodeType
+from shoal.spec.cluster_spec import ClusterSpec, NodeType
 from tests.scaling.clusters import HEAD, carried_out, counts, demand, node_type, spec
 
 # The same examples every time, so that a change is judged by what it changed. A longer and
@@ -73,7 +73,7 @@ demands = st.builds(
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[ClusterSpec, list[NodeView], list[Offer]]:
+def worlds(draw: st.DrawFn) -> tuple[ClusterSpec, list[NodeView], list[Offering]]:
     kinds = draw(types())
     cluster = spec(
         *kinds,
@@ -98,11 +98,11 @@ def worlds(draw: st.DrawFn) -> tuple[ClusterSpec, list[NodeView], list[Offer]]:
             )
         )
     prices = [draw(st.sampled_from([None, 0.1, 0.5, 1.0, 3.0])) for _ in kinds]
-    offers = [Offer(k.name, price_per_hour=p) for k, p in zip(kinds, prices, strict=True)]
+    offers = [Offering(k.name, price_per_hour=p) for k, p in zip(kinds, prices, strict=True)]
     return cluster, nodes, offers
 
 
-World = tuple[ClusterSpec, list[NodeView], list[Offer]]
+World = tuple[ClusterSpec, list[NodeView], list[Offering]]
 
 
 def planned(world: World, wanted: Demand) -> Plan:
@@ -220,7 +220,7 @@ def test_more_demand_never_costs_less(
 ) -> None:
     plain = [node_type(k.name, k.resources) for k in kinds]
     offers = [
-        Offer(k.name, price_per_hour=p) for k, p in zip(plain, (1, 1.7, 2.9, 4.3), strict=False)
+        Offering(k.name, price_per_hour=p) for k, p in zip(plain, (1, 1.7, 2.9, 4.3), strict=False)
     ]
     cluster = spec(*plain)
 

@@ -11,14 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from shoal.cli.simulate import command
-from shoal.errors import ConfigError
+from shoal.core.errors import ConfigError
 from shoal.ops.simulate import changed, read_trace
-from shoal.scaling import Offer, Shape, Strategy
+from shoal.scaling import Offering, Shape, Strategy
 from shoal.scaling.simulation import Arrival, Outcome, World, simulate
 from tests.scaling.clusters import C4, G1, gang, node_type, spec
 
 CPU = Shape.of({"CPU": 1})
-OFFERS = [Offer("c4", price_per_hour=0.36), Offer("head", price_per_hour=0.0)]
+OFFERS = [Offering("c4", price_per_hour=0.36), Offering("head", price_per_hour=0.0)]
 STEADY = World(boot_s=100.0, boot_spread=0.0, drain_s=0.0, interval_s=10.0)
 
 
@@ -62,7 +62,7 @@ def test_machines_that_cannot_be_had_are_asked_for_again_and_all_work_is_done() 
 
 
 def test_interrupted_work_starts_over_and_is_done_in_the_end() -> None:
-    spot = [Offer("c4", "spot", price_per_hour=0.1)]
+    spot = [Offering("c4", "spot", price_per_hour=0.1)]
     world = replace(STEADY, interruptions_per_hour=6.0)
     result = simulate(spec(C4), spot, [Arrival(0.0, 40, 600.0, CPU)], world)
     assert result.interruptions > 0
@@ -105,7 +105,7 @@ def test_plain_tasks_leave_gpu_nodes_to_gpu_tasks() -> None:
         Arrival(0.0, 4, 1000.0, CPU),
         Arrival(500.0, 1, 60.0, CPU),
     ]
-    offers = [*OFFERS, Offer("g1", price_per_hour=1.0)]
+    offers = [*OFFERS, Offering("g1", price_per_hour=1.0)]
     result = simulate(spec(C4, G1), offers, trace, STEADY)
     assert result.wait_max == 100.0
     assert result.unfinished == 0

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from tests.simcloud.blueprint import Machine
 from tests.simcloud.ec2 import Ec2
 from tests.simcloud.faults import Faults
+from tests.simcloud.host_image import Machine
 from tests.simcloud.hosts import Host
 from tests.simcloud.keys import new_key
 from tests.simcloud.ledger import Ledger

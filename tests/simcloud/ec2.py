@@ -31,13 +31,13 @@ from tests.simcloud.aws_calls import (
     word,
 )
 from tests.simcloud.aws_market import Market
-from tests.simcloud.aws_nursery import PORT, new_backend
 from tests.simcloud.calls import ApiError, Call, Launch
 from tests.simcloud.faults import Faults, Trouble
 from tests.simcloud.hosts import Host
 from tests.simcloud.instances import Builder, Instances, Record
 from tests.simcloud.ledger import Ledger, Rental, Thing
 from tests.simcloud.metadata import Metadata
+from tests.simcloud.moto_pool import PORT, new_backend
 from tests.simcloud.network import METADATA, SERVICES, Fabric, on_fabric
 
 REGION = "us-west-2"

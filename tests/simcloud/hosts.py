@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tests.simcloud.blueprint import PROJECT, SYSTEM_PATH, Machine
 from tests.simcloud.console import Running
+from tests.simcloud.host_image import PROJECT, SYSTEM_PATH, Machine
 from tests.simcloud.network import Fabric, network_of, on_fabric
 from tests.simcloud.processes import Result
 from tests.simcloud.sweep import mark

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tests.simcloud import firewall, launch_data
-from tests.simcloud.blueprint import Machine
+from tests.simcloud.host_image import Machine
 from tests.simcloud.hosts import Host
 from tests.simcloud.keys import SshKey, new_key
 from tests.simcloud.network import Fabric

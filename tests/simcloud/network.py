@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from tests.simcloud import kernel
-from tests.simcloud.delay import Delay
+from tests.simcloud.link_delay import Delay
 from tests.simcloud.processes import execute
 
 GATEWAY = "169.254.1.1"

@@ -12,11 +12,11 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from tests.polling import until
 from tests.simcloud.calls import ApiError
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.ec2 import ACCESS_KEY
 from tests.simcloud.hosts import Host
-from tests.waiting import until
 
 pytestmark = pytest.mark.simcloud
 

@@ -9,9 +9,9 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
+from tests.polling import until
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import Host
-from tests.waiting import until
 
 pytestmark = pytest.mark.simcloud
 

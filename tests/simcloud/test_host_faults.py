@@ -7,10 +7,10 @@ import time
 
 import pytest
 
+from tests.polling import until
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import Host
 from tests.simcloud.processes import Result
-from tests.waiting import until
 
 pytestmark = pytest.mark.simcloud
 

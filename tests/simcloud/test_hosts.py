@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.polling import until
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import BootFailed, Host
 from tests.simcloud.keys import new_key
 from tests.simcloud.processes import execute
-from tests.waiting import until
 
 pytestmark = pytest.mark.simcloud
 

@@ -11,9 +11,9 @@ import time
 import boto3
 import pytest
 
+from tests.polling import until
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import Host
-from tests.waiting import until
 
 pytestmark = [pytest.mark.simcloud, pytest.mark.ray, pytest.mark.long]
 

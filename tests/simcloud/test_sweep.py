@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.simcloud.blueprint import PROJECT
+from tests.polling import until
 from tests.simcloud.cloud import SimCloud
+from tests.simcloud.host_image import PROJECT
 from tests.simcloud.processes import execute
 from tests.simcloud.sweep import marked, sweep
-from tests.waiting import until
 
 pytestmark = pytest.mark.simcloud
 

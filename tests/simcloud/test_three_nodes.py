@@ -8,9 +8,9 @@ from typing import Any
 import boto3
 import pytest
 
+from tests.polling import until
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import Host
-from tests.waiting import until
 
 pytestmark = [pytest.mark.simcloud, pytest.mark.ray, pytest.mark.long]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import ConfigError
+from shoal.core.errors import ConfigError
 from shoal.spec import FilesSpec, files_hash, from_json, launch_hash, to_json
 
 from .conftest import loaded

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.errors import ConfigError
+from shoal.core.errors import ConfigError
 from shoal.spec import SpecError, YamlText, load
-from shoal.spec.document import VALUE_LIMIT
 from shoal.spec.source import SIZE_LIMIT
+from shoal.spec.yaml_document import VALUE_LIMIT
 
 from .conftest import loaded, mistakes
 

@@ -12,22 +12,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from shoal.bootstrap import container as containers
-from shoal.bootstrap import disks, files, steps, vitals
-from shoal.bootstrap import receipt as receipts
-from shoal.bootstrap.files import HeadsFiles
-from shoal.bootstrap.receipt import Receipt
-from shoal.bootstrap.steps import Voice
-from shoal.bootstrap.vitals import Vitals
-from shoal.bootstrap.work import NodeWork
-from shoal.clock import Clock
-from shoal.engine import credentials
-from shoal.engine.credentials import Credentials
-from shoal.errors import SetupError, ShoalError, UnreachableError
-from shoal.events import Emit, Phase
-from shoal.parallel import side_by_side
-from shoal.remote.base import Runner
-from shoal.spec.manifest import Manifest
+from shoal.bootstrap import applied_state as receipts
+from shoal.bootstrap import file_sync, node_probe, steps, volumes
+from shoal.bootstrap.applied_state import AppliedState
+from shoal.bootstrap.containers import node_container as containers
+from shoal.bootstrap.file_sync import HeadRelay
+from shoal.bootstrap.mount_files import Manifest
+from shoal.bootstrap.node_plan import NodePlan
+from shoal.bootstrap.node_probe import NodeProbe
+from shoal.bootstrap.steps import NodeReporter
+from shoal.core.clock import Clock
+from shoal.core.concurrency import run_all
+from shoal.core.errors import SetupError, ShoalError, UnreachableError
+from shoal.core.events import Emit
+from shoal.core.node_phase import Phase
+from shoal.ray_runtime import cluster_secrets
+from shoal.ray_runtime.cluster_secrets import Credentials
+from shoal.remote.runner import Runner
 
 Failures = dict[str, ShoalError]
 T = TypeVar("T")
@@ -38,15 +39,17 @@ _STEP_TRIES = 3
 _RELAYS_AT_ONCE = 3
 
 
-async def assemble(works: Sequence[NodeWork], head: NodeWork, emit: Emit, clock: Clock) -> Failures:
+async def bootstrap_nodes(
+    works: Sequence[NodePlan], head: NodePlan, emit: Emit, clock: Clock
+) -> Failures:
     """Take these machines through their steps side by side, and return what failed, by node
     name. A node that fails does not hold up the others, unless it is the head. `head` is the
     cluster's head, whether or not it is among them."""
     shared = _Shared(head, works)
     failures: Failures = {}
 
-    async def one(work: NodeWork) -> None:
-        voice = Voice(work.instance, emit)
+    async def one(work: NodePlan) -> None:
+        voice = NodeReporter(work.instance, emit)
         try:
             await _Pipeline(work, shared, voice, clock).run()
         except ShoalError as error:
@@ -55,14 +58,14 @@ async def assemble(works: Sequence[NodeWork], head: NodeWork, emit: Emit, clock:
             if work.instance.role == "head":
                 shared.head_failed()
 
-    await side_by_side(one(work) for work in works)
+    await run_all(one(work) for work in works)
     return failures
 
 
 class _Shared:
     """What the head gives its workers, each thing as soon as it is there."""
 
-    def __init__(self, head: NodeWork, works: Sequence[NodeWork]) -> None:
+    def __init__(self, head: NodePlan, works: Sequence[NodePlan]) -> None:
         loop = asyncio.get_running_loop()
         self.head = head
         self.credentials: asyncio.Future[Credentials] = loop.create_future()
@@ -86,12 +89,12 @@ class _Shared:
     def relayed(self) -> Manifest:
         """The files that can go by the head: none, where they are in its container, which has no
         key to others at that time."""
-        return files.relayed(self.head.files) if self.head.house is None else {}
+        return file_sync.relayed(self.head.files) if self.head.house is None else {}
 
     async def make_credentials(self) -> None:
         try:
             head = self.head.instance
-            made = await credentials.make(self.head.runner, head.cluster, head.id)
+            made = await cluster_secrets.make(self.head.runner, head.cluster, head.id)
         except ShoalError:
             if self._asked is None:
                 raise
@@ -111,13 +114,13 @@ class _Shared:
 class _Pipeline:
     """One node's way. Every step can be repeated, and is when the connection breaks in it."""
 
-    def __init__(self, work: NodeWork, shared: _Shared, voice: Voice, clock: Clock) -> None:
+    def __init__(self, work: NodePlan, shared: _Shared, voice: NodeReporter, clock: Clock) -> None:
         self._work = work
         self._shared = shared
         self._voice = voice
         self._clock = clock
         self._is_head = work.instance.role == "head"
-        self._now = Vitals()
+        self._now = NodeProbe()
         self._initialized = False
         self._let_in = asyncio.Event()  # the head, by this node
         self._is_new = False  # its container, with nothing in it yet
@@ -129,7 +132,7 @@ class _Pipeline:
         if work.claim:
             await self._step(lambda: steps.claim(work.runner, work.claim, self._voice))
         try:
-            await side_by_side([self._share_credentials(), self._take_stock()])
+            await run_all([self._share_credentials(), self._take_stock()])
         finally:
             if self._is_head and not shared.head_has_files.done():
                 shared.head_has_files.set_result(None)
@@ -156,7 +159,7 @@ class _Pipeline:
             await self._step(self._shared.make_credentials)
         else:
             given = await asyncio.shield(self._shared.credentials)
-            await self._step(lambda: credentials.accept(self._work.runner, given))
+            await self._step(lambda: cluster_secrets.accept(self._work.runner, given))
             self._let_in.set()
 
     async def _take_stock(self) -> None:
@@ -187,25 +190,25 @@ class _Pipeline:
                     lambda: self._heads_files().relay(work.files, relayed, self._tell_detour)
                 )
         else:
-            await self._step(lambda: files.send(work.inside, work.files))
+            await self._step(lambda: file_sync.send(work.inside, work.files))
         if self._is_head:
             self._shared.head_has_files.set_result(self._clock.monotonic() - began)
 
-    async def _look(self) -> Vitals:
+    async def _look(self) -> NodeProbe:
         work = self._work
-        places = disks.places(work.disks)
+        places = volumes.places(work.disks)
         return await self._step(
-            lambda: vitals.read(work.runner, work.instance, work.setup.container, places)
+            lambda: node_probe.read(work.runner, work.instance, work.setup.container, places)
         )
 
-    async def _mount(self, now: Vitals) -> Vitals:
+    async def _mount(self, now: NodeProbe) -> NodeProbe:
         """Have what is to be mounted, before anything is put on the machine."""
         work = self._work
         if work.mode == "restart" or now.receipt.disks == work.goal.disks:
             return now
         if work.disks:
             self._voice.phase(Phase.PREPARING, "prepares its volumes")
-            await self._step(lambda: disks.have(work.runner, work.disks, work.instance.name))
+            await self._step(lambda: volumes.have(work.runner, work.disks, work.instance.name))
             now = await self._look()  # a container may have been on what is no longer in use
         receipt = replace(now.receipt, disks=work.goal.disks)
         await self._write(receipt)
@@ -223,12 +226,12 @@ class _Pipeline:
         if not shared.head_has_files.done():
             self._voice.phase(Phase.PREPARING, "waits until the head has its files")
         seconds = await asyncio.shield(shared.head_has_files)
-        if seconds is None or not files.is_worth_relaying(shared.relayed, seconds, shared.workers):
+        if seconds is None or not file_sync.should_relay(shared.relayed, seconds, shared.workers):
             return False
         await self._let_in.wait()
         return True
 
-    async def _settle(self, now: Vitals) -> Vitals:
+    async def _settle(self, now: NodeProbe) -> NodeProbe:
         """Have the node's container running, where it has one. A new one has nothing in it of
         what was done before."""
         work, house = self._work, self._work.house
@@ -239,18 +242,18 @@ class _Pipeline:
                 woken = house
                 await self._step(lambda: containers.wake(work.runner, woken, self._voice))
             return now
-        bare = Receipt(disks=now.receipt.disks)
+        bare = AppliedState(disks=now.receipt.disks)
         await self._write(bare)
         if house is None:
             await self._step(lambda: containers.leave(work.runner, work.instance))
-            return Vitals(bare)
+            return NodeProbe(bare)
         await self._initialize()
         new = house
         await self._step(
             lambda: containers.build(work.runner, new, self._voice, seconds=work.command_seconds)
         )
         self._is_new = True
-        return Vitals(replace(bare, container=house.origin), container_runs=True)
+        return NodeProbe(replace(bare, container=house.origin), container_runs=True)
 
     async def _initialize(self) -> None:
         """What is done on the machine itself, once."""
@@ -259,7 +262,7 @@ class _Pipeline:
             await self._run(commands, "initialization", self._work.runner, tries=2)
         self._initialized = True
 
-    async def _set_up(self, now: Vitals) -> Vitals:
+    async def _set_up(self, now: NodeProbe) -> NodeProbe:
         """Initialization and setup, where they or the files have changed."""
         work, goal = self._work, self._work.goal
         done = now.receipt
@@ -278,7 +281,7 @@ class _Pipeline:
             await self._write(done)
         return replace(now, receipt=done)
 
-    async def _start(self, now: Vitals) -> None:
+    async def _start(self, now: NodeProbe) -> None:
         work = self._work
         if now.receipt.start == receipts.STOPPED:
             # From here on it is meant to run; if it does not, nobody stopped it.
@@ -317,9 +320,9 @@ class _Pipeline:
         for path in self._work.files.cluster_synced:
             await self._heads_files().share(path, "cluster_synced_files names it")
 
-    def _heads_files(self) -> HeadsFiles:
+    def _heads_files(self) -> HeadRelay:
         work = self._work
-        return HeadsFiles(
+        return HeadRelay(
             self._shared.head.inside,
             work.inside,
             work.instance,
@@ -348,7 +351,7 @@ class _Pipeline:
             )
             await self._step(action)
 
-    async def _write(self, receipt: Receipt) -> None:
+    async def _write(self, receipt: AppliedState) -> None:
         await self._step(lambda: receipts.write(self._work.runner, receipt))
 
     async def _step(self, action: Callable[[], Awaitable[T]]) -> T:

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shoal.clock import Clock
-from shoal.engine.commands import is_plain_stop
-from shoal.engine.start import wait_for_port
-from shoal.errors import SetupError, TakenError
-from shoal.events import Emit, Output, Phase
-from shoal.providers.base import KEPT, TAKEN, Instance, RayStart
-from shoal.remote.base import Completed, Runner, Stream, capture
+from shoal.core.clock import Clock
+from shoal.core.errors import ClaimedError, SetupError
+from shoal.core.events import Emit, Output
+from shoal.core.node_phase import Phase
+from shoal.providers.model import Instance
+from shoal.providers.protocol import EXIT_CLAIMED, EXIT_OWNED_BY_OTHER_USER
+from shoal.ray_runtime.ray_start import RayStart, wait_for_port
+from shoal.ray_runtime.start_commands import is_plain_stop
+from shoal.remote.runner import Completed, Runner, Stream, capture
 
 _SHORT_SECONDS = 30.0
 # What another cluster runs there may have to be ended.
@@ -21,7 +23,7 @@ _GCS_SECONDS = 1800.0
 _RETRY_PAUSE_SECONDS = 2.0
 
 
-class Voice:
+class NodeReporter:
     """Tells what happens to one node."""
 
     def __init__(self, instance: Instance, emit: Emit) -> None:
@@ -36,20 +38,20 @@ class Voice:
         self._emit(Output(self.node, line, stream))
 
 
-async def claim(runner: Runner, command: str, voice: Voice) -> None:
+async def claim(runner: Runner, command: str, voice: NodeReporter) -> None:
     """Make the machine this cluster's own."""
     done, printed = await capture(runner, command, timeout=_CLAIM_SECONDS, plain=True)
     whose = printed[0] if printed else "another"
-    if done.code == TAKEN:
-        raise TakenError(
+    if done.code == EXIT_CLAIMED:
+        raise ClaimedError(
             f"the machine is part of {whose}",
             why="one machine, one cluster",
             fix="shoal down that cluster, or take it with shoal up --force",
             node=voice.node,
         )
-    if done.code == KEPT:
+    if done.code == EXIT_OWNED_BY_OTHER_USER:
         user, file = printed[-2:]
-        raise TakenError(
+        raise ClaimedError(
             f"the machine can be given to this cluster only by {user}",
             why=f"{file} there belongs to that user",
             fix=f"shoal down that cluster, or as {user} or root, there: rm {file}",
@@ -104,7 +106,7 @@ async def run_command(
     title: str,
     command: str,
     shown: str,
-    voice: Voice,
+    voice: NodeReporter,
     clock: Clock,
     *,
     env: Mapping[str, str],

@@ -4,8 +4,8 @@ The figures are shipped with the package and dated; they decide between machines
 estimates, and never a bill. Only the cloud that is asked about is read.
 """
 
-from shoal.catalog.listing import Listing, Price
-from shoal.catalog.offers import offers_for
-from shoal.catalog.shelf import CLOUDS, Cloud, Shelf, shelf
+from shoal.catalog.instance_type import InstanceType, Price
+from shoal.catalog.node_type_prices import offerings_for
+from shoal.catalog.price_table import CLOUDS, Cloud, PriceTable, price_table
 
-__all__ = ["CLOUDS", "Cloud", "Listing", "Price", "Shelf", "offers_for", "shelf"]
+__all__ = ["CLOUDS", "Cloud", "InstanceType", "Price", "PriceTable", "offerings_for", "price_table"]

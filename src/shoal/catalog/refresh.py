@@ -11,8 +11,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from shoal.catalog.listing import Listing
-from shoal.catalog.shelf import CLOUDS, Cloud, shelf, to_text
+from shoal.catalog.instance_type import InstanceType
+from shoal.catalog.price_table import CLOUDS, Cloud, price_table, to_text
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -34,13 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _collected(
     cloud: Cloud, table: Path | None, regions: Sequence[str] | None, project: str, now: datetime
-) -> list[Listing]:
+) -> list[InstanceType]:
     if table:
-        from shoal.catalog.sources import collected
+        from shoal.catalog.sources import csv_table
 
         with table.open(encoding="utf-8", newline="") as lines:
-            return collected.read(cloud, lines)
-    regions = regions or shelf(cloud).regions
+            return csv_table.read(cloud, lines)
+    regions = regions or price_table(cloud).regions
     if cloud == "aws":
         import boto3
 

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.manner import (
+from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.exec_options import (
     multiplexer_options,
     no_cache_option,
     port_forward_option,
     run_env_option,
     start_option,
 )
-from shoal.cli.session import has_terminal, run
-from shoal.cli.which import cluster_argument, which_cluster
+from shoal.cli.run import has_terminal, run
 
 if TYPE_CHECKING:
+    from shoal.cluster.handle import RunEnv
+    from shoal.ops.cluster_lookup import ClusterRef
     from shoal.ops.multiplexer import Multiplexer
-    from shoal.ops.site import RunEnv
-    from shoal.ops.target import Wanted
-    from shoal.remote.base import Forward
+    from shoal.remote.runner import Forward
 
 
 @click.command("attach")
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @no_cache_option
 @which_cluster
 def command(
-    wanted: Wanted,
+    wanted: ClusterRef,
     start: bool,
     multiplexer: Multiplexer | None,
     new: bool,
@@ -48,19 +48,19 @@ def command(
     In it, `ray` and `ray.init()` find the cluster. CLUSTER is a YAML file or the name of a
     cluster; without it, the only one that is up.
     """
-    from shoal.ops import target
+    from shoal.ops import cluster_lookup
     from shoal.ops.attach import Shell, attach
     from shoal.ops.context import Context
-    from shoal.ops.lifetime import lifetime
+    from shoal.ops.ephemeral_cluster import ephemeral_cluster
 
     if new and multiplexer is None:
         raise click.UsageError("--new goes with --screen or --tmux.")
     shell = Shell(multiplexer, new)
 
     async def operation(ctx: Context) -> int:
-        resolve = target.resolve_or_default if start else target.resolve
+        resolve = cluster_lookup.resolve_or_default if start else cluster_lookup.resolve
         spec = await resolve(ctx, wanted)
-        async with lifetime(ctx, spec, start=start, stop=False):
+        async with ephemeral_cluster(ctx, spec, start=start, stop=False):
             return await attach(
                 ctx,
                 spec,

@@ -6,7 +6,7 @@ import json as jsonlib
 
 import click
 
-from shoal.cli.session import output_options, run
+from shoal.cli.run import output_options, run
 
 # Beyond this width a long command pushes its own origin to the right, not everyone's.
 _WIDEST_COLUMN = 64
@@ -32,9 +32,9 @@ def command(
     from: a line of the file, a legacy key, the command line, or a default.
     """
     from shoal import spec
-    from shoal.events import Warned
+    from shoal.core.events import Warned
     from shoal.ops.context import Context
-    from shoal.spec import present
+    from shoal.spec import config_report
 
     overrides = spec.Overrides(
         cluster_name=cluster_name, min_workers=min_workers, max_workers=max_workers
@@ -51,9 +51,9 @@ def command(
 
     loaded = run(operation, json=json, verbose=verbose, answers=True)
     if json:
-        click.echo(jsonlib.dumps(present.report(loaded)))
+        click.echo(jsonlib.dumps(config_report.report(loaded)))
         return
-    rows = list(present.outline(loaded))
+    rows = list(config_report.outline(loaded))
     width = max(len(text) for text, _ in rows if len(text) <= _WIDEST_COLUMN)
     for text, origin in rows:
         click.echo(f"{text:<{width}}  {click.style(origin, dim=True)}" if origin else text)

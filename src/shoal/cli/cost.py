@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.columns import columns
-from shoal.cli.session import run
-from shoal.cli.which import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.formatting import columns
+from shoal.cli.run import run
 
 if TYPE_CHECKING:
+    from shoal.ops.cluster_lookup import ClusterRef
     from shoal.ops.cost import Cost
-    from shoal.ops.target import Wanted
 
 
 @click.command("cost")
 @cluster_argument
 @click.option("--json", "json", is_flag=True, help="Print for a program: JSON only.")
 @which_cluster
-def command(wanted: Wanted, json: bool) -> None:
+def command(wanted: ClusterRef, json: bool) -> None:
     """Show what a cluster has cost so far, by node type and market.
 
     Also of a cluster that is gone, by its name. Machines only, at list prices: disks, traffic and

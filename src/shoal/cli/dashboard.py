@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.manner import no_cache_option
-from shoal.cli.session import follow, output_options
-from shoal.cli.which import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.exec_options import no_cache_option
+from shoal.cli.run import follow, output_options
 
 if TYPE_CHECKING:
-    from shoal.ops.target import Wanted
+    from shoal.ops.cluster_lookup import ClusterRef
 
 
 @click.command("dashboard")
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @which_cluster
 @output_options
 def command(
-    wanted: Wanted,
+    wanted: ClusterRef,
     port: int | None,
     remote_port: int | None,
     browser: bool,
@@ -44,7 +44,7 @@ def command(
     """
     import webbrowser
 
-    from shoal.ops import dashboard, target
+    from shoal.ops import cluster_lookup, dashboard
     from shoal.ops.context import Context
 
     def opened(url: str) -> None:
@@ -52,7 +52,7 @@ def command(
             webbrowser.open(url)
 
     async def operation(ctx: Context) -> None:
-        spec = await target.resolve(ctx, wanted)
+        spec = await cluster_lookup.resolve(ctx, wanted)
         await dashboard.show(ctx, spec, port=port, remote_port=remote_port, opened=opened)
 
     follow(operation, json=json, verbose=verbose)

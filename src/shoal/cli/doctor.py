@@ -9,33 +9,33 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.render.words import finding
-from shoal.cli.session import run
-from shoal.cli.which import cluster_argument, which_cluster
-from shoal.errors import ConfigError
+from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.render.messages import finding
+from shoal.cli.run import run
+from shoal.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from shoal.events import Found
-    from shoal.ops.target import Wanted
+    from shoal.core.events import Found
+    from shoal.ops.cluster_lookup import ClusterRef
 
 
 @click.command("doctor")
 @cluster_argument
 @which_cluster
 @click.option("--json", "json", is_flag=True, help="Print for a program: JSON only.")
-def command(wanted: Wanted, json: bool) -> None:
+def command(wanted: ClusterRef, json: bool) -> None:
     """Find what would keep a cluster from coming up, before a cent is spent.
 
     CLUSTER is a YAML file, an http(s) address of one, or the name of a cluster that is up, of
     which it also tells nodes that cannot join. Everything that is found is told at once: what, why,
     the line of the file, and the fix. Nothing is created or changed.
     """
-    from shoal.ops import target
+    from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
-    from shoal.ops.doctor import diagnose
+    from shoal.ops.preflight import diagnose
 
     async def operation(ctx: Context) -> list[Found]:
-        return await diagnose(ctx, await target.load(ctx, wanted))
+        return await diagnose(ctx, await cluster_lookup.load(ctx, wanted))
 
     found = run(operation, json=json, answers=True)
     errors = sum(one.severity == "error" for one in found)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.session import output_options, run, yes_option
-from shoal.cli.which import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.run import output_options, run, yes_option
 
 if TYPE_CHECKING:
-    from shoal.ops.target import Wanted
+    from shoal.ops.cluster_lookup import ClusterRef
 
 
 @click.command("down")
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @which_cluster
 @output_options
 def command(
-    wanted: Wanted,
+    wanted: ClusterRef,
     everything: bool,
     workers_only: bool,
     keep_min_workers: bool,
@@ -35,7 +35,7 @@ def command(
 
     CLUSTER is a YAML file or the name of a cluster; without it, the only one that is up.
     """
-    from shoal.ops import target
+    from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
     from shoal.ops.down import Keep, down, down_all
 
@@ -47,7 +47,7 @@ def command(
         if everything:
             results = await down_all(ctx, keep)
         else:
-            results = [await down(ctx, await target.resolve(ctx, wanted), keep)]
+            results = [await down(ctx, await cluster_lookup.resolve(ctx, wanted), keep)]
         return all(result.ended is not None for result in results)
 
     if not run(operation, json=json, verbose=verbose, yes=yes):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.manner import manner_options
-from shoal.cli.session import output_options, run
-from shoal.cli.which import complete_cluster, which_cluster
+from shoal.cli.cluster_options import complete_cluster, which_cluster
+from shoal.cli.exec_options import manner_options
+from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
-    from shoal.ops.execute import Manner
-    from shoal.ops.target import Wanted
+    from shoal.ops.cluster_lookup import ClusterRef
+    from shoal.ops.execute import ExecOptions
 
 
 @click.command("exec")
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @which_cluster
 @output_options
 def command(
-    words: tuple[str, ...], wanted: Wanted, manner: Manner, json: bool, verbose: bool
+    words: tuple[str, ...], wanted: ClusterRef, manner: ExecOptions, json: bool, verbose: bool
 ) -> None:  # fmt: skip
     """Run a command on a cluster's head, and exit with its exit code.
 
@@ -37,7 +37,7 @@ def command(
     shoal exec cluster.yaml 'python train.py' --start --stop
     shoal exec cluster.yaml 'jupyter notebook --port 8899' -p 8899
     """
-    from shoal.ops import target
+    from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
     from shoal.ops.execute import execute
 
@@ -45,7 +45,7 @@ def command(
         raise click.UsageError(
             "Too many words. Quote the command: shoal exec CLUSTER 'python script.py --flag'"
         )
-    if len(words) == 1 and target.looks_like_a_file(words[0]):
+    if len(words) == 1 and cluster_lookup.looks_like_a_file(words[0]):
         raise click.UsageError(f"No command to run on {words[0]}.")
     if len(words) == 2:
         if wanted.named is not None:
@@ -53,7 +53,7 @@ def command(
         wanted = replace(wanted, named=words[0])
 
     async def operation(ctx: Context) -> int:
-        resolve = target.resolve_or_default if manner.start else target.resolve
+        resolve = cluster_lookup.resolve_or_default if manner.start else cluster_lookup.resolve
         return await execute(ctx, await resolve(ctx, wanted), words[-1], manner)
 
     sys.exit(run(operation, json=json, verbose=verbose))

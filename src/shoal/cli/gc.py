@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from shoal.cli.session import output_options, run, yes_option
+from shoal.cli.run import output_options, run, yes_option
 
 
 @click.command("gc")
@@ -18,7 +18,7 @@ def command(yes: bool, json: bool, verbose: bool) -> None:
     In every region: workers whose head is gone, and security groups, key pairs, instance profiles
     and volumes of clusters that have no machine any more.
     """
-    from shoal.ops.estate import collect_garbage
+    from shoal.ops.account import collect_garbage
 
     if not run(collect_garbage, json=json, verbose=verbose, yes=yes):
         sys.exit(1)

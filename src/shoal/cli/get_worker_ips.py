@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.session import output_options, run
-from shoal.cli.which import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
-    from shoal.ops.target import Wanted
+    from shoal.ops.cluster_lookup import ClusterRef
 
 
 @click.command("get-worker-ips")
 @cluster_argument
 @which_cluster
 @output_options
-def command(wanted: Wanted, json: bool, verbose: bool) -> None:
+def command(wanted: ClusterRef, json: bool, verbose: bool) -> None:
     """Print the addresses of a cluster's workers, one a line, public ones if they have any."""
-    from shoal.ops import addresses, target
+    from shoal.ops import addresses, cluster_lookup
     from shoal.ops.context import Context
 
     async def operation(ctx: Context) -> list[str]:
-        return await addresses.worker_addresses(ctx, await target.resolve(ctx, wanted))
+        return await addresses.worker_addresses(ctx, await cluster_lookup.resolve(ctx, wanted))
 
     found = run(operation, json=json, verbose=verbose, answers=True)
     if json:

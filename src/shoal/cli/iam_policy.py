@@ -19,7 +19,7 @@ def command(head: bool, cluster_name: str, region: str) -> None:
     With --head it is what `shoal up` allows a cluster's head, which launches and ends machines of
     its own cluster and can do nothing else.
     """
-    from shoal.providers.aws import policy
+    from shoal.providers.aws import iam_policies
 
-    document = policy.for_head(cluster_name, region) if head else policy.for_caller()
-    click.echo(policy.text(document, region))
+    document = iam_policies.for_head(cluster_name, region) if head else iam_policies.for_caller()
+    click.echo(iam_policies.text(document, region))

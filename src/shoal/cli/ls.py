@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import click
 
-from shoal.cli.columns import columns, duration
-from shoal.cli.session import run
+from shoal.cli.formatting import columns, duration
+from shoal.cli.run import run
 
 
 @click.command("ls")
@@ -45,7 +45,7 @@ def command(all_regions: bool, json: bool) -> None:
 
 
 def _all_regions(*, json: bool) -> None:
-    from shoal.ops.estate import everything
+    from shoal.ops.account import everything
 
     found = run(everything, json=json, answers=True)
     if json:

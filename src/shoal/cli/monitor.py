@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.session import follow, output_options
+from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.run import follow, output_options
 from shoal.cli.status import status_lines
-from shoal.cli.which import cluster_argument, which_cluster
 
 if TYPE_CHECKING:
+    from shoal.ops.cluster_lookup import ClusterRef
     from shoal.ops.status import ClusterStatus
-    from shoal.ops.target import Wanted
 
 
 @click.command("monitor")
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 )
 @which_cluster
 @output_options
-def command(wanted: Wanted, every: float, json: bool, verbose: bool) -> None:  # fmt: skip
+def command(wanted: ClusterRef, every: float, json: bool, verbose: bool) -> None:  # fmt: skip
     """Show what `shoal status` shows, again and again, until Ctrl-C."""
-    from shoal.ops import target
+    from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
     from shoal.ops.monitor import watch
 
@@ -52,6 +52,6 @@ def command(wanted: Wanted, every: float, json: bool, verbose: bool) -> None:  #
             click.echo(line)
 
     async def operation(ctx: Context) -> None:
-        await watch(ctx, await target.resolve(ctx, wanted), show, every=every)
+        await watch(ctx, await cluster_lookup.resolve(ctx, wanted), show, every=every)
 
     follow(operation, json=json, verbose=verbose, answers=True)

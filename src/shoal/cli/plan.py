@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.session import output_options, run
-from shoal.cli.which import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
-    from shoal.ops.target import Wanted
+    from shoal.ops.cluster_lookup import ClusterRef
 
 
 @click.command("plan")
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @which_cluster
 @output_options
 def command(
-    wanted: Wanted,
+    wanted: ClusterRef,
     min_workers: int | None,
     max_workers: int | None,
     json: bool,
@@ -31,14 +31,14 @@ def command(
 
     Nothing is created, changed or ended. What would keep `up` from working is told here, too.
     """
-    from shoal.ops import target
+    from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
-    from shoal.ops.foresight import show
+    from shoal.ops.preview import show
 
     overrides = replace(wanted.overrides, min_workers=min_workers, max_workers=max_workers)
 
     async def operation(ctx: Context) -> None:
-        found = await target.locate_or_default(ctx, replace(wanted, overrides=overrides))
+        found = await cluster_lookup.locate_or_default(ctx, replace(wanted, overrides=overrides))
         await show(ctx, found.spec, found.place_of)
 
     run(operation, json=json, verbose=verbose)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.columns import columns, number
-from shoal.cli.session import run
+from shoal.cli.formatting import columns, number
+from shoal.cli.run import run
 
 if TYPE_CHECKING:
     from shoal.ops.context import Context
@@ -46,11 +46,11 @@ def command(
     NAME is the beginning of an instance type's name. Prices are US dollars an hour, typical for
     their date, for choosing and not for accounting.
     """
-    from shoal.ops.prices import Wish, cheapest_of_each, prices
+    from shoal.ops.prices import PriceQuery, cheapest_of_each, prices
 
     async def operation(ctx: Context) -> list[PriceLine]:
         clouds = {} if cloud is None else {"clouds": (cloud,)}
-        wish = Wish(
+        wish = PriceQuery(
             regions=region, cpus=cpus, memory_gib=memory, gpus=gpus, accelerator=accelerator,
             name=name, spot=spot, **clouds,  # type: ignore[arg-type]
         )  # fmt: skip

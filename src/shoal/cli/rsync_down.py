@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.manner import run_env_option
-from shoal.cli.session import output_options, run
-from shoal.cli.which import complete_cluster, paths_of, which_cluster
+from shoal.cli.cluster_options import complete_cluster, paths_of, which_cluster
+from shoal.cli.exec_options import run_env_option
+from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
-    from shoal.ops.site import RunEnv
-    from shoal.ops.target import Wanted
+    from shoal.cluster.handle import RunEnv
+    from shoal.ops.cluster_lookup import ClusterRef
 
 
 @click.command("rsync-down")
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @which_cluster
 @output_options
 def command(
-    words: tuple[str, ...], wanted: Wanted, run_env: RunEnv, json: bool, verbose: bool
+    words: tuple[str, ...], wanted: ClusterRef, run_env: RunEnv, json: bool, verbose: bool
 ) -> None:
     """Copy files from a cluster's head to this machine.
 
@@ -31,16 +31,16 @@ def command(
     is one here. As with rsync, a directory goes into TARGET, or with a slash at its end only what
     is in it does. Without both, the cluster's file mounts are copied back.
     """
-    from shoal.ops import sync, target
+    from shoal.ops import cluster_lookup, rsync_transfer
     from shoal.ops.context import Context
 
     wanted, paths = paths_of(words, wanted)
 
     async def operation(ctx: Context) -> None:
-        spec = await target.resolve(ctx, wanted)
+        spec = await cluster_lookup.resolve(ctx, wanted)
         if paths is None:
-            await sync.download_mounts(ctx, spec, run_env=run_env)
+            await rsync_transfer.download_mounts(ctx, spec, run_env=run_env)
         else:
-            await sync.download(ctx, spec, *paths, run_env=run_env)
+            await rsync_transfer.download(ctx, spec, *paths, run_env=run_env)
 
     run(operation, json=json, verbose=verbose)

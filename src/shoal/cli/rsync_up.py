@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.manner import run_env_option
-from shoal.cli.session import output_options, run
-from shoal.cli.which import complete_cluster, paths_of, which_cluster
+from shoal.cli.cluster_options import complete_cluster, paths_of, which_cluster
+from shoal.cli.exec_options import run_env_option
+from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
-    from shoal.ops.site import RunEnv
-    from shoal.ops.target import Wanted
+    from shoal.cluster.handle import RunEnv
+    from shoal.ops.cluster_lookup import ClusterRef
 
 
 @click.command("rsync-up")
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @output_options
 def command(
     words: tuple[str, ...],
-    wanted: Wanted,
+    wanted: ClusterRef,
     all_nodes: bool,
     run_env: RunEnv,
     json: bool,
@@ -37,16 +37,16 @@ def command(
     a slash. As with rsync, a directory goes into TARGET, or with a slash at its end only what is
     in it does. Without both, the cluster's file mounts are copied.
     """
-    from shoal.ops import sync, target
+    from shoal.ops import cluster_lookup, rsync_transfer
     from shoal.ops.context import Context
 
     wanted, paths = paths_of(words, wanted)
 
     async def operation(ctx: Context) -> None:
-        spec = await target.resolve(ctx, wanted)
+        spec = await cluster_lookup.resolve(ctx, wanted)
         if paths is None:
-            await sync.upload_mounts(ctx, spec, all_nodes=all_nodes, run_env=run_env)
+            await rsync_transfer.upload_mounts(ctx, spec, all_nodes=all_nodes, run_env=run_env)
         else:
-            await sync.upload(ctx, spec, *paths, all_nodes=all_nodes, run_env=run_env)
+            await rsync_transfer.upload(ctx, spec, *paths, all_nodes=all_nodes, run_env=run_env)
 
     run(operation, json=json, verbose=verbose)

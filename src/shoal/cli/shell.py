@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.cli.render import renderer
-from shoal.errors import ShoalError
+from shoal.core.errors import ShoalError
 
 if TYPE_CHECKING:
-    from shoal.events import Event
+    from shoal.core.events import Event
 
 _BANNER = """\
 {cluster!r}
@@ -53,7 +53,7 @@ def command(
     shoal shell --nodes nodes.txt --key-file key.pem --username ubuntu \\
                 --installation-directory /home/ubuntu/
     """
-    from shoal.interactive import InteractiveCluster
+    from shoal.interactive_cluster import InteractiveCluster
 
     screen = _Screen()
     try:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.columns import columns, duration
-from shoal.cli.session import run
+from shoal.cli.formatting import columns, duration
+from shoal.cli.run import run
 
 if TYPE_CHECKING:
     from shoal.ops.context import Context

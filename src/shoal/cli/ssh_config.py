@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.session import run
-from shoal.cli.which import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.run import run
 
 if TYPE_CHECKING:
-    from shoal.ops.target import Wanted
+    from shoal.ops.cluster_lookup import ClusterRef
 
 
 @click.command("ssh-config")
 @cluster_argument
 @click.option("--write", is_flag=True, help="Add it to ~/.ssh/config, until `shoal down`.")
 @which_cluster
-def command(wanted: Wanted, write: bool) -> None:
+def command(wanted: ClusterRef, write: bool) -> None:
     """Let plain ssh reach a cluster's machines by name.
 
     Prints what ~/.ssh/config needs for `ssh CLUSTER` and `ssh CLUSTER-worker-1`, or puts it
     there: then also scp, rsync and editors know the machines.
     """
-    from shoal.ops import ssh_config, target
+    from shoal.ops import cluster_lookup, ssh_config
     from shoal.ops.context import Context
 
     async def operation(ctx: Context) -> str:
-        spec = await target.resolve(ctx, wanted)
+        spec = await cluster_lookup.resolve(ctx, wanted)
         if write:
             file = await ssh_config.install(ctx, spec, Path.home())
             return f"written to {file}; now: ssh {spec.cluster_name}"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.columns import columns, duration, gib, number
-from shoal.cli.session import output_options, run
-from shoal.cli.sizing import controller_lines
-from shoal.cli.which import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.controller_status import controller_lines
+from shoal.cli.formatting import columns, duration, gib, number
+from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
+    from shoal.ops.cluster_lookup import ClusterRef
     from shoal.ops.status import ClusterStatus, NodeStatus
-    from shoal.ops.target import Wanted
 
 _NOT_UP = 3
 _NOT_READY = 4
@@ -26,18 +26,18 @@ _NOT_READY = 4
 @cluster_argument
 @which_cluster
 @output_options
-def command(wanted: Wanted, json: bool, verbose: bool) -> None:
+def command(wanted: ClusterRef, json: bool, verbose: bool) -> None:
     """Show a cluster's nodes and what they do.
 
     Exits with 0 when all nodes are ready, 3 when the cluster is not up, 4 when nodes are missing.
     A node that is being given back is not missing.
     """
-    from shoal.ops import target
+    from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
     from shoal.ops.status import status
 
     async def operation(ctx: Context) -> ClusterStatus:
-        return await status(ctx, await target.resolve(ctx, wanted))
+        return await status(ctx, await cluster_lookup.resolve(ctx, wanted))
 
     result = run(operation, json=json, verbose=verbose, answers=True)
     if json:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.manner import manner_options
-from shoal.cli.session import output_options, run
-from shoal.cli.which import complete_cluster, which_cluster
+from shoal.cli.cluster_options import complete_cluster, which_cluster
+from shoal.cli.exec_options import manner_options
+from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
-    from shoal.ops.execute import Manner
-    from shoal.ops.target import Wanted
+    from shoal.ops.cluster_lookup import ClusterRef
+    from shoal.ops.execute import ExecOptions
 
 
 @click.command("submit", context_settings={"ignore_unknown_options": True})
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 def command(
     words: tuple[str, ...],
     args: str | None,
-    wanted: Wanted,
-    manner: Manner,
+    wanted: ClusterRef,
+    manner: ExecOptions,
     json: bool,
     verbose: bool,
 ) -> None:  # fmt: skip
@@ -48,7 +48,7 @@ def command(
     \b
     shoal submit cluster.yaml train.py -- --epochs 3
     """
-    from shoal.ops import target
+    from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
     from shoal.ops.submit import submit
 
@@ -61,7 +61,7 @@ def command(
         arguments = tuple(shlex.split(args))
 
     async def operation(ctx: Context) -> int:
-        resolve = target.resolve_or_default if manner.start else target.resolve
+        resolve = cluster_lookup.resolve_or_default if manner.start else cluster_lookup.resolve
         return await submit(ctx, await resolve(ctx, wanted), Path(script), arguments, manner)
 
     sys.exit(run(operation, json=json, verbose=verbose))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.session import output_options, run, yes_option
-from shoal.cli.which import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.run import output_options, run, yes_option
 
 if TYPE_CHECKING:
-    from shoal.ops.target import Wanted
+    from shoal.ops.cluster_lookup import ClusterRef
 
 
 def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
@@ -55,7 +55,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 @which_cluster
 @output_options
 def command(
-    wanted: Wanted,
+    wanted: ClusterRef,
     min_workers: int | None,
     max_workers: int | None,
     autostop: float | None,
@@ -80,11 +80,11 @@ def command(
     shoal up --nodes nodes.txt --key-file key.pem --username ubuntu
     """
     from shoal import spec
-    from shoal.ops import target
-    from shoal.ops.command_log import redirected
+    from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
-    from shoal.ops.plan import RestartPolicy
+    from shoal.ops.node_logs import redirected
     from shoal.ops.up import UpOptions, UpResult, up
+    from shoal.ops.up_plan import RestartPolicy
 
     if no_restart and restart_only:
         raise click.UsageError("Use --no-restart or --restart-only, not both.")
@@ -95,9 +95,9 @@ def command(
 
     async def operation(ctx: Context) -> UpResult:
         if wanted.named is None:
-            found = target.Located(spec.default_embedded(overrides).spec)
+            found = cluster_lookup.LocatedSpec(spec.default_embedded(overrides).spec)
         else:
-            found = await target.locate(ctx, replace(wanted, overrides=overrides))
+            found = await cluster_lookup.locate(ctx, replace(wanted, overrides=overrides))
         cluster = found.spec
         if autostop is not None:
             cluster = replace(cluster, shoal=replace(cluster.shoal, autostop=autostop))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.columns import duration
-from shoal.cli.session import output_options, run
-from shoal.cli.sizing import decision_lines, waiting_lines
-from shoal.cli.which import which_cluster
+from shoal.cli.cluster_options import which_cluster
+from shoal.cli.controller_status import decision_lines, waiting_lines
+from shoal.cli.formatting import duration
+from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
-    from shoal.ops.target import Wanted
+    from shoal.ops.cluster_lookup import ClusterRef
     from shoal.ops.why import Account, Story
 
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 @click.option("--pending", is_flag=True, help="Tell what becomes of the work that waits.")
 @which_cluster
 @output_options
-def command(wanted: Wanted, node: str | None, pending: bool, json: bool, verbose: bool) -> None:
+def command(wanted: ClusterRef, node: str | None, pending: bool, json: bool, verbose: bool) -> None:
     """Tell why the cluster is as it is.
 
     Without NODE, the controller's last decisions; with it, why that node exists or was ended.
     """
-    from shoal.ops import target
+    from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
     from shoal.ops.why import why
 
     async def operation(ctx: Context) -> Account:
-        return await why(ctx, await target.resolve(ctx, wanted), node, pending=pending)
+        return await why(ctx, await cluster_lookup.resolve(ctx, wanted), node, pending=pending)
 
     account = run(operation, json=json, verbose=verbose, answers=True)
     if json:

@@ -15,18 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal.controller import boot, supervise
-from shoal.controller.places import (
-    CONTROLLER_LOCK,
-    DEPUTY_LOCK,
-    HANDOVER,
-    SUPERVISOR_LOCK,
-    TOKEN,
-)
+from shoal.controller import crontab, supervisor
+from shoal.controller.paths import CONTROLLER_LOCK, DEPUTY_LOCK, HANDOVER, SUPERVISOR_LOCK, TOKEN
 
 if TYPE_CHECKING:
-    from shoal.controller.handover import Handover
-    from shoal.controller.workshop import Workshop
+    from shoal.controller.controller_config import ControllerConfig
+    from shoal.controller.node_manager import NodeManager
 
 _SUPERVISOR_CHECK_SECONDS = 1.0
 # A supervisor that was just started takes so long to show.
@@ -38,22 +32,22 @@ def main(verb: str, path: str, more: str = "", *secrets: str) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     if verb == "start":
         if _has_other_secrets(directory, secrets):
-            supervise.end(directory, SUPERVISOR_LOCK, CONTROLLER_LOCK)
-        supervise.start(directory)
+            supervisor.end(directory, SUPERVISOR_LOCK, CONTROLLER_LOCK)
+        supervisor.start(directory)
         if more == "at-boot-too":
-            boot.enable(directory)
+            crontab.enable(directory)
     elif verb == "stop":
         _stop(directory, float(more or 0))
     elif verb == "resume":
-        from shoal.controller import deputy
+        from shoal.controller import standby
 
-        deputy.give_back(directory)
+        standby.give_back(directory)
     elif verb == "supervise":
-        supervise.supervise(directory, _load, functools.partial(_run, directory))
+        supervisor.supervise(directory, _load, functools.partial(_run, directory))
     elif verb == "deputize":
-        from shoal.controller import deputy
+        from shoal.controller import standby
 
-        deputy.run(directory, float(more))
+        standby.run(directory, float(more))
     else:
         sys.exit(f"there is no {verb}")
 
@@ -62,7 +56,7 @@ def _has_other_secrets(directory: Path, secrets: Sequence[str]) -> bool:
     """Whether this process was handed secrets, such as a registry's password, that the supervisor
     which runs does not have: one that was started without them after a reboot, or before they
     changed. They are only ever in an environment, so another one has to be started."""
-    holder = supervise.holder(directory / SUPERVISOR_LOCK) if secrets else None
+    holder = supervisor.holder(directory / SUPERVISOR_LOCK) if secrets else None
     if holder is None:
         return False
     try:
@@ -73,31 +67,31 @@ def _has_other_secrets(directory: Path, secrets: Sequence[str]) -> bool:
 
 
 def _stop(directory: Path, deputy_seconds: float) -> None:
-    from shoal.controller import deputy
+    from shoal.controller import standby
 
-    boot.disable(directory)
-    deputy.remember(directory)
-    supervise.stop(directory)
+    crontab.disable(directory)
+    standby.remember(directory)
+    supervisor.stop(directory)
     if deputy_seconds:
-        deputy.start(directory, deputy_seconds)
+        standby.start(directory, deputy_seconds)
     else:
-        deputy.forget(directory)
+        standby.forget(directory)
 
 
 def _load() -> None:
     """Everything that a controller needs, so that one is there at once."""
+    import shoal.controller.agent_server
     import shoal.controller.loop
     import shoal.controller.metrics
-    import shoal.controller.reception
-    import shoal.controller.workshop
-    import shoal.engine.gcs
+    import shoal.controller.node_manager
+    import shoal.ray_runtime.gcs_client
 
     shoal.controller.metrics.load()
-    shoal.engine.gcs.load()
+    shoal.ray_runtime.gcs_client.load()
 
 
 def _run(directory: Path) -> None:
-    from shoal.controller import handover as handovers
+    from shoal.controller import controller_config as handovers
 
     # Nodes that are started from here must not take it for the cluster they belong to.
     os.environ.pop("RAY_ADDRESS", None)
@@ -105,27 +99,27 @@ def _run(directory: Path) -> None:
     if handover is not None:
         asyncio.run(_control(directory, handover))
     if handovers.stamp(directory) is None:
-        boot.disable(directory)  # a cluster that was given back leaves nothing behind
+        crontab.disable(directory)  # a cluster that was given back leaves nothing behind
 
 
-async def _control(directory: Path, handover: Handover) -> None:
+async def _control(directory: Path, handover: ControllerConfig) -> None:
     """Run the controller until it ends or is told to, and keep the supervisor alive meanwhile."""
-    from shoal.bootstrap import hotline
-    from shoal.clock import SystemClock
+    from shoal.bootstrap import controller_request
+    from shoal.controller.agent_server import AgentServer
     from shoal.controller.loop import Controller, Tools
     from shoal.controller.metrics import Metrics
-    from shoal.controller.reception import Reception
-    from shoal.engine.gcs import Gcs
+    from shoal.core.clock import SystemClock
+    from shoal.ray_runtime.gcs_client import Gcs
 
     # An embedded head shares its machine with others, and has a loopback address of its own.
-    host = hotline.host_of(handover.gcs_address)
+    host = controller_request.host_of(handover.gcs_address)
     clock = SystemClock()
     metrics = Metrics(host if handover.is_of_one_machine else "127.0.0.1", clock.now())
     make = functools.partial(_workshop, directory)
     tools = Tools(Gcs(handover.gcs_address), make, clock, metrics)
     controller = Controller(directory, handover, tools)
-    reception = Reception(controller, host, hotline.PORT, directory.parent / TOKEN)
-    supervise.end(directory, DEPUTY_LOCK)  # not before: it answers while all of this is loaded
+    reception = AgentServer(controller, host, controller_request.PORT, directory.parent / TOKEN)
+    supervisor.end(directory, DEPUTY_LOCK)  # not before: it answers while all of this is loaded
     running = asyncio.ensure_future(controller.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     wait = _SUPERVISOR_CHECK_SECONDS
@@ -133,34 +127,36 @@ async def _control(directory: Path, handover: Handover) -> None:
         if not handover.is_of_one_machine:
             await reception.open()
         await asyncio.wait([running], timeout=wait)
-        started = not running.done() and supervise.see_to_supervisor(directory)
+        started = not running.done() and supervisor.see_to_supervisor(directory)
         wait = _SUPERVISOR_START_SECONDS if started else _SUPERVISOR_CHECK_SECONDS
     await reception.close()
     with contextlib.suppress(asyncio.CancelledError):
         await running
 
 
-def _workshop(directory: Path, handover: Handover) -> Workshop:
-    from shoal.bootstrap.orders import Orders
-    from shoal.clock import SystemClock
-    from shoal.controller.standpoint import from_the_head
-    from shoal.controller.workshop import RealWorkshop
+def _workshop(directory: Path, handover: ControllerConfig) -> NodeManager:
+    from shoal.bootstrap.node_planner import NodePlanner
+    from shoal.controller.head_spec import from_the_head
+    from shoal.controller.node_manager import ProviderNodeManager
+    from shoal.core.clock import SystemClock
     from shoal.providers import provider_for
-    from shoal.providers.base import Vouches
+    from shoal.providers.protocol import Vouches
 
     clock = SystemClock()
     spec = from_the_head(handover.spec)
     home = Path(handover.home).expanduser()
-    workshop: RealWorkshop
+    workshop: ProviderNodeManager
     provider = provider_for(spec, home, clock, lambda event: workshop.hear(event), on_head=True)
     if isinstance(provider, Vouches):
         provider.keyring.take(handover.host_keys)
 
     def take_leave() -> None:
-        boot.disable(directory)
+        crontab.disable(directory)
         (directory / HANDOVER).unlink(missing_ok=True)
 
-    workshop = RealWorkshop(Orders(spec, provider, handover.files_digest), clock, take_leave)
+    workshop = ProviderNodeManager(
+        NodePlanner(spec, provider, handover.files_digest), clock, take_leave
+    )
     return workshop
 
 

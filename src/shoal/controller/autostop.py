@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from shoal.clock import Clock
-from shoal.controller.act import Actor, told
-from shoal.controller.handover import Handover
-from shoal.controller.memory import Memory
-from shoal.controller.rest import Rest
-from shoal.engine.gcs import Reading
-from shoal.errors import ShoalError
+from shoal.controller.controller_config import ControllerConfig
+from shoal.controller.executor import ActionExecutor, as_shoal_error
+from shoal.controller.state import ControllerState
+from shoal.core.backoff import Backoff
+from shoal.core.clock import Clock
+from shoal.core.errors import ShoalError
+from shoal.ray_runtime.gcs_client import Reading
 
 # How long one turn waits for the cluster's end before the loop turns again.
 _TURN_SECONDS = 5.0
@@ -35,7 +35,7 @@ class Autostop:
     could not be switched off, has nobody else who would try again."""
 
     def __init__(
-        self, actor: Actor, engine: Engine, clock: Clock, say: Callable[[str, str], None]
+        self, actor: ActionExecutor, engine: Engine, clock: Clock, say: Callable[[str, str], None]
     ) -> None:
         self._actor = actor
         self._engine = engine
@@ -44,14 +44,16 @@ class Autostop:
         self._used_at = float("-inf")
         self._ending: asyncio.Task[None] | None = None
         self._begun = False
-        self._rest = Rest(_FIRST_REST_SECONDS, _LONGEST_REST_SECONDS)
+        self._rest = Backoff(_FIRST_REST_SECONDS, _LONGEST_REST_SECONDS)
 
     @property
     def has_begun(self) -> bool:
         """Whether the cluster is being given back."""
         return self._begun
 
-    async def is_due(self, handover: Handover, reading: Reading, memory: Memory) -> bool:
+    async def is_due(
+        self, handover: ControllerConfig, reading: Reading, memory: ControllerState
+    ) -> bool:
         """Whether nobody has used the cluster for as long as its file allows; handing it over is
         use. People and programs that ask for nothing are looked for only when Ray's own account
         says that it is time."""
@@ -74,7 +76,7 @@ class Autostop:
             return False
         return idle_seconds(latest, memory) >= after
 
-    async def stop(self, handover: Handover) -> bool:
+    async def stop(self, handover: ControllerConfig) -> bool:
         """Whether the whole cluster is gone, or switched off. That takes as many calls as it takes;
         a machine that does not go is tried again."""
         if not self._begun:
@@ -93,7 +95,7 @@ class Autostop:
         try:
             ended.result()
         except Exception as error:  # whatever it is, nobody else would try again
-            self._say("retry", str(told(error)))
+            self._say("retry", str(as_shoal_error(error)))
             self._rest.after_failure(self._clock.now())
             return False
         return True
@@ -114,7 +116,7 @@ class Autostop:
             self._ending.cancel()
 
 
-def idle_seconds(reading: Reading, memory: Memory) -> float:
+def idle_seconds(reading: Reading, memory: ControllerState) -> float:
     """For how long nothing has run, waited or been on its way. A floor is a wish for machines, and
     does not count as use."""
     coming = memory.intents or any(node.on_the_way for node in memory.nodes.values())

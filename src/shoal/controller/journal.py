@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from shoal.controller.memory import Entry, Memory, Noted, from_line, to_line
-from shoal.controller.places import RENTALS
-from shoal.controller.rentals import Rentals
+from shoal.controller.paths import RENTALS
+from shoal.controller.state import ControllerState, Entry, NodeUpdated, from_line, to_line
+from shoal.costs.ledger import Rentals
 
 _LARGE_BYTES = 4_000_000
 
@@ -43,7 +43,7 @@ class Journal:
             self.entries += 1
         if self._file is not None:
             self._append("".join(to_line(entry) + "\n" for entry in entries).encode())
-        self._rentals.note(entry.node for entry in entries if isinstance(entry, Noted))
+        self._rentals.note(entry.node for entry in entries if isinstance(entry, NodeUpdated))
 
     def is_whole(self) -> bool:
         """Whether all that is known is on the disk; if it was not, that is tried again."""
@@ -95,9 +95,9 @@ class Journal:
             raise
 
 
-def replay(path: Path) -> tuple[Memory, int]:
+def replay(path: Path) -> tuple[ControllerState, int]:
     """The memory that a journal holds, and how many of its lines cannot be read."""
-    memory = Memory()
+    memory = ControllerState()
     unreadable = 0
     for line in _lines(path):
         try:

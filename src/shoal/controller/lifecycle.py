@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from shoal.events import Phase, Role
+from shoal.core.node_phase import Phase, Role
 
 _ON_THE_WAY = (Phase.BOOTING, Phase.REACHABLE, Phase.PREPARING, Phase.STARTING)
 _ENDS = frozenset({Phase.TERMINATING, Phase.GONE})

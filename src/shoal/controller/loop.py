@@ -10,33 +10,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from shoal.catalog import offers_for
-from shoal.clock import Clock
-from shoal.controller import handover as handovers
-from shoal.controller import places, report
-from shoal.controller.act import Actor, told
-from shoal.controller.act import Engine as ActingEngine
+from shoal.catalog import offerings_for
+from shoal.controller import controller_config as handovers
+from shoal.controller import paths, status_file
 from shoal.controller.autostop import Autostop
 from shoal.controller.autostop import Engine as CountingEngine
-from shoal.controller.handover import Handover
-from shoal.controller.head import HeadKeeper
+from shoal.controller.controller_config import ControllerConfig
+from shoal.controller.decision_dedup import DecisionDeduplicator
+from shoal.controller.executor import ActionExecutor, as_shoal_error
+from shoal.controller.executor import Engine as ActingEngine
+from shoal.controller.head_monitor import HeadMonitor
+from shoal.controller.interruption import Interruption, apply_interruption, in_words
 from shoal.controller.journal import Journal
 from shoal.controller.lifecycle import Node
-from shoal.controller.memory import Decision, HandedOver, Memory, Noted
 from shoal.controller.metrics import Metrics
-from shoal.controller.notices import Notice, heeded, in_words
-from shoal.controller.reconcile import Sight, reconcile
-from shoal.controller.said import Said
-from shoal.controller.selling import Selling
-from shoal.controller.sizing import Sizing, within_reach
-from shoal.controller.supervise import STILL_SECONDS
-from shoal.controller.telling import Engine as ToldEngine
-from shoal.controller.telling import Teller
-from shoal.controller.workshop import Workshop
-from shoal.engine.gcs import Reading
-from shoal.errors import ShoalError
-from shoal.events import Role
-from shoal.providers.base import Instance
+from shoal.controller.node_manager import NodeManager
+from shoal.controller.offering_cache import OfferingCache
+from shoal.controller.planner_input import Sizing, within_reach
+from shoal.controller.reconcile import Observation, reconcile
+from shoal.controller.state import ConfigApplied, ControllerState, Decision, NodeUpdated
+from shoal.controller.status_publisher import Engine as ToldEngine
+from shoal.controller.status_publisher import StatusPublisher
+from shoal.controller.supervisor import STILL_SECONDS
+from shoal.core.clock import Clock
+from shoal.core.errors import ShoalError
+from shoal.core.node_phase import Role
+from shoal.providers.model import Instance
+from shoal.ray_runtime.gcs_client import Reading
 from shoal.scaling import Plan
 
 # How long a turn lasts while something moves. While nothing does, resting for so many times the
@@ -74,7 +74,7 @@ class Tools:
     """What the controller works with; a test brings its own."""
 
     engine: Engine
-    workshop: Callable[[Handover], Workshop]
+    workshop: Callable[[ControllerConfig], NodeManager]
     clock: Clock
     metrics: Metrics | None = None
 
@@ -82,23 +82,23 @@ class Tools:
 class Controller:
     """One cluster's controller. `run` returns when it was told to end."""
 
-    def __init__(self, directory: Path, handover: Handover, tools: Tools) -> None:
+    def __init__(self, directory: Path, handover: ControllerConfig, tools: Tools) -> None:
         self._directory = directory
         self._handover = handover
         self._stamp = handovers.stamp(directory)
         self._tools = tools
         self._clock = tools.clock
-        self._journal = Journal(directory / places.JOURNAL)
-        self._actor = Actor(
+        self._journal = Journal(directory / paths.JOURNAL)
+        self._actor = ActionExecutor(
             tools.workshop(handover),
             tools.engine,
             self._journal,
             self._clock,
-            directory / places.SETUP_LOGS,
+            directory / paths.SETUP_LOGS,
         )
-        self._head = HeadKeeper(self._actor, self._journal, self._clock)
-        self._sizing = Sizing(self._journal, offers_for(handover.spec))
-        self._selling = Selling(self._clock)
+        self._head = HeadMonitor(self._actor, self._journal, self._clock)
+        self._sizing = Sizing(self._journal, offerings_for(handover.spec))
+        self._selling = OfferingCache(self._clock)
         cluster = handover.spec.cluster_name
         self._autostop = Autostop(
             self._actor,
@@ -106,8 +106,10 @@ class Controller:
             self._clock,
             lambda action, why: self._say_once(action, cluster, why),
         )
-        self._said = Said(self.memory.decisions, self._clock.now())
-        self._teller = Teller(directory, self._journal, tools.engine, self._clock, tools.metrics)
+        self._said = DecisionDeduplicator(self.memory.decisions, self._clock.now())
+        self._teller = StatusPublisher(
+            directory, self._journal, tools.engine, self._clock, tools.metrics
+        )
         self._asked_at = self._listed_at = self._pins_asked_at = _NEVER
         self._listing: asyncio.Task[Sequence[Instance]] | None = None
         self._in_doubt = False
@@ -122,7 +124,7 @@ class Controller:
             self._take_over(self._stamp, handover)
 
     @property
-    def memory(self) -> Memory:
+    def memory(self) -> ControllerState:
         return self._journal.memory
 
     @property
@@ -191,7 +193,7 @@ class Controller:
             return None
         return self._handover.spec.shoal.lease_of(role)
 
-    def hear(self, node_id: str, notice: Notice) -> bool:
+    def hear(self, node_id: str, notice: Interruption) -> bool:
         """Take note, at once, that a machine will be taken away: nothing new runs there, and the
         next turn, which begins now, asks for another. False while no such node is known."""
         node = self.memory.nodes.get(node_id)
@@ -199,10 +201,10 @@ class Controller:
             return False
         if node.role == "head":
             self._say_once("warn", node.name, in_words(notice), "notice")
-        after = heeded(node, notice, self._clock.now())
+        after = apply_interruption(node, notice, self._clock.now())
         if after is not None:
             said = Decision(self._clock.now(), "drain", node.name, after.ended, "notice")
-            self._journal.record(Noted(after), said)
+            self._journal.record(NodeUpdated(after), said)
             if after.on_the_way:
                 self._actor.end(after, after.ended)
             else:
@@ -220,7 +222,7 @@ class Controller:
         """Show that the loop turns, to the supervisor and to whoever asks for a lease."""
         self._turned_at = self._clock.monotonic()
         with contextlib.suppress(OSError):  # the cluster may be on its way out, or its disk full
-            (self._directory / places.PULSE).touch()
+            (self._directory / paths.PULSE).touch()
 
     def _learn_offers(self) -> None:
         """Decide by what the provider itself says of its machines, as soon as it has; until then,
@@ -262,19 +264,19 @@ class Controller:
                     self._take_over(stamp, new)
         return True
 
-    def _take_over(self, stamp: int, handover: Handover) -> None:
+    def _take_over(self, stamp: int, handover: ControllerConfig) -> None:
         """Follow what `up` says. Also where it says what it said before: whoever runs it may have
         mended what nothing here can see."""
-        self._journal.record(HandedOver(stamp, self._clock.now()))
+        self._journal.record(ConfigApplied(stamp, self._clock.now()))
         if handover != self._handover:
             self._adopt(handover)
 
-    def _adopt(self, handover: Handover) -> None:
+    def _adopt(self, handover: ControllerConfig) -> None:
         self._handover = handover
         self._actor.workshop = self._tools.workshop(handover)
-        self._sizing.offers = offers_for(handover.spec)
+        self._sizing.offers = offerings_for(handover.spec)
         self._selling.close()
-        text, cluster = report.in_words(handover.spec), handover.spec.cluster_name
+        text, cluster = status_file.in_words(handover.spec), handover.spec.cluster_name
         self._journal.record(
             Decision(self._clock.now(), "follow", cluster, f"new settings: {text}")
         )
@@ -303,7 +305,7 @@ class Controller:
         try:
             found = task.result()
         except Exception as error:  # whatever it is, the next list may be better
-            self._say_once("odd", "the provider's list", str(told(error)))
+            self._say_once("odd", "the provider's list", str(as_shoal_error(error)))
             return None
         self._listed_at = self._asked_at
         mine = {id: i for id, i in self._actor.known.items() if id in self.memory.nodes}
@@ -317,7 +319,7 @@ class Controller:
             return None
 
     def _reconcile(self, fresh: Sequence[Instance] | None, reading: Reading | None) -> None:
-        sight = Sight(
+        sight = Observation(
             now=self._clock.now(),
             instances=fresh,
             listed_at=self._listed_at,
@@ -326,7 +328,7 @@ class Controller:
         )
         outcome = reconcile(self.memory, sight)
         if outcome.changed:
-            self._journal.record(*(Noted(node) for node in outcome.changed.values()))
+            self._journal.record(*(NodeUpdated(node) for node in outcome.changed.values()))
         if fresh is not None:
             self._in_doubt = bool(outcome.oddities)
         if outcome.oddities:

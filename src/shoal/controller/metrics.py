@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.controller.memory import Memory
-from shoal.events import Phase
+from shoal.controller.state import ControllerState
+from shoal.core.node_phase import Phase
 
 
 def load() -> None:
@@ -48,7 +48,7 @@ class Metrics:
             server, _ = prometheus.start_http_server(0, host, registry)
         self.address = f"{host}:{server.server_port}"
 
-    def observe(self, memory: Memory, waiting: int, price: float, seconds: float) -> None:
+    def observe(self, memory: ControllerState, waiting: int, price: float, seconds: float) -> None:
         """Take the figures of one turn."""
         counts = Counter((n.node_type, n.phase) for n in memory.nodes.values())
         self._types |= {n.node_type for n in memory.nodes.values()}

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from shoal.controller.lifecycle import Node, moved, overdue
-from shoal.controller.memory import Memory
-from shoal.engine.view import RayNode
-from shoal.events import Phase
-from shoal.providers.base import Instance, State
+from shoal.controller.state import ControllerState
+from shoal.core.node_phase import Phase
+from shoal.providers.model import Instance, State
+from shoal.ray_runtime.nodes import RayNode
 
 # A list may lag behind what was just created: a machine younger than this is not missed.
 _LISTED_AFTER_S = 60.0
@@ -30,7 +30,7 @@ Errand = Literal["bring up", "drain", "end"]
 
 
 @dataclass(frozen=True)
-class Sight:
+class Observation:
     """What was seen. `instances` is None when the provider was not asked or did not answer, and
     `listed_at` is when it was asked; `ray` is None while the GCS is silent. `busy` are the nodes
     on which something is being done right now."""
@@ -51,7 +51,7 @@ class Outcome:
     oddities: list[str] = field(default_factory=list)
 
 
-def reconcile(memory: Memory, sight: Sight) -> Outcome:
+def reconcile(memory: ControllerState, sight: Observation) -> Outcome:
     """Join what is remembered with what is seen."""
     outcome = Outcome()
     listed = {i.id: i for i in sight.instances or () if i.state is not State.TERMINATED}
@@ -73,7 +73,9 @@ def reconcile(memory: Memory, sight: Sight) -> Outcome:
     return outcome
 
 
-def _adopt(outcome: Outcome, instance: Instance, memory: Memory, sight: Sight) -> None:
+def _adopt(
+    outcome: Outcome, instance: Instance, memory: ControllerState, sight: Observation
+) -> None:
     """A machine of the cluster that is not remembered: one that `up` made, or one whose launch
     was interrupted."""
     if instance.id in memory.gone and memory.gone[instance.id].since > sight.listed_at:
@@ -99,20 +101,20 @@ def _adopt(outcome: Outcome, instance: Instance, memory: Memory, sight: Sight) -
         outcome.errands[node.id] = "bring up"
 
 
-def _is_missed(node: Node, sight: Sight) -> bool:
+def _is_missed(node: Node, sight: Observation) -> bool:
     if node.phase is Phase.TERMINATING:
         return sight.listed_at > node.since
     return sight.listed_at - node.created > _LISTED_AFTER_S
 
 
-def _may_serve(node: Node, sight: Sight) -> bool:
+def _may_serve(node: Node, sight: Observation) -> bool:
     """Whether Ray knows a node that is to be there, or cannot be asked: a list without it is then
     one that lost something."""
     stays = node.phase in (Phase.READY, Phase.DRAINING)
     return stays and (sight.ray is None or node.id in sight.ray)
 
 
-def _look_after(outcome: Outcome, node: Node, sight: Sight) -> None:
+def _look_after(outcome: Outcome, node: Node, sight: Observation) -> None:
     """A worker on which nothing is being done at the moment."""
     late = overdue(node, sight.now)
     if node.phase in (Phase.TERMINATING, Phase.FAILED):
@@ -142,7 +144,7 @@ def _look_after(outcome: Outcome, node: Node, sight: Sight) -> None:
         outcome.errands[node.id] = "bring up"
 
 
-def _not_draining(outcome: Outcome, node: Node, sight: Sight) -> None:
+def _not_draining(outcome: Outcome, node: Node, sight: Observation) -> None:
     """Ray was not told, or has forgotten: whoever was to ask it was killed before it could."""
     if node.notice:
         outcome.errands[node.id] = "drain"
@@ -150,7 +152,7 @@ def _not_draining(outcome: Outcome, node: Node, sight: Sight) -> None:
         _move(outcome, replace(node, ended=""), Phase.READY, sight, "")
 
 
-def _lost(outcome: Outcome, node: Node, sight: Sight) -> None:
+def _lost(outcome: Outcome, node: Node, sight: Observation) -> None:
     """Ray no longer counts the node as alive, and its machine is still there."""
     if node.tries >= MOST_TRIES:
         text = f"its Ray was lost {node.tries + 1} times"
@@ -162,13 +164,13 @@ def _lost(outcome: Outcome, node: Node, sight: Sight) -> None:
     outcome.errands[node.id] = "bring up"
 
 
-def _follow_head(outcome: Outcome, node: Node, sight: Sight) -> None:
+def _follow_head(outcome: Outcome, node: Node, sight: Observation) -> None:
     """The head is ready while its GCS knows it; bringing it back is the loop's own business."""
     if sight.ray is not None and node.id in sight.ray and node.phase is not Phase.READY:
         _move(outcome, node, Phase.READY, sight, "")
 
 
-def _move(outcome: Outcome, node: Node, phase: Phase, sight: Sight, detail: str) -> None:
+def _move(outcome: Outcome, node: Node, phase: Phase, sight: Observation, detail: str) -> None:
     after = moved(node, phase, sight.now, detail)
     if after is None:
         outcome.oddities.append(f"{node.name} is {node.phase} and was seen {phase}")

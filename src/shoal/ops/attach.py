@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal.errors import ConfigError
+from shoal.cluster.handle import ClusterHandle, RunEnv, check_run_env
+from shoal.core.errors import ConfigError
 from shoal.ops import multiplexer
 from shoal.ops.context import Context
 from shoal.ops.multiplexer import Multiplexer
-from shoal.ops.site import RunEnv, Site, check_run_env
-from shoal.remote.base import Forward
-from shoal.spec.model import ClusterSpec
+from shoal.remote.runner import Forward
+from shoal.spec.cluster_spec import ClusterSpec
 
 _LOGIN_SHELL = 'exec "${SHELL:-bash}" -l'
 
@@ -47,7 +47,7 @@ async def attach(
                 why="standard input is none",
                 fix="shoal exec runs a command without one",
             )
-    site = Site.of(ctx, spec)
+    site = ClusterHandle.of(ctx, spec)
     head = await site.head()
     instance = head if node is None else await site.named(node)
     runner = site.inside(instance, run_env)

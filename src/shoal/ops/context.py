@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shoal.clock import Clock, SystemClock
-from shoal.events import Emit
+from shoal.core.clock import Clock, SystemClock
+from shoal.core.events import Emit
 
 
 def default_home() -> Path:

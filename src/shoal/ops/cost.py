@@ -6,15 +6,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from shoal.controller.rentals import Spent, spent
-from shoal.errors import NotFoundError, ShoalError
-from shoal.events import Warned
-from shoal.ops import book, target
+from shoal.cluster.handle import ClusterHandle
+from shoal.core.errors import NotFoundError, ShoalError
+from shoal.core.events import Warned
+from shoal.costs.ledger import Spent, spent
+from shoal.ops import cluster_lookup, local_ledger
+from shoal.ops.cluster_lookup import ClusterRef
 from shoal.ops.context import Context
-from shoal.ops.site import Site
-from shoal.ops.target import Wanted
-from shoal.providers.base import Instance, State
-from shoal.spec.model import ClusterSpec
+from shoal.providers.model import Instance, State
+from shoal.spec.cluster_spec import ClusterSpec
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Cost:
     per_hour: float
 
 
-async def cost(ctx: Context, wanted: Wanted) -> Cost:
+async def cost(ctx: Context, wanted: ClusterRef) -> Cost:
     """What was spent. Raises `NotFoundError` for a cluster of which nothing is known here."""
     name, spec = await _meant(ctx, wanted)
     on = {} if spec is None else {i.id: i for i in await _on(ctx, spec)}
-    rentals = book.rentals(ctx, name)
+    rentals = local_ledger.rentals(ctx, name)
     rows = spent(rentals, ctx.clock.now(), on)
     return Cost(
         cluster=name,
@@ -46,14 +46,14 @@ async def cost(ctx: Context, wanted: Wanted) -> Cost:
     )
 
 
-async def _meant(ctx: Context, wanted: Wanted) -> tuple[str, ClusterSpec | None]:
+async def _meant(ctx: Context, wanted: ClusterRef) -> tuple[str, ClusterSpec | None]:
     """The cluster's name, and its spec if it is not over and done with."""
     try:
-        spec = await target.resolve(ctx, wanted)
+        spec = await cluster_lookup.resolve(ctx, wanted)
         return spec.cluster_name, spec
     except NotFoundError:
         name = wanted.named if isinstance(wanted.named, str) else wanted.overrides.cluster_name
-        known = book.clusters(ctx)
+        known = local_ledger.clusters(ctx)
         if name is None and len(known) == 1:
             return known[0], None
         if name not in known:
@@ -63,7 +63,7 @@ async def _meant(ctx: Context, wanted: Wanted) -> tuple[str, ClusterSpec | None]
 
 async def _on(ctx: Context, spec: ClusterSpec) -> list[Instance]:
     """The machines that cost money now, having written down what they and their head know."""
-    site = Site.of(ctx, spec)
+    site = ClusterHandle.of(ctx, spec)
     try:
         there = await site.provider.find(spec.cluster_name)
     except ShoalError as error:
@@ -72,7 +72,7 @@ async def _on(ctx: Context, spec: ClusterSpec) -> list[Instance]:
         return []
     head = next((i for i in there if i.role == "head" and i.state is State.RUNNING), None)
     if head is not None:
-        await book.take_over(ctx, site, head)
-    on = [i for i in there if i.state in book.ON]
-    book.note(ctx, spec.cluster_name, on)
+        await local_ledger.take_over(ctx, site, head)
+    on = [i for i in there if i.state in local_ledger.ON]
+    local_ledger.note(ctx, spec.cluster_name, on)
     return on

@@ -13,13 +13,13 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
 
-from shoal.errors import ConfigError, SetupError
-from shoal.events import DashboardOpen, Warned
+from shoal.cluster.handle import ClusterHandle
+from shoal.core.errors import ConfigError, SetupError
+from shoal.core.events import DashboardOpen, Warned
 from shoal.ops.context import Context
-from shoal.ops.site import Site
-from shoal.providers.base import RayStart
-from shoal.remote.base import Forward, Runner, capture
-from shoal.spec.model import ClusterSpec
+from shoal.ray_runtime.ray_start import RayStart
+from shoal.remote.runner import Forward, Runner, capture
+from shoal.spec.cluster_spec import ClusterSpec
 
 DEFAULT_PORT = 8265
 _TRIED_PORTS = 20
@@ -39,7 +39,7 @@ async def show(
 ) -> None:
     """Keep the dashboard open here until cancelled; `opened` gets its address once it is. Without
     a `port`, it is Ray's usual one, or the next that is free."""
-    site = Site.of(ctx, spec)
+    site = ClusterHandle.of(ctx, spec)
     head = await site.head()
     runner = site.provider.runner(spec, head)
     start = site.provider.ray_start(spec, head, head)

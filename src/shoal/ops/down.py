@@ -9,21 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal import providers
-from shoal.errors import IncompleteError, SetupError, ShoalError, TransientError
-from shoal.events import (
-    ClusterGone,
-    ClusterShrunk,
-    Phase,
-    PlanStep,
-    Stage,
-    Unchanged,
-    Warned,
-)
-from shoal.ops import book, control, services, ssh_config, target
+from shoal.cluster.handle import ClusterHandle
+from shoal.controller import client
+from shoal.core.errors import IncompleteError, SetupError, ShoalError, TransientError
+from shoal.core.events import ClusterGone, ClusterShrunk, PlanStep, Stage, Unchanged, Warned
+from shoal.core.node_phase import Phase
+from shoal.ops import cluster_lookup, local_ledger, ssh_config, stop_start
 from shoal.ops.context import Context
-from shoal.ops.site import Site
-from shoal.providers.base import Instance, State
-from shoal.spec.model import ClusterSpec
+from shoal.providers.model import Instance, State
+from shoal.spec.cluster_spec import ClusterSpec
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,7 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
     provider = providers.provider_for(spec, ctx.home, ctx.clock, ctx.emit)
     there = await provider.find(spec.cluster_name)
     if there and spec.shoal.down == "stop" and keep in (None, Keep()):
-        if not services.loses_head(there):
+        if not stop_start.loses_head(there):
             return await _switch_off(ctx, spec)
         what, why = "the machines end", "the head is a spot machine, which cannot be switched off"
         ctx.emit(Warned(what, f"shoal.down in the file is stop, but {why}"))
@@ -67,7 +61,7 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
     if not ctx.confirm(f"End {what} cluster {spec.cluster_name}?"):
         return DownResult(None)
 
-    site = Site(provider, spec)
+    site = ClusterHandle(provider, spec)
     await _dismiss_controller(ctx, site, there)
     # It may have launched machines while the question was being answered.
     there = await provider.find(spec.cluster_name)
@@ -75,9 +69,9 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
     ending = [i for i in there if i not in kept]
     for i in ending:
         ctx.emit(i.entered(Phase.TERMINATING))
-    book.note(ctx, spec.cluster_name, ending)
+    local_ledger.note(ctx, spec.cluster_name, ending)
     await provider.terminate(spec, ending)
-    book.close(ctx, spec.cluster_name, ending)
+    local_ledger.close(ctx, spec.cluster_name, ending)
     wanted = {i.id for i in kept}
     left = [i for i in await provider.find(spec.cluster_name) if i.id not in wanted]
     if left:
@@ -105,9 +99,9 @@ async def down_all(ctx: Context, keep: Keep | None = None) -> list[DownResult]:
     """Do so with every cluster known here. One that cannot be given back does not keep the others
     from it: what was in the way is told, and that something was is raised at the end."""
     results, failed = [], []
-    for name in await target.names(ctx):
+    for name in await cluster_lookup.names(ctx):
         try:
-            results.append(await down(ctx, target.recall(ctx, name), keep))
+            results.append(await down(ctx, cluster_lookup.recall(ctx, name), keep))
         except ShoalError as error:
             failed.append(name)
             ctx.emit(Warned(f"{name}: {error.what}", error.why, error.fix, error.node))
@@ -121,7 +115,7 @@ async def down_all(ctx: Context, keep: Keep | None = None) -> list[DownResult]:
 
 
 async def _switch_off(ctx: Context, spec: ClusterSpec) -> DownResult:
-    stopped = await services.stop(ctx, spec)
+    stopped = await stop_start.stop(ctx, spec)
     if stopped is None:
         return DownResult(None)
     ctx.emit(
@@ -134,29 +128,33 @@ async def _switch_off(ctx: Context, spec: ClusterSpec) -> DownResult:
     return DownResult(0)
 
 
-async def _dismiss_controller(ctx: Context, site: Site, instances: Sequence[Instance]) -> None:
+async def _dismiss_controller(
+    ctx: Context, site: ClusterHandle, instances: Sequence[Instance]
+) -> None:
     """See to it that nobody launches machines while they are being ended, and keep what the head
     knows of those that are gone."""
     for instance in instances:
         if instance.role != "head" or instance.state is not State.RUNNING:
             continue
         try:
-            if await control.dismiss(site, instance):
-                await book.take_over(ctx, site, instance)
+            if await client.stop_controller(site, instance):
+                await local_ledger.take_over(ctx, site, instance)
         except SetupError as error:  # it goes with its machine
             ctx.emit(Warned(error.what, error.why, error.fix, instance.name))
 
 
-async def _hand_over(ctx: Context, site: Site, kept: Sequence[Instance], keep: Keep | None) -> None:
+async def _hand_over(
+    ctx: Context, site: ClusterHandle, kept: Sequence[Instance], keep: Keep | None
+) -> None:
     """Leave what is kept to the controller again, unless it would at once bring back what was
     just ended: then `up` does, when it is wanted."""
     head = next((i for i in kept if i.role == "head"), None)
     if head is not None and keep is not None and keep.min_workers:
-        await control.hand_over(ctx, site, head)
+        await client.deploy_controller(ctx, site, head)
 
 
 def _forget(ctx: Context, cluster: str) -> None:
-    target.forget(ctx, cluster)
+    cluster_lookup.forget(ctx, cluster)
     ssh_config.remove(cluster, Path.home())
 
 

@@ -8,22 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from shoal.errors import ConfigError
-from shoal.events import Detached, Output
+from shoal.cluster.handle import ClusterHandle, RunEnv, check_run_env
+from shoal.core.errors import ConfigError
+from shoal.core.events import Detached, Output
 from shoal.ops import multiplexer
 from shoal.ops.context import Context
 from shoal.ops.multiplexer import Multiplexer
-from shoal.ops.site import RunEnv, Site, check_run_env
-from shoal.providers.base import Instance, RayStart
-from shoal.remote.base import Completed, Forward, NotSoError, Runner, Stream
-from shoal.spec.model import ClusterSpec
+from shoal.providers.model import Instance
+from shoal.ray_runtime.ray_start import RayStart
+from shoal.remote.runner import Completed, Forward, PreconditionFailedError, Runner, Stream
+from shoal.spec.cluster_spec import ClusterSpec
 
 # A terminal of the command's own, our streams as they are, or lines that arrive as events.
 Streams = Literal["terminal", "raw", "events"]
 
 
 @dataclass(frozen=True)
-class Manner:
+class ExecOptions:
     """How a command is run: where its output goes, whether the cluster is brought up for it and
     ended after it, in which session that goes on without us, and with which ports led here."""
 
@@ -35,18 +36,20 @@ class Manner:
     run_env: RunEnv = "auto"
 
 
-async def execute(ctx: Context, spec: ClusterSpec, command: str, manner: Manner) -> int:
+async def execute(ctx: Context, spec: ClusterSpec, command: str, manner: ExecOptions) -> int:
     """Run a command in this manner and return its exit code."""
     check(spec, manner)
     if not manner.start and not manner.stop:
         return await perform(ctx, spec, command, manner)
-    from shoal.ops.lifetime import lifetime  # a third of all modules, which few commands need
+    from shoal.ops.ephemeral_cluster import (
+        ephemeral_cluster,  # a third of all modules, which few commands need
+    )
 
-    async with lifetime(ctx, spec, start=manner.start, stop=manner.stop):
+    async with ephemeral_cluster(ctx, spec, start=manner.start, stop=manner.stop):
         return await perform(ctx, spec, command, manner)
 
 
-def check(spec: ClusterSpec, manner: Manner) -> None:
+def check(spec: ClusterSpec, manner: ExecOptions) -> None:
     """Raise `ConfigError` for what cannot be done in this manner on this cluster."""
     check_run_env(spec, manner.run_env)
     program = manner.multiplexer
@@ -67,23 +70,23 @@ def check(spec: ClusterSpec, manner: Manner) -> None:
         )
 
 
-async def perform(ctx: Context, spec: ClusterSpec, command: str, manner: Manner) -> int:
+async def perform(ctx: Context, spec: ClusterSpec, command: str, manner: ExecOptions) -> int:
     """Run a command on a cluster that is up."""
     if manner.multiplexer is not None:
         await _detach(ctx, spec, command, manner, manner.multiplexer)
         return 0
     if manner.streams == "events":
         return (await run(ctx, spec, command, run_env=manner.run_env)).code
-    site = Site.of(ctx, spec)
+    site = ClusterHandle.of(ctx, spec)
     if presumed := site.presumed_head(manner.run_env):
         # Spares a look. If it is not the head, looking tells what is.
-        with contextlib.suppress(NotSoError):
+        with contextlib.suppress(PreconditionFailedError):
             return await _attach(site, command, manner, *presumed)
     return await _attach(site, command, manner, await site.head())
 
 
 async def _attach(
-    site: Site, command: str, manner: Manner, head: Instance, only_if: str = ""
+    site: ClusterHandle, command: str, manner: ExecOptions, head: Instance, only_if: str = ""
 ) -> int:
     start = site.provider.ray_start(site.spec, head, head)
     return await site.inside(head, manner.run_env).attach(
@@ -115,7 +118,7 @@ async def run(
 
 
 async def _detach(
-    ctx: Context, spec: ClusterSpec, command: str, manner: Manner, program: Multiplexer
+    ctx: Context, spec: ClusterSpec, command: str, manner: ExecOptions, program: Multiplexer
 ) -> None:
     runner, start = await _head(ctx, spec, manner.run_env)
     await multiplexer.start_detached(
@@ -128,6 +131,6 @@ async def _detach(
 
 
 async def _head(ctx: Context, spec: ClusterSpec, run_env: RunEnv) -> tuple[Runner, RayStart]:
-    site = Site.of(ctx, spec)
+    site = ClusterHandle.of(ctx, spec)
     head = await site.head()
     return site.inside(head, run_env), site.provider.ray_start(spec, head, head)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from shoal.ops.context import Context
 from shoal.ops.status import ClusterStatus, status
-from shoal.spec.model import ClusterSpec
+from shoal.spec.cluster_spec import ClusterSpec
 
 
 async def watch(

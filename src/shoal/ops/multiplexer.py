@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from shoal.errors import ConfigError, SetupError
-from shoal.remote.base import Runner, quote
-from shoal.spec.model import ClusterSpec
+from shoal.core.errors import ConfigError, SetupError
+from shoal.remote.runner import Runner, quote
+from shoal.spec.cluster_spec import ClusterSpec
 
 Multiplexer = Literal["screen", "tmux"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shoal.catalog import CLOUDS, Cloud, Listing, Price, shelf
-from shoal.errors import NotFoundError
+from shoal.catalog import CLOUDS, Cloud, InstanceType, Price, price_table
+from shoal.core.errors import NotFoundError
 
 
 @dataclass(frozen=True)
-class Wish:
+class PriceQuery:
     """What a machine must have at least; `accelerator` is part of a card's name."""
 
     clouds: tuple[Cloud, ...] = CLOUDS
@@ -41,11 +41,11 @@ class PriceLine:
     dated: str
 
 
-def prices(wish: Wish) -> list[PriceLine]:
+def prices(wish: PriceQuery) -> list[PriceLine]:
     """All machines that would do, cheapest first, those with a partial price last."""
     for region in wish.regions:
-        if not any(region in shelf(cloud).regions for cloud in wish.clouds):
-            known = sorted({r for cloud in wish.clouds for r in shelf(cloud).regions})
+        if not any(region in price_table(cloud).regions for cloud in wish.clouds):
+            known = sorted({r for cloud in wish.clouds for r in price_table(cloud).regions})
             raise NotFoundError(
                 f"the price catalog has no region {region}", fix=f"it has {', '.join(known)}"
             )
@@ -66,9 +66,9 @@ def cheapest_of_each(lines: Sequence[PriceLine]) -> list[PriceLine]:
     return list(seen.values())
 
 
-def _lines(cloud: Cloud, wish: Wish) -> Iterator[PriceLine]:
-    dated = shelf(cloud).dated
-    for listing in shelf(cloud):
+def _lines(cloud: Cloud, wish: PriceQuery) -> Iterator[PriceLine]:
+    dated = price_table(cloud).dated
+    for listing in price_table(cloud):
         if not _would_do(listing, wish):
             continue
         for region, price in (listing.prices or {}).items():
@@ -78,7 +78,7 @@ def _lines(cloud: Cloud, wish: Wish) -> Iterator[PriceLine]:
                 yield _line(cloud, listing, region, price, dated)
 
 
-def _would_do(listing: Listing, wish: Wish) -> bool:
+def _would_do(listing: InstanceType, wish: PriceQuery) -> bool:
     return (
         listing.vcpus >= wish.cpus
         and listing.memory_gib >= wish.memory_gib
@@ -88,7 +88,7 @@ def _would_do(listing: Listing, wish: Wish) -> bool:
     )
 
 
-def _line(cloud: Cloud, listing: Listing, region: str, price: Price, dated: str) -> PriceLine:
+def _line(cloud: Cloud, listing: InstanceType, region: str, price: Price, dated: str) -> PriceLine:
     return PriceLine(
         cloud=cloud,
         name=listing.name,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.ops.site import Site
-from shoal.parallel import side_by_side
-from shoal.providers.base import Instance
+from shoal.cluster.handle import ClusterHandle
+from shoal.core.concurrency import run_all
+from shoal.providers.model import Instance
 
 
-async def differing(site: Site, head: Instance, workers: Sequence[Instance]) -> dict[str, str]:
+async def differing(
+    site: ClusterHandle, head: Instance, workers: Sequence[Instance]
+) -> dict[str, str]:
     """Those of the workers, by id, that have another Ray than the head, in words. One that does
     not say what it has is not among them."""
     if not workers:
         return {}
-    heads, *theirs = await side_by_side(site.ray_version(i, head) for i in (head, *workers))
+    heads, *theirs = await run_all(site.ray_version(i, head) for i in (head, *workers))
     return {
         worker.id: f"it has Ray {version}, and the head has {heads}"
         for worker, version in zip(workers, theirs, strict=True)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shoal.catalog import offers_for
-from shoal.errors import ConfigError
+from shoal.catalog import offerings_for
+from shoal.core.errors import ConfigError
 from shoal.scaling import Gang, LabelRule, Shape, Strategy
 from shoal.scaling.simulation import Arrival, Outcome, World, simulate
-from shoal.spec.model import ClusterSpec
+from shoal.spec.cluster_spec import ClusterSpec
 
 AS_IT_IS = "as the file says"
 
@@ -43,7 +43,7 @@ def compare(
 ) -> list[Result]:
     """Simulate the file as it is, and with each set of changes (`idle_timeout_minutes=1,...`)."""
     policies = [Policy(AS_IT_IS, spec), *(changed(spec, text) for text in changes)]
-    return [Result(p.name, simulate(p.spec, offers_for(p.spec), trace, world)) for p in policies]
+    return [Result(p.name, simulate(p.spec, offerings_for(p.spec), trace, world)) for p in policies]
 
 
 def changed(spec: ClusterSpec, text: str) -> Policy:

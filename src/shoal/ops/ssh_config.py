@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shoal.errors import ConfigError
+from shoal.cluster.handle import ClusterHandle
+from shoal.core.errors import ConfigError
 from shoal.ops.context import Context
-from shoal.ops.site import Site
-from shoal.providers.base import Instance, State
-from shoal.remote.openssh import SshRunner
-from shoal.remote.ssh_config import ssh_config
-from shoal.spec.model import ClusterSpec
+from shoal.providers.model import Instance, State
+from shoal.remote.ssh_config_file import ssh_config
+from shoal.remote.ssh_runner import SshRunner
+from shoal.spec.cluster_spec import ClusterSpec
 
 _INCLUDE = "# Clusters of Shoal; shoal ssh-config --write put this here.\nInclude shoal/*.conf\n"
 
@@ -22,7 +22,7 @@ _INCLUDE = "# Clusters of Shoal; shoal ssh-config --write put this here.\nInclud
 async def text(ctx: Context, spec: ClusterSpec) -> str:
     """The blocks for the cluster's machines: the head under the cluster's name, the others under
     that and their own."""
-    site = Site.of(ctx, spec)
+    site = ClusterHandle.of(ctx, spec)
     await site.head()
     targets = {}
     for instance in await site.provider.find(spec.cluster_name):

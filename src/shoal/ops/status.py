@@ -8,18 +8,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from shoal.bootstrap import receipt
-from shoal.engine.view import RayNode
-from shoal.errors import ShoalError
-from shoal.events import Phase, Role, Warned
-from shoal.ops import control, ray_versions, target
+from shoal.bootstrap import applied_state
+from shoal.cluster.handle import ClusterHandle
+from shoal.controller import client
+from shoal.controller.client import Report
+from shoal.core.concurrency import run_all
+from shoal.core.errors import ShoalError
+from shoal.core.events import Warned
+from shoal.core.node_phase import Phase, Role
+from shoal.ops import cluster_lookup, ray_versions
 from shoal.ops.context import Context
-from shoal.ops.control import Report
-from shoal.ops.plan import spare_workers
-from shoal.ops.site import Site
-from shoal.parallel import side_by_side
-from shoal.providers.base import Instance, State
-from shoal.spec.model import ClusterSpec
+from shoal.ops.up_plan import spare_workers
+from shoal.providers.model import Instance, State
+from shoal.ray_runtime.nodes import RayNode
+from shoal.spec.cluster_spec import ClusterSpec
 
 # How long a machine may take to say how it is.
 _ANSWER_SECONDS = 15.0
@@ -78,7 +80,7 @@ class ClusterStatus:
 
 async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     """The cluster's nodes as they are now. Ray's own word decides whether a node is ready."""
-    site = Site.of(ctx, spec)
+    site = ClusterHandle.of(ctx, spec)
     instances = await site.provider.find(spec.cluster_name)
     head = next((i for i in instances if i.role == "head"), None)
     alive: Mapping[str, RayNode] = {}
@@ -96,7 +98,7 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
         silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
         head = next((i for i in instances if i.role == "head"), None)
     told = await _receipts(site, silent)
-    stopped = [i for i in silent if i.id in told and told[i.id].start == receipt.STOPPED]
+    stopped = [i for i in silent if i.id in told and told[i.id].start == applied_state.STOPPED]
     mute = [i for i in silent if i.id not in told]
     asked = [i for i in silent if i not in (*stopped, *mute)]
     odd: Mapping[str, str] = {}
@@ -129,10 +131,10 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     )
 
 
-async def _report(site: Site, head: Instance) -> Report | None:
+async def _report(site: ClusterHandle, head: Instance) -> Report | None:
     """What the controller says. That its head does not answer is told with the head."""
     with contextlib.suppress(ShoalError):
-        return await control.read_report(site, head)
+        return await client.read_report(site, head)
     return None
 
 
@@ -144,16 +146,18 @@ def _doing(report: Report | None) -> dict[str, tuple[Phase, str]]:
     return {id: entry for id, entry in phases.items() if entry[0] is not Phase.READY}
 
 
-async def _receipts(site: Site, instances: Sequence[Instance]) -> dict[str, receipt.Receipt]:
+async def _receipts(
+    site: ClusterHandle, instances: Sequence[Instance]
+) -> dict[str, applied_state.AppliedState]:
     """What was last done to these machines, by id; one that does not answer soon is left out."""
-    found: dict[str, receipt.Receipt] = {}
+    found: dict[str, applied_state.AppliedState] = {}
 
     async def ask(instance: Instance) -> None:
         with contextlib.suppress(ShoalError, asyncio.TimeoutError):
             now = await asyncio.wait_for(site.vitals(instance), _ANSWER_SECONDS)
             found[instance.id] = now.receipt
 
-    await side_by_side(ask(instance) for instance in instances)
+    await run_all(ask(instance) for instance in instances)
     return found
 
 
@@ -194,15 +198,15 @@ class Listed:
 
 async def ls(ctx: Context) -> list[Listed]:
     """Every cluster known here, and how many machines it has according to its provider."""
-    return await side_by_side(_listed(ctx, name) for name in await target.names(ctx))
+    return await run_all(_listed(ctx, name) for name in await cluster_lookup.names(ctx))
 
 
 async def _listed(ctx: Context, name: str) -> Listed:
     provider = ""
     try:
-        spec = target.recall(ctx, name)
+        spec = cluster_lookup.recall(ctx, name)
         provider = spec.provider.type
-        instances = await Site.of(ctx, spec).provider.find(name)
+        instances = await ClusterHandle.of(ctx, spec).provider.find(name)
     except ShoalError as error:
         # The others are there, whatever is wrong with this one.
         ctx.emit(Warned(f"cluster {name} cannot be asked for", str(error), error.fix))

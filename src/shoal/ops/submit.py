@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.errors import ConfigError
-from shoal.events import Copied
+from shoal.cluster.handle import ClusterHandle, RunEnv
+from shoal.core.errors import ConfigError
+from shoal.core.events import Copied
 from shoal.ops import execute
 from shoal.ops.context import Context
-from shoal.ops.execute import Manner
-from shoal.ops.lifetime import lifetime
-from shoal.ops.site import RunEnv, Site
-from shoal.remote.base import quote
-from shoal.spec.model import ClusterSpec
+from shoal.ops.ephemeral_cluster import ephemeral_cluster
+from shoal.ops.execute import ExecOptions
+from shoal.remote.runner import quote
+from shoal.spec.cluster_spec import ClusterSpec
 
 
 async def submit(
-    ctx: Context, spec: ClusterSpec, script: Path, arguments: Sequence[str], manner: Manner
+    ctx: Context, spec: ClusterSpec, script: Path, arguments: Sequence[str], manner: ExecOptions
 ) -> int:
     """Copy the script to the head's home directory, run it there with these arguments, to the
     letter, and return its exit code. A cluster on this machine runs it where it is."""
     execute.check(spec, manner)
     here = _found(script)
-    async with lifetime(ctx, spec, start=manner.start, stop=manner.stop):
+    async with ephemeral_cluster(ctx, spec, start=manner.start, stop=manner.stop):
         command = await _placed(ctx, spec, here, arguments, manner.run_env)
         return await execute.perform(ctx, spec, command, manner)
 
@@ -42,7 +42,7 @@ async def _placed(
     ctx: Context, spec: ClusterSpec, script: Path, arguments: Sequence[str], run_env: RunEnv
 ) -> str:
     """Bring the script to where it is run, and return the command that runs it there."""
-    site = Site.of(ctx, spec)
+    site = ClusterHandle.of(ctx, spec)
     head = await site.head()
     python = site.provider.ray_start(spec, head, head).python
     if spec.provider.type == "embedded":

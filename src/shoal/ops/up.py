@@ -7,28 +7,24 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shoal.bootstrap.pipeline import Failures, assemble
-from shoal.bootstrap.status_board import StatusBoard
-from shoal.engine.installation import sourced
-from shoal.errors import IncompleteError, ShoalError, UnreachableError
-from shoal.events import (
-    ClusterReady,
-    Event,
-    LaunchTried,
-    Phase,
-    Unchanged,
-    Warned,
-)
-from shoal.ops import book, control, target
+from shoal.bootstrap.pipeline import Failures, bootstrap_nodes
+from shoal.bootstrap.status_tags import StatusTagger
+from shoal.cluster.handle import ClusterHandle
+from shoal.controller import client
+from shoal.core.concurrency import run_all
+from shoal.core.errors import IncompleteError, ShoalError, UnreachableError
+from shoal.core.events import ClusterReady, Event, LaunchTried, Unchanged, Warned
+from shoal.core.node_phase import Phase
+from shoal.ops import cluster_lookup, local_ledger
 from shoal.ops.context import Context
-from shoal.ops.foresight import foresee
-from shoal.ops.places import PlaceOf, nowhere
-from shoal.ops.plan import NOT_THERE, RestartPolicy, Seen, UpPlan, plan_up
-from shoal.ops.site import Site
-from shoal.parallel import side_by_side
+from shoal.ops.preview import preview_up
+from shoal.ops.source_lines import PlaceOf, nowhere
+from shoal.ops.up_plan import NOT_THERE, ObservedCluster, RestartPolicy, UpPlan, plan_up
 from shoal.providers import provider_for
-from shoal.providers.base import Instance, RayStart, State
-from shoal.spec.model import ClusterSpec
+from shoal.providers.model import Instance, State
+from shoal.ray_runtime.ray_env import sourced
+from shoal.ray_runtime.ray_start import RayStart
+from shoal.spec.cluster_spec import ClusterSpec
 
 # How often machines that are taken away while they boot are asked for again.
 _REFILLS = 2
@@ -66,17 +62,17 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         ctx.emit(event)
 
     provider = provider_for(spec, ctx.home, ctx.clock, emit)
-    site = Site(provider, spec, force=options.force)
-    foreseen = await foresee(ctx, site, options.place_of, options.restart)
+    site = ClusterHandle(provider, spec, force=options.force)
+    foreseen = await preview_up(ctx, site, options.place_of, options.restart)
     seen, plan = foreseen.seen, foreseen.plan
-    if options.restart == "never" and control.has_controller(spec):
+    if options.restart == "never" and client.has_controller(spec):
         plan = plan.without_endings()  # the controller drains what is too much
     if plan.outdated:
         ctx.emit(_left_as_they_are(plan.outdated))
     if plan.empty:
-        target.remember(ctx, spec)
+        cluster_lookup.remember(ctx, spec)
         head = next(i for i in seen.instances if i.role == "head")
-        await control.hand_over(ctx, site, head)
+        await client.deploy_controller(ctx, site, head)
         as_asked = "it is up" if plan.outdated else "it is up and as asked for"
         ctx.emit(Unchanged(spec.cluster_name, as_asked))
         return UpResult(plan, tuple(seen.instances))
@@ -86,9 +82,9 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     if (costs or plan.disturbs) and not ctx.confirm(f"Bring up cluster {spec.cluster_name}?"):
         return UpResult(None)
 
-    target.remember(ctx, spec)
+    cluster_lookup.remember(ctx, spec)
     heads = [i for i in seen.instances if i.role == "head" and i.state is State.RUNNING]
-    async with control.one_hand(site, heads):
+    async with client.controller_paused(site, heads):
         result = await _bring_up(ctx, site, seen, plan)
         for _ in range(_REFILLS):
             if not await _were_lost(ctx, site, result):
@@ -100,7 +96,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
             result = await _bring_up(ctx, site, seen, refill)
         if result.head.name in result.failures:
             raise incomplete(result.failures, len(result.nodes))
-        await control.hand_over(ctx, site, result.head)
+        await client.deploy_controller(ctx, site, result.head)
     total = len(result.nodes)
     if result.failures:
         raise incomplete(result.failures, total)
@@ -122,7 +118,9 @@ class _Result:
     missing: int
 
 
-async def _bring_up(ctx: Context, site: Site, seen: Seen, plan: UpPlan) -> _Result:
+async def _bring_up(
+    ctx: Context, site: ClusterHandle, seen: ObservedCluster, plan: UpPlan
+) -> _Result:
     created, started = await _carry_out(ctx, site, plan)
     gone = {i.id for i in (*plan.terminate, *plan.spare, *created)}
     there = [i for i in seen.instances if i.id not in gone and i.state not in NOT_THERE]
@@ -136,9 +134,9 @@ async def _bring_up(ctx: Context, site: Site, seen: Seen, plan: UpPlan) -> _Resu
         *(site.work(instance, head) for instance in created),
     ]
     head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
-    board = StatusBoard(site.provider, ctx.clock)
+    board = StatusTagger(site.provider, ctx.clock)
     heard = board.heard([work.instance for work in works], ctx.emit)
-    failures = await assemble(works, head_work, heard, ctx.clock)
+    failures = await bootstrap_nodes(works, head_work, heard, ctx.clock)
     await board.settle()
     return _Result(
         head=head,
@@ -148,7 +146,7 @@ async def _bring_up(ctx: Context, site: Site, seen: Seen, plan: UpPlan) -> _Resu
     )
 
 
-async def _were_lost(ctx: Context, site: Site, result: _Result) -> bool:
+async def _were_lost(ctx: Context, site: ClusterHandle, result: _Result) -> bool:
     """Whether machines were taken away while they were being brought up, so that others are to be
     asked for."""
     silent = [
@@ -186,7 +184,7 @@ def announce_ready(
 
 
 async def _carry_out(
-    ctx: Context, site: Site, plan: UpPlan
+    ctx: Context, site: ClusterHandle, plan: UpPlan
 ) -> tuple[list[Instance], dict[str, Instance]]:
     """End what is surplus, quiet what restarts, switch on what is off, create what is missing:
     all at once, but for machines whose place others take. Those end first: an account's quota may
@@ -207,7 +205,7 @@ async def _carry_out(
     async def start() -> None:
         started.update({i.id: i for i in await site.provider.start(site.spec, off)})
 
-    await side_by_side(
+    await run_all(
         [
             create(),
             start(),
@@ -216,8 +214,8 @@ async def _carry_out(
         ]
     )
     cluster = site.spec.cluster_name
-    book.note(ctx, cluster, [*created, *started.values()])
-    book.close(ctx, cluster, plan.terminate)
+    local_ledger.note(ctx, cluster, [*created, *started.values()])
+    local_ledger.close(ctx, cluster, plan.terminate)
     for instance in plan.terminate:
         ctx.emit(instance.entered(Phase.GONE))
     for instance in created:

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.controller.memory import Decision
-from shoal.controller.report import Waiting
-from shoal.errors import NotFoundError
-from shoal.events import Phase
+from shoal.cluster.handle import ClusterHandle
+from shoal.controller.client import Report, read_nodes, read_report
+from shoal.controller.state import Decision
+from shoal.controller.status_file import Waiting
+from shoal.core.errors import NotFoundError
+from shoal.core.node_phase import Phase
 from shoal.ops.context import Context
-from shoal.ops.control import Report, read_nodes, read_report
-from shoal.ops.site import Site
-from shoal.spec.model import ClusterSpec
+from shoal.spec.cluster_spec import ClusterSpec
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ async def why(
 ) -> Account:
     """The account that the controller of a cluster gives. Raises `NotFoundError` when it has
     none, or no such node, and `UnreachableError` when there is no way to ask."""
-    site = Site.of(ctx, spec)
+    site = ClusterHandle.of(ctx, spec)
     head = await site.head()
     report = await read_report(site, head)
     if report is None:

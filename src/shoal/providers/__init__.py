@@ -5,24 +5,29 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from shoal.clock import Clock
-from shoal.errors import ConfigError
-from shoal.events import Emit, unheard
-from shoal.providers.base import Provider
-from shoal.spec.model import ClusterSpec
+from shoal.core.clock import Clock
+from shoal.core.errors import ConfigError
+from shoal.core.events import Emit, ignore_events
+from shoal.providers.protocol import Provider
+from shoal.spec.cluster_spec import ClusterSpec
 
 
 def provider_for(
-    spec: ClusterSpec, home: Path, clock: Clock, emit: Emit = unheard, *, on_head: bool = False
+    spec: ClusterSpec,
+    home: Path,
+    clock: Clock,
+    emit: Emit = ignore_events,
+    *,
+    on_head: bool = False,
 ) -> Provider:
     """The provider that a cluster's file names. `home` is where local state may be kept; `emit`
     hears of what a provider tries on its way; `on_head` says that this is the cluster's head."""
     if spec.provider.type == "embedded":
         return embedded_provider(home, clock)
     if spec.provider.type == "local":
-        from shoal.providers.hosts.provider import HostsProvider
+        from shoal.providers.local.local_provider import LocalProvider
 
-        return HostsProvider(spec, home, clock, on_head=on_head)
+        return LocalProvider(spec, home, clock, on_head=on_head)
     if spec.provider.type == "aws":
         return _aws_provider(spec, home, clock, emit, on_head=on_head)
     raise ConfigError(
@@ -35,7 +40,7 @@ def provider_for(
 def embedded_provider(home: Path, clock: Clock) -> Provider:
     """The provider of machines in miniature on this one."""
     try:
-        from shoal.providers.embedded.provider import EmbeddedProvider
+        from shoal.providers.embedded.embedded_provider import EmbeddedProvider
     except ModuleNotFoundError as error:
         raise ConfigError(
             "embedded clusters are not installed",
@@ -59,6 +64,6 @@ def _aws_provider(
     spec: ClusterSpec, home: Path, clock: Clock, emit: Emit, *, on_head: bool
 ) -> Provider:
     require_aws()
-    from shoal.providers.aws.provider import AwsProvider
+    from shoal.providers.aws.aws_provider import AwsProvider
 
     return AwsProvider(spec, home, clock, emit, on_head=on_head)

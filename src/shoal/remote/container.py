@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal.remote.base import quote
+from shoal.remote.runner import quote
 
 CLUSTER_LABEL = "shoal.cluster"
 ORIGIN_LABEL = "shoal.made-from"

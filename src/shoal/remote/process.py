@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from shoal.remote.base import Completed, OnLine, Stream
-from shoal.remote.lines import TAIL_LINES, LineBuffer, readable
+from shoal.remote.line_buffer import TAIL_LINES, LineBuffer, readable
+from shoal.remote.runner import Completed, OnLine, Stream
 
 _GRACE_SECONDS = 3.0
 _DRAIN_SECONDS = 0.5

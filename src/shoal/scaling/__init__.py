@@ -5,26 +5,34 @@ No I/O, no Ray, no cloud and no clock in this room.
 
 from typing import TYPE_CHECKING, Any
 
-from shoal.scaling.decision import Cancel, Cause, Drain, Launch, Plan, Reason, Unmet
 from shoal.scaling.demand import Demand, Gang, LabelRule, Request, Shape, Strategy
-from shoal.scaling.state import History, LaunchFailure, NodeView, Offer
+from shoal.scaling.inputs import History, LaunchFailure, NodeView, Offering
+from shoal.scaling.scaling_plan import (
+    Cause,
+    Plan,
+    PlannedCancel,
+    PlannedDrain,
+    PlannedLaunch,
+    Reason,
+    Unmet,
+)
 
 if TYPE_CHECKING:
     from shoal.scaling.planner import plan
 
 __all__ = [
-    "Cancel",
     "Cause",
     "Demand",
-    "Drain",
     "Gang",
     "History",
     "LabelRule",
-    "Launch",
     "LaunchFailure",
     "NodeView",
-    "Offer",
+    "Offering",
     "Plan",
+    "PlannedCancel",
+    "PlannedDrain",
+    "PlannedLaunch",
     "Reason",
     "Request",
     "Shape",

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from shoal.errors import ConfigError
+from shoal.core.errors import ConfigError
 
 Resources = Mapping[str, float]
 

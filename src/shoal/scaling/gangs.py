@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.scaling.buy import Market, Purchase
-from shoal.scaling.frame import Item
-from shoal.scaling.packer import pack
-from shoal.scaling.place import Unplaced, most, with_apart
-from shoal.scaling.room import Room
-from shoal.scaling.work import Loose, Team
+from shoal.scaling.bin_packing import pack
+from shoal.scaling.free_capacity import FreeCapacity
+from shoal.scaling.instance_selection import Market, Purchase
+from shoal.scaling.placement import Unplaced, most, with_apart
+from shoal.scaling.resource_vectors import Item
+from shoal.scaling.workload import GangGroup, SingleNodeItem
 
 
 def buy_gangs(
     market: Market,
-    room: Room,
-    teams: Sequence[Team],
-    packed: Sequence[Loose],
+    room: FreeCapacity,
+    teams: Sequence[GangGroup],
+    packed: Sequence[SingleNodeItem],
     unplaced: Unplaced,
 ) -> list[Purchase]:
     """What the unplaced gangs lack beside the room there is: for one team that spreads strictly,
@@ -48,7 +48,7 @@ def buy_gangs(
 
 
 def _lacking(
-    room: Room, teams: Sequence[Team], counts: Sequence[int], shared: Sequence[Item]
+    room: FreeCapacity, teams: Sequence[GangGroup], counts: Sequence[int], shared: Sequence[Item]
 ) -> list[Item]:
     """What so many gangs of each team, and the packed ones, lack in this room."""
     pairs = [(team, n) for team, n in zip(teams, counts, strict=True) if not team.apart]
@@ -58,7 +58,7 @@ def _lacking(
 
 
 def _resized(
-    room: Room, packed: Sequence[Loose], counts: Sequence[int], less: Sequence[int]
+    room: FreeCapacity, packed: Sequence[SingleNodeItem], counts: Sequence[int], less: Sequence[int]
 ) -> list[Item]:
     triples = zip(packed, counts, less, strict=True)
     return [room.frame.resized(entry.item, n - m) for entry, n, m in triples if n > m]

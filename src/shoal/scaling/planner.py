@@ -11,21 +11,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from shoal.scaling.census import Census
-from shoal.scaling.consolidate import QUIET_S, REPLACING_S, Consolidation, Consolidator
-from shoal.scaling.decision import Launch, Plan
+from shoal.scaling.consolidation import QUIET_S, REPLACING_S, Consolidation, Consolidator
 from shoal.scaling.demand import Demand, Shape
-from shoal.scaling.displaced import displaced
-from shoal.scaling.excess import excess
-from shoal.scaling.frame import Frame
-from shoal.scaling.grow import Grower, Growth
-from shoal.scaling.legacy import targets
-from shoal.scaling.machines import Shop, forget
-from shoal.scaling.shrink import Shrinkage, Shrinker
-from shoal.scaling.state import History, NodeView, Offer
-from shoal.scaling.unmet import Explainer, holds
-from shoal.scaling.work import encode, shapes_of
-from shoal.spec.model import ClusterSpec
+from shoal.scaling.inputs import History, NodeView, Offering
+from shoal.scaling.interrupted_demand import interrupted_demand
+from shoal.scaling.legacy_targets import targets
+from shoal.scaling.offerings import Offerings, forget
+from shoal.scaling.over_limit import over_limit
+from shoal.scaling.resource_vectors import ResourceSpace
+from shoal.scaling.scale_down import Shrinkage, Shrinker
+from shoal.scaling.scale_up import ScaleUp, ScaleUpResult
+from shoal.scaling.scaling_plan import Plan, PlannedLaunch
+from shoal.scaling.snapshot import ClusterSnapshot
+from shoal.scaling.unmet_demand import Explainer, holds
+from shoal.scaling.workload import encode, shapes_of
+from shoal.spec.cluster_spec import ClusterSpec
 
 # So many kinds of hopeless demand are named; the rest are counted.
 MOST_NAMED = 100
@@ -37,7 +37,7 @@ def plan(
     demand: Demand,
     history: History,
     now: float,
-    offers: Iterable[Offer] = (),
+    offers: Iterable[Offering] = (),
 ) -> Plan:
     """What the cluster should do now.
 
@@ -57,25 +57,25 @@ class _Planning:
         nodes: Sequence[NodeView],
         history: History,
         now: float,
-        offers: Sequence[Offer],
+        offers: Sequence[Offering],
     ) -> None:
         self._spec = spec
         self._history = history
         self._now = now
-        self._shop = Shop(spec, offers, history, now)
-        self._displaced = displaced(nodes)
+        self._shop = Offerings(spec, offers, history, now)
+        self._displaced = interrupted_demand(nodes)
         nodes = [node for node in nodes if not node.doomed]
-        whole = Census(spec, self._shop, nodes)
-        self._excess = excess(whole)
+        whole = ClusterSnapshot(spec, self._shop, nodes)
+        self._excess = over_limit(whole)
         leaving = self._excess.leaving
-        self._census = Census(spec, self._shop, nodes, leaving) if leaving else whole
+        self._census = ClusterSnapshot(spec, self._shop, nodes, leaving) if leaving else whole
 
     def plan(self, demand: Demand) -> Plan:
         demand = replace(demand, requests=(*demand.requests, *self._displaced))
         possible, hopeless = self._split(demand)
-        frame = Frame(shapes_of(possible), self._shop.resources.values())
+        frame = ResourceSpace(shapes_of(possible), self._shop.resources.values())
         work = encode(frame, possible, self._holdable)
-        grower = Grower(frame, self._census, self._shop, work, displaced=len(self._displaced))
+        grower = ScaleUp(frame, self._census, self._shop, work, displaced=len(self._displaced))
         waiting = bool(work.tasks or work.packed_gangs or work.teams)
         legacy = targets(self._census, self._history, waiting=waiting)
         growth = grower.run(legacy)
@@ -139,7 +139,7 @@ class _Planning:
                 keep[name] = max(keep[name], self._census.serving_by_type[name])
         return keep
 
-    def _quiet_since(self, growth: Growth, shrinkage: Shrinkage) -> float | None:
+    def _quiet_since(self, growth: ScaleUpResult, shrinkage: Shrinkage) -> float | None:
         """Since when nothing has been wanted or given up; None if something is."""
         stir = growth.launches or growth.work or shrinkage.cancels or self._census.is_growing
         if stir:
@@ -158,7 +158,7 @@ class _Planning:
         moves = consolidator.moves(self._history.replacing if replacing else {})
         return moves if moves.drains or replacing else consolidator.replacement()
 
-    def _price(self, launches: Iterable[Launch], going: set[str]) -> float:
+    def _price(self, launches: Iterable[PlannedLaunch], going: set[str]) -> float:
         return self._census.workers_price(going) + math.fsum(
             x.count * (x.price_per_hour or 0.0) for x in launches
         )

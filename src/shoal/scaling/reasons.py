@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.scaling.decision import Cause, Reason
-from shoal.scaling.place import Unplaced
-from shoal.scaling.work import Loose, Team
+from shoal.scaling.placement import Unplaced
+from shoal.scaling.scaling_plan import Cause, Reason
+from shoal.scaling.workload import GangGroup, SingleNodeItem
 
 _NAMED = 3
 
@@ -29,14 +29,16 @@ def because_of_utilization(wanted: int, have: int) -> Reason:
     return Reason(Cause.UTILIZATION, text, {"wanted": wanted, "have": have})
 
 
-def because_of_floors(floors: Sequence[Loose], lacking: int) -> Reason:
+def because_of_floors(floors: Sequence[SingleNodeItem], lacking: int) -> Reason:
     """`request_resources` asks for more than the whole cluster has."""
     total = sum(floor.item.count for floor in floors)
     text = f"request_resources asks for {_named(floors)}; {lacking:,} of {total:,} have no node"
     return Reason(Cause.FLOOR, text, {"lacking": lacking, "asked": total})
 
 
-def because_of_gangs(teams: Sequence[Team], packed: Sequence[Loose], unplaced: Unplaced) -> Reason:
+def because_of_gangs(
+    teams: Sequence[GangGroup], packed: Sequence[SingleNodeItem], unplaced: Unplaced
+) -> Reason:
     """Placement groups have no room."""
     parts = [f"{n:,} x {t.gang}" for t, n in zip(teams, unplaced.teams, strict=True) if n]
     parts += [f"{n:,} x {g.subject}" for g, n in zip(packed, unplaced.loose, strict=True) if n]
@@ -44,7 +46,7 @@ def because_of_gangs(teams: Sequence[Team], packed: Sequence[Loose], unplaced: U
     return Reason(Cause.GANG, f"no room for {_some(parts)}", {"lacking": lacking})
 
 
-def because_of_demand(tasks: Sequence[Loose], lacking: int, displaced: int) -> Reason:
+def because_of_demand(tasks: Sequence[SingleNodeItem], lacking: int, displaced: int) -> Reason:
     """Tasks and actors have no room, or will have none: so many of them stand for the work of a
     machine that is being taken away."""
     total = sum(task.item.count for task in tasks)
@@ -56,7 +58,7 @@ def because_of_demand(tasks: Sequence[Loose], lacking: int, displaced: int) -> R
     )
 
 
-def _named(loose: Sequence[Loose]) -> str:
+def _named(loose: Sequence[SingleNodeItem]) -> str:
     largest = sorted(loose, key=lambda entry: (-entry.item.count, entry.shape))
     return _some([f"{entry.item.count:,} x {entry.subject}" for entry in largest])
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from shoal.spec.model import (
+from shoal.spec.cluster_spec import (
     AuthSpec,
     ClusterSpec,
     ContainerSpec,
@@ -13,7 +13,7 @@ from shoal.spec.model import (
     ScalingSpec,
     ShoalSettings,
 )
-from shoal.spec.serial import from_json, to_json
+from shoal.spec.serialization import from_json, to_json
 
 if TYPE_CHECKING:
     from shoal.spec.hashes import files_hash, launch_hash

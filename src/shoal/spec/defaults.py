@@ -7,8 +7,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from shoal.ray_runtime.install_command import install_ray, ray_here
 from shoal.spec.draft import DEFAULT, Draft, Origin
-from shoal.spec.ray_install import install_ray, ray_here
 
 CONTAINER_NAME = "ray_container"
 

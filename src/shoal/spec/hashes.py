@@ -16,9 +16,9 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from shoal.errors import ConfigError
-from shoal.spec.model import ClusterSpec, FilesSpec
-from shoal.spec.rsync_rules import Rules, rules, sent
+from shoal.core.errors import ConfigError
+from shoal.remote.rsync_filters import Rules, rules, sent
+from shoal.spec.cluster_spec import ClusterSpec, FilesSpec
 
 
 def launch_hash(spec: ClusterSpec, node_type: str) -> str:

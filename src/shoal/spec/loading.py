@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.spec.model import ClusterSpec
+from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.problems import KeyPath, Problem, SpecError, SpecWarning
 from shoal.spec.source import YamlText, read
 
 if TYPE_CHECKING:
-    from shoal.spec.document import Document
     from shoal.spec.draft import Draft, Origin
     from shoal.spec.nodes_file import NodesFile
+    from shoal.spec.yaml_document import Document
 
 # PyYAML and pydantic are imported inside of functions: commands that read no file start quicker.
 
@@ -62,18 +62,18 @@ def load(
 
     Raises `SpecError` with every mistake in it.
     """
-    from shoal.spec import document, nodes_file
+    from shoal.spec import nodes_file, yaml_document
 
     if isinstance(source, nodes_file.NodesFile):
         parsed = nodes_file.parse(source)
     else:
-        parsed = document.parse(read(source))
+        parsed = yaml_document.parse(read(source))
     return _load(parsed, overrides or Overrides())
 
 
 def default_embedded(overrides: Overrides | None = None) -> LoadedSpec:
     """The cluster of a person who gave no file: a head and two workers on this machine."""
-    from shoal.spec.document import Document
+    from shoal.spec.yaml_document import Document
 
     data = {"cluster_name": "local", "provider": {"type": "embedded"}}
     loaded = _load(Document("default", data, {}, ()), overrides or Overrides())
@@ -81,7 +81,15 @@ def default_embedded(overrides: Overrides | None = None) -> LoadedSpec:
 
 
 def _load(document: Document, overrides: Overrides) -> LoadedSpec:
-    from shoal.spec import checks, containers, defaults, disks, legacy, own_machines, rehearsal
+    from shoal.spec import (
+        defaults,
+        docker_section,
+        embedded_section,
+        legacy_schema,
+        local_section,
+        validation,
+        volumes_section,
+    )
     from shoal.spec.draft import Draft
     from shoal.spec.resolve import resolve
     from shoal.spec.schema import check_shape
@@ -95,23 +103,23 @@ def _load(document: Document, overrides: Overrides) -> LoadedSpec:
         draft.warn(f"{path[-1]} is a template's placeholder", why, *path)
     _apply_overrides(draft, overrides)
     _choose_provider(draft)
-    kind = checks.check_provider(draft)
-    basis = kind if kind in checks.SUPPORTED else "external"
+    kind = validation.check_provider(draft)
+    basis = kind if kind in validation.SUPPORTED else "external"
 
     if basis == "local":
-        own_machines.prepare(draft)
+        local_section.prepare(draft)
     if basis == "embedded":
-        rehearsal.prepare(draft)
+        embedded_section.prepare(draft)
     defaults.name_head(draft, basis)
-    legacy.modernise(draft, basis)
+    legacy_schema.modernise(draft, basis)
     defaults.lay_under(draft, basis)
-    legacy.spread_min_workers(draft)
+    legacy_schema.spread_min_workers(draft)
     if basis == "embedded":
-        rehearsal.give_cpus(draft)
+        embedded_section.give_cpus(draft)
 
-    checks.check(draft, kind)
-    containers.check(draft)
-    disks.check(draft, kind)
+    validation.check(draft, kind)
+    docker_section.check(draft)
+    volumes_section.check(draft, kind)
     own = [found for found in draft.problems if not _follows(found.path, shape.left_out)]
     if problems := [*document.problems, *shape.problems, *own]:
         raise SpecError(problems)
@@ -121,7 +129,7 @@ def _load(document: Document, overrides: Overrides) -> LoadedSpec:
 
 def _tidied(document: Document) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
     """The file's data without what says nothing: empty values, and a template's placeholders."""
-    from shoal.spec.own_machines import without_placeholders
+    from shoal.spec.local_section import without_placeholders
 
     data = document.data
     if data is None:

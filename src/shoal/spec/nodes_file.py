@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.spec.document import Document
 from shoal.spec.problems import KeyPath, Problem, SpecError
 from shoal.spec.source import read
+from shoal.spec.yaml_document import Document
 
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.?")
 _ONLY_NUMBERS = re.compile(r"[0-9.]+")

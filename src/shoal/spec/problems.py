@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.errors import ConfigError
+from shoal.core.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]
 

@@ -10,11 +10,9 @@ import os
 from dataclasses import fields
 from typing import Any
 
-from shoal.events import Role
-from shoal.spec import containers, disks
-from shoal.spec.defaults import CONTAINER_NAME
-from shoal.spec.draft import DEFAULT, Draft, Origin
-from shoal.spec.model import (
+from shoal.core.node_phase import Role
+from shoal.spec import docker_section, volumes_section
+from shoal.spec.cluster_spec import (
     AuthSpec,
     ClusterSpec,
     ContainerSpec,
@@ -27,6 +25,8 @@ from shoal.spec.model import (
     ScalingSpec,
     ShoalSettings,
 )
+from shoal.spec.defaults import CONTAINER_NAME
+from shoal.spec.draft import DEFAULT, Draft, Origin
 from shoal.spec.problems import KeyPath
 
 Origins = dict[KeyPath, Origin]
@@ -80,9 +80,9 @@ def _shoal(book: _Book) -> ShoalSettings:
     if "fallback" in given:
         given["fallback"] = {name: tuple(types) for name, types in given["fallback"].items()}
     if "volumes" in given:
-        given["volumes"] = disks.volumes(book.draft, given["volumes"])
+        given["volumes"] = volumes_section.volumes(book.draft, given["volumes"])
     if "mounts" in given:
-        given["mounts"] = disks.mounts(given["mounts"])
+        given["mounts"] = volumes_section.mounts(given["mounts"])
     if "ssh_from" in given:
         given["ssh_from"] = tuple(given["ssh_from"])
     return ShoalSettings(**given)
@@ -184,7 +184,7 @@ def _setup(
 
 def _container(book: _Book, setup: KeyPath, role: Role, node_type: str) -> ContainerSpec | None:
     target: KeyPath = (*setup, "container")
-    keys = containers.keys_for(book.draft, role, node_type)
+    keys = docker_section.keys_for(book.draft, role, node_type)
     if keys is None:
         book.note(target, "docker")
         return None

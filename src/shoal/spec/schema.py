@@ -15,8 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
 from shoal.spec import durations
-from shoal.spec.document import Document
 from shoal.spec.problems import KeyPath, Problem, did_you_mean, likely, shown
+from shoal.spec.yaml_document import Document
 
 
 def _wrong(words: str) -> PydanticCustomError:

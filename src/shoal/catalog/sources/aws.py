@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from shoal.catalog.listing import Listing, Price
+from shoal.catalog.instance_type import InstanceType, Price
 
 # Linux on shared hardware, paid by the hour, with nothing preinstalled.
 _PLAIN = {
@@ -37,9 +37,9 @@ class Clients:
     ec2: Callable[[str], Client]
 
 
-def collect(clients: Clients, regions: Iterable[str], now: datetime) -> list[Listing]:
+def collect(clients: Clients, regions: Iterable[str], now: datetime) -> list[InstanceType]:
     """Every instance type that any of the regions sells, with what it costs there."""
-    found: dict[str, Listing] = {}
+    found: dict[str, InstanceType] = {}
     for region in regions:
         ec2 = clients.ec2(region)
         on_demand = dict(_on_demand(clients.pricing, region))
@@ -130,10 +130,10 @@ def spot_now(names: Iterable[str], now: datetime) -> dict[str, Any]:
     return {"InstanceTypes": sorted(names), "StartTime": now, "ProductDescriptions": [_LINUX]}
 
 
-def _machines(ec2: Client) -> Iterator[Listing]:
+def _machines(ec2: Client) -> Iterator[InstanceType]:
     for entry in _pages(ec2.describe_instance_types, "InstanceTypes"):
         card, count = _accelerator(entry)
-        yield Listing(
+        yield InstanceType(
             name=entry["InstanceType"],
             vcpus=entry["VCpuInfo"]["DefaultVCpus"],
             memory_gib=entry["MemoryInfo"]["SizeInMiB"] / 1024,

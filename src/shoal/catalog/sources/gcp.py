@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.catalog.listing import Listing, Price
+from shoal.catalog.instance_type import InstanceType, Price
 
 COMPUTE = "https://compute.googleapis.com/compute/v1"
 BILLING = "https://cloudbilling.googleapis.com/v1"
@@ -50,14 +50,14 @@ class _PartPrice:
     price: float
 
 
-def collect(get: Get, project: str, regions: Iterable[str]) -> list[Listing]:
+def collect(get: Get, project: str, regions: Iterable[str]) -> list[InstanceType]:
     """Every machine type of the regions, with what it costs there."""
     regions = list(regions)
     prices = {
         (p.family, p.part, p.region, p.spot): p.price for p in _parts(get) if p.region in regions
     }
     sold: dict[str, dict[str, Price]] = {}
-    machines: dict[str, Listing] = {}
+    machines: dict[str, InstanceType] = {}
     for region, entry in _machine_types(get, project, regions):
         listing = _listing(entry)
         machines[listing.name] = listing
@@ -65,14 +65,16 @@ def collect(get: Get, project: str, regions: Iterable[str]) -> list[Listing]:
         if price != Price():
             sold.setdefault(listing.name, {})[region] = price
     return [
-        Listing(m.name, m.vcpus, m.memory_gib, m.accelerator, m.accelerators, False, sold[m.name])
+        InstanceType(
+            m.name, m.vcpus, m.memory_gib, m.accelerator, m.accelerators, False, sold[m.name]
+        )
         for m in sorted(machines.values(), key=lambda m: m.name)
         if m.name in sold
     ]
 
 
 def _sum(
-    listing: Listing,
+    listing: InstanceType,
     entry: Mapping[str, Any],
     region: str,
     prices: Mapping[tuple[str, str, str, bool], float],
@@ -94,10 +96,10 @@ def _sum(
     return round(total, 6)
 
 
-def _listing(entry: Mapping[str, Any]) -> Listing:
+def _listing(entry: Mapping[str, Any]) -> InstanceType:
     cards = entry.get("accelerators", [])
     name = cards[0]["guestAcceleratorType"] if cards else ""
-    return Listing(
+    return InstanceType(
         name=entry["name"],
         vcpus=entry["guestCpus"],
         memory_gib=entry["memoryMb"] / 1024,

@@ -6,8 +6,8 @@ import sys
 from types import TracebackType
 from typing import Protocol
 
-from shoal.errors import ShoalError
-from shoal.events import Event
+from shoal.core.errors import ShoalError
+from shoal.core.events import Event
 
 
 class Renderer(Protocol):
@@ -31,7 +31,7 @@ def renderer(*, json: bool, verbose: bool, answers: bool = False) -> Renderer:
     """The renderer that fits where the output goes. A command that `answers` prints its own JSON,
     which no event may get between."""
     if json:
-        from shoal.cli.render.machine import JsonRenderer
+        from shoal.cli.render.json_lines import JsonRenderer
 
         return JsonRenderer(events=not answers)
     if sys.stderr.isatty():

@@ -13,9 +13,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from shoal.cli.render import words
-from shoal.errors import ShoalError
-from shoal.events import ClusterGone, ClusterReady, Event, NodeChanged, Output, Phase, Stage
+from shoal.cli.render import messages
+from shoal.core.errors import ShoalError
+from shoal.core.events import ClusterGone, ClusterReady, Event, NodeChanged, Output, Stage
+from shoal.core.node_phase import Phase
 
 _SETTLED = {Phase.READY, Phase.GONE, Phase.STOPPED, Phase.FAILED}
 _STYLES = {Phase.READY: "green", Phase.FAILED: "red", Phase.GONE: "dim", Phase.STOPPED: "dim"}
@@ -58,11 +59,11 @@ class LiveRenderer:
             self._stage = ""
             if isinstance(event, (ClusterReady, ClusterGone)) or not self._rows:
                 self._hide()
-            self._print(words.lines(event))
+            self._print(messages.lines(event))
 
     def error(self, error: ShoalError) -> None:
         self._hide()
-        self._print(words.error_lines(error))
+        self._print(messages.error_lines(error))
 
     def __enter__(self) -> LiveRenderer:
         return self

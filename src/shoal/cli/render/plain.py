@@ -9,9 +9,9 @@ from types import TracebackType
 
 import click
 
-from shoal.cli.render import words
-from shoal.errors import ShoalError
-from shoal.events import Event, NodeChanged, Output
+from shoal.cli.render import messages
+from shoal.core.errors import ShoalError
+from shoal.core.events import Event, NodeChanged, Output
 
 
 class PlainRenderer:
@@ -28,11 +28,11 @@ class PlainRenderer:
             if self._verbose:
                 _say(f"{event.node} | {event.line}")
         else:
-            for line in words.lines(event):
+            for line in messages.lines(event):
                 _say(line)
 
     def error(self, error: ShoalError) -> None:
-        for line in words.error_lines(error):
+        for line in messages.error_lines(error):
             _say(line)
 
     def __enter__(self) -> PlainRenderer:

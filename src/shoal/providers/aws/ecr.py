@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.providers.aws.calls import Aws
-from shoal.providers.base import Login
-from shoal.spec.model import ClusterSpec, ContainerSpec
+from shoal.providers.aws.client import AwsClient
+from shoal.providers.model import RegistryLogin
+from shoal.spec.cluster_spec import ClusterSpec, ContainerSpec
 
 _IMAGE = re.compile(
     r"(?P<server>(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?)"
@@ -55,7 +55,7 @@ def _images(containers: Iterable[ContainerSpec | None]) -> list[str]:
     return [container.image for container in containers if container is not None]
 
 
-async def login(aws: Aws, image: str) -> Login | None:
+async def login(aws: AwsClient, image: str) -> RegistryLogin | None:
     """The way in to an image's registry, if it is one of AWS's. A token opens every registry of
     its region that the caller may read."""
     place = repository(image)
@@ -68,4 +68,4 @@ async def login(aws: Aws, image: str) -> Login | None:
     answer = await aws.once(f"the way in to images in {place.region}", ask)
     token = answer["authorizationData"][0]["authorizationToken"]
     username, _, password = base64.b64decode(token).decode().partition(":")
-    return Login(place.server, username, password)
+    return RegistryLogin(place.server, username, password)

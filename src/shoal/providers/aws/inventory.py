@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shoal.clock import Clock
-from shoal.errors import AuthError, DeniedError, ProviderError, ShoalError
-from shoal.events import Emit, Warned, unheard
-from shoal.parallel import side_by_side
-from shoal.providers.aws import foundation, identity, tags, volumes
-from shoal.providers.aws.calls import Aws
-from shoal.providers.aws.machines import TYPE, read_instance
-from shoal.providers.aws.prices import Prices
-from shoal.providers.base import Instance, State
+from shoal.core.clock import Clock
+from shoal.core.concurrency import run_all
+from shoal.core.errors import AuthError, DeniedError, ProviderError, ShoalError
+from shoal.core.events import Emit, Warned, ignore_events
+from shoal.providers.aws import ebs, iam_roles, launch_config, tags
+from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.instances import TYPE, read_instance
+from shoal.providers.aws.pricing import Prices
+from shoal.providers.model import Instance, State
 
 # Any region can tell which ones there are.
 _FIRST_REGION = "us-east-1"
@@ -31,7 +31,7 @@ _NEW_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
-class Kept:
+class RetainedVolume:
     """A volume that outlives its machine because the file says so, and about what it costs."""
 
     id: str
@@ -40,7 +40,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Holding:
+class ClusterResources:
     """What one cluster has in one region: machines, in words what else carries its name, and the
     volumes that its file wanted to keep. `made` is when the last of it was made, as far as AWS
     tells."""
@@ -50,7 +50,7 @@ class Holding:
     by_shoal: bool
     instances: tuple[Instance, ...] = ()
     others: tuple[str, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[RetainedVolume, ...] = ()
     made: float = 0.0
 
     @property
@@ -76,32 +76,34 @@ class _LedAgainError(ShoalError):
 _Thing = tuple[str, float]
 
 
-async def holdings(clock: Clock, emit: Emit) -> list[Holding]:
+async def holdings(clock: Clock, emit: Emit) -> list[ClusterResources]:
     """What there is, in all regions that the account uses. A region that cannot be asked is told
     of and left out."""
-    first = Aws(os.environ.get("AWS_REGION") or _FIRST_REGION, clock)
+    first = AwsClient(os.environ.get("AWS_REGION") or _FIRST_REGION, clock)
     regions = await first.call("ec2", "describe_regions")
     profiles = await _profiles(first, emit)
 
-    async def one(region: str) -> list[Holding]:
+    async def one(region: str) -> list[ClusterResources]:
         try:
-            return await _of_region(Aws(region, clock), profiles)
+            return await _of_region(AwsClient(region, clock), profiles)
         except ProviderError as error:
             if isinstance(error, AuthError) and not isinstance(error, DeniedError):
                 raise  # no region would say anything else
             emit(Warned(f"{region} cannot be asked", error.why, error.fix))
             return []
 
-    found = await side_by_side(one(entry["RegionName"]) for entry in regions["Regions"])
+    found = await run_all(one(entry["RegionName"]) for entry in regions["Regions"])
     return sorted((h for some in found for h in some), key=lambda h: (h.region, h.cluster))
 
 
-async def with_prices(found: Sequence[Holding], clock: Clock, home: Path) -> list[Holding]:
+async def with_prices(
+    found: Sequence[ClusterResources], clock: Clock, home: Path
+) -> list[ClusterResources]:
     """The same, and what each machine that is on costs, as far as anyone knows: the catalog that
     is shipped has not every region, so AWS is asked."""
 
-    async def one(region: str) -> list[Holding]:
-        prices = Prices(Aws(region, clock), home / "aws" / region)
+    async def one(region: str) -> list[ClusterResources]:
+        prices = Prices(AwsClient(region, clock), home / "aws" / region)
         here = [h for h in found if h.region == region]
         on = {(i.tags[TYPE], i.market) for h in here for i in h.instances if i.state in _ON}
         spot = {name for name, market in on if market == "spot"}
@@ -109,7 +111,7 @@ async def with_prices(found: Sequence[Holding], clock: Clock, home: Path) -> lis
         return [replace(h, instances=tuple(_priced(prices, i) for i in h.instances)) for h in here]
 
     regions = dict.fromkeys(holding.region for holding in found)
-    return [h for some in await side_by_side(map(one, regions)) for h in some]
+    return [h for some in await run_all(map(one, regions)) for h in some]
 
 
 def _priced(prices: Prices, instance: Instance) -> Instance:
@@ -119,19 +121,19 @@ def _priced(prices: Prices, instance: Instance) -> Instance:
     return replace(instance, price_per_hour=price)
 
 
-async def _profiles(aws: Aws, emit: Emit) -> list[identity.Profile]:
+async def _profiles(aws: AwsClient, emit: Emit) -> list[iam_roles.Profile]:
     """Instance profiles belong to no region. Many people may not look at them, and need not."""
     try:
-        return await identity.everywhere(aws)
+        return await iam_roles.everywhere(aws)
     except DeniedError as error:
         emit(Warned("instance profiles cannot be asked for", error.why, error.fix))
         return []
 
 
-async def give_back(holding: Holding, clock: Clock, emit: Emit) -> list[str]:
+async def delete_orphan(holding: ClusterResources, clock: Clock, emit: Emit) -> list[str]:
     """End what a holding has, and tell what that was. Since it was looked at, a person has had
     time to think, and others to bring the cluster up: then nothing of it is touched."""
-    aws = Aws(holding.region, clock)
+    aws = AwsClient(holding.region, clock)
     now = await _again(aws, holding)
     try:
         if not now.is_orphan(clock.now()):
@@ -142,15 +144,15 @@ async def give_back(holding: Holding, clock: Clock, emit: Emit) -> list[str]:
         return []
 
 
-async def _again(aws: Aws, holding: Holding) -> Holding:
+async def _again(aws: AwsClient, holding: ClusterResources) -> ClusterResources:
     """The holding as it is now. That profiles may not be looked at has been told."""
-    found = await _of_region(aws, await _profiles(aws, unheard))
-    nothing = Holding(holding.cluster, holding.region, holding.by_shoal)
+    found = await _of_region(aws, await _profiles(aws, ignore_events))
+    nothing = ClusterResources(holding.cluster, holding.region, holding.by_shoal)
     same = (h for h in found if (h.cluster, h.by_shoal) == (holding.cluster, holding.by_shoal))
     return next(same, nothing)
 
 
-async def _end_all(aws: Aws, holding: Holding, emit: Emit) -> list[str]:
+async def _end_all(aws: AwsClient, holding: ClusterResources, emit: Emit) -> list[str]:
     await _end(aws, [i.id for i in holding.instances])
     removed = [f"instance {i.id}" for i in holding.instances]
     if not holding.by_shoal:
@@ -163,7 +165,7 @@ async def _end_all(aws: Aws, holding: Holding, emit: Emit) -> list[str]:
         await _end(aws, [i.id for i in late])
         return bool(late)
 
-    removed += await foundation.release(aws, holding.cluster, end_machines, emit)
+    removed += await launch_config.release(aws, holding.cluster, end_machines, emit)
     volumes_left = await _volumes(aws, tags.of_cluster(holding.cluster))
     for volume in volumes_left:
         if _is_kept(volume):
@@ -178,7 +180,9 @@ async def _end_all(aws: Aws, holding: Holding, emit: Emit) -> list[str]:
     return removed
 
 
-async def _of_region(aws: Aws, profiles: Iterable[identity.Profile]) -> list[Holding]:
+async def _of_region(
+    aws: AwsClient, profiles: Iterable[iam_roles.Profile]
+) -> list[ClusterResources]:
     ours = [{"Name": "tag-key", "Values": [tags.CLUSTER]}]
     questions: list[Coroutine[Any, Any, list[Any]]] = [
         _instances(aws, [{"Name": "tag-key", "Values": [tags.RAY_CLUSTER]}]),
@@ -186,7 +190,7 @@ async def _of_region(aws: Aws, profiles: Iterable[identity.Profile]) -> list[Hol
         _key_pairs(aws, ours),
         _volumes(aws, ours),
     ]
-    instances, groups, pairs, free = await side_by_side(questions)
+    instances, groups, pairs, free = await run_all(questions)
     others: dict[str, list[_Thing]] = {}
     for kind, records, name in (
         ("security group", groups, "GroupName"),
@@ -199,7 +203,7 @@ async def _of_region(aws: Aws, profiles: Iterable[identity.Profile]) -> list[Hol
             made = record["CreateTime"].timestamp() if record.get("CreateTime") else 0.0
             others.setdefault(cluster, []).append((f"{kind} {record[name]}", made))
     for profile in profiles:
-        if profile.name in identity.names(profile.cluster, aws.region):
+        if profile.name in iam_roles.names(profile.cluster, aws.region):
             thing = (f"instance profile {profile.name}", profile.made)
             others.setdefault(profile.cluster, []).append(thing)
     return _sorted_out(aws.region, instances, others, [one for one in free if _is_kept(one)])
@@ -214,9 +218,9 @@ def _sorted_out(
     instances: Sequence[Instance],
     others: Mapping[str, Sequence[_Thing]],
     kept: Sequence[Mapping[str, Any]],
-) -> list[Holding]:
+) -> list[ClusterResources]:
     found = {
-        (cluster, True): Holding(
+        (cluster, True): ClusterResources(
             cluster,
             region,
             True,
@@ -228,18 +232,18 @@ def _sorted_out(
     for instance in instances:
         by_shoal = tags.CLUSTER in instance.tags
         key = (instance.cluster, by_shoal)
-        known = found.setdefault(key, Holding(instance.cluster, region, by_shoal))
+        known = found.setdefault(key, ClusterResources(instance.cluster, region, by_shoal))
         made = max(known.made, instance.created_at or 0.0)
         found[key] = replace(known, instances=(*known.instances, instance), made=made)
     for volume in kept:
         cluster = tags.as_dict(volume["Tags"])[tags.CLUSTER]
-        known = found.setdefault((cluster, True), Holding(cluster, region, True))
-        one = Kept(volume["VolumeId"], volume["Size"], volumes.per_month(volume))
+        known = found.setdefault((cluster, True), ClusterResources(cluster, region, True))
+        one = RetainedVolume(volume["VolumeId"], volume["Size"], ebs.per_month(volume))
         found[cluster, True] = replace(known, kept=(*known.kept, one))
     return list(found.values())
 
 
-async def _instances(aws: Aws, filters: Sequence[Mapping[str, Any]]) -> list[Instance]:
+async def _instances(aws: AwsClient, filters: Sequence[Mapping[str, Any]]) -> list[Instance]:
     pages = await aws.pages("ec2", "describe_instances", "Reservations", Filters=filters)
     found = [read_instance(record, "") for page in pages for record in page["Instances"]]
     return [
@@ -249,18 +253,18 @@ async def _instances(aws: Aws, filters: Sequence[Mapping[str, Any]]) -> list[Ins
     ]
 
 
-async def _key_pairs(aws: Aws, filters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+async def _key_pairs(aws: AwsClient, filters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     answer = await aws.call("ec2", "describe_key_pairs", Filters=filters)
     return list(answer["KeyPairs"])
 
 
-async def _volumes(aws: Aws, filters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+async def _volumes(aws: AwsClient, filters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Those that no machine has."""
     free = {"Name": "status", "Values": ["available"]}
     return await aws.pages("ec2", "describe_volumes", "Volumes", Filters=[*filters, free])
 
 
-async def _end(aws: Aws, ids: Sequence[str]) -> None:
+async def _end(aws: AwsClient, ids: Sequence[str]) -> None:
     """End machines, and return when AWS says that they are over."""
     if not ids:
         return

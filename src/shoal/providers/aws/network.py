@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.errors import ConfigError
+from shoal.core.errors import ConfigError
 from shoal.providers.aws import tags
-from shoal.providers.aws.calls import Aws
-from shoal.providers.aws.offers import Subnet
+from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.launch_options import Subnet
 
 # AWS's own service that tells callers their address; a site without it can have another.
 _CHECKIP = "https://checkip.amazonaws.com"
@@ -25,7 +25,7 @@ _SSH = 22
 NOT_KNOWN_YET = "InvalidGroup.NotFound"
 
 
-async def subnets(aws: Aws) -> list[dict[str, Any]]:
+async def subnets(aws: AwsClient) -> list[dict[str, Any]]:
     """Every subnet that machines can be put in."""
     usable = [{"Name": "state", "Values": ["available"]}]
     return await aws.once(
@@ -104,7 +104,7 @@ def in_zones(zones: Sequence[str]) -> str:
 
 
 async def have_group(
-    aws: Aws, cluster: str, vpc: str, settings: Mapping[str, Any]
+    aws: AwsClient, cluster: str, vpc: str, settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The cluster's security group in a VPC, made if it is missing."""
     name = str(settings.get("GroupName") or tags.name_for(cluster))
@@ -112,7 +112,7 @@ async def have_group(
 
 
 async def open_group(
-    aws: Aws,
+    aws: AwsClient,
     cluster: str,
     group: Mapping[str, Any],
     *,
@@ -129,7 +129,9 @@ async def open_group(
         await _allow(aws, now or group, wanted)
 
 
-async def _allow(aws: Aws, group: Mapping[str, Any], wanted: Sequence[dict[str, Any]]) -> bool:
+async def _allow(
+    aws: AwsClient, group: Mapping[str, Any], wanted: Sequence[dict[str, Any]]
+) -> bool:
     """Add what a group's rules lack. False when AWS would not, because it has one of them: then
     it has added none of the others either."""
     missing = [rule for rule in wanted if not _has(group["IpPermissions"], rule)]
@@ -145,7 +147,7 @@ async def _allow(aws: Aws, group: Mapping[str, Any], wanted: Sequence[dict[str, 
     )
 
 
-async def _make_group(aws: Aws, cluster: str, vpc: str, name: str) -> dict[str, Any]:
+async def _make_group(aws: AwsClient, cluster: str, vpc: str, name: str) -> dict[str, Any]:
     """The group as it is when it is new, or as the one has it who made it just before."""
     labels = tags.ownership(cluster)
     made = await aws.call(
@@ -168,13 +170,13 @@ async def _make_group(aws: Aws, cluster: str, vpc: str, name: str) -> dict[str, 
     return group
 
 
-async def _find_group(aws: Aws, vpc: str, name: str) -> dict[str, Any] | None:
+async def _find_group(aws: AwsClient, vpc: str, name: str) -> dict[str, Any] | None:
     filters = [{"Name": "vpc-id", "Values": [vpc]}, {"Name": "group-name", "Values": [name]}]
     found = await aws.pages("ec2", "describe_security_groups", "SecurityGroups", Filters=filters)
     return found[0] if found else None
 
 
-async def groups_of(aws: Aws, cluster: str) -> list[dict[str, Any]]:
+async def groups_of(aws: AwsClient, cluster: str) -> list[dict[str, Any]]:
     """The security groups that were made for a cluster."""
     return await aws.pages(
         "ec2", "describe_security_groups", "SecurityGroups", Filters=tags.of_cluster(cluster)
@@ -221,7 +223,7 @@ def _has(present: Sequence[Mapping[str, Any]], rule: Mapping[str, Any]) -> bool:
     return any(ports(one) == ports(rule) and ends(rule) <= ends(one) for one in present)
 
 
-async def caller_ranges(aws: Aws) -> list[str]:
+async def caller_ranges(aws: AwsClient) -> list[str]:
     """Where we seem to be, seen from AWS, as a range of one address."""
     return await aws.once("the caller's address", _caller_ranges)
 
@@ -245,7 +247,7 @@ def _fetch(url: str) -> str:
         return str(reply.read(200).decode())
 
 
-async def vpc_ranges(aws: Aws, vpc: str) -> list[str]:
+async def vpc_ranges(aws: AwsClient, vpc: str) -> list[str]:
     """The addresses inside a VPC: for callers who are inside it as well."""
     answer = await aws.call("ec2", "describe_vpcs", VpcIds=[vpc])
     return [

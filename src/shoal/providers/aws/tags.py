@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.events import Role
+from shoal.core.node_phase import Role
 
 CLUSTER = "shoal-cluster"
 TOKEN = "shoal-token"

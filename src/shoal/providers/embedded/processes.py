@@ -11,8 +11,8 @@ import os
 
 import psutil
 
-from shoal.clock import Clock
-from shoal.errors import TransientError
+from shoal.core.clock import Clock
+from shoal.core.errors import TransientError
 
 MARK = "SHOAL_MACHINE"
 # Time for a person's own programs to tidy up. Ray's daemons would take longer, to no avail.

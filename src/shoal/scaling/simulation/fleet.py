@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shoal.events import Phase
-from shoal.scaling.buy import special_of
+from shoal.core.node_phase import Phase
 from shoal.scaling.demand import Resources, Strategy
-from shoal.scaling.frame import UNIT, Frame, Item, LabelClass, Vector, copies
-from shoal.scaling.state import Market, NodeView
+from shoal.scaling.inputs import Market, NodeView
+from shoal.scaling.instance_selection import special_of
+from shoal.scaling.resource_vectors import UNIT, Item, LabelClass, ResourceSpace, Vector, copies
 
 # One mapping for all that are on their way, so that the planner sees them as equal.
 _UNKNOWN: Resources = {}
@@ -62,7 +62,7 @@ class Kind:
 class Fleet:
     """All ready machines, by what is free on them."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: ResourceSpace) -> None:
         self.frame = frame
         self._by_room: dict[tuple[str, Vector], dict[Machine, None]] = {}
         self._kinds: dict[str, Kind] = {}

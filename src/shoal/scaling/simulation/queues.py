@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from shoal.scaling.demand import Demand, Gang, Request, Shape, Strategy
-from shoal.scaling.frame import Frame, Item
+from shoal.scaling.resource_vectors import Item, ResourceSpace
 from shoal.scaling.simulation.trace import Arrival
-from shoal.scaling.work import joined
+from shoal.scaling.workload import joined
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class GangKind:
 class Queues:
     """Everything that waits, and the floor that stands."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: ResourceSpace) -> None:
         self._frame = frame
         self._tasks: dict[TaskKind, deque[Waiting]] = {}
         self._gangs: dict[GangKind, deque[Waiting]] = {}

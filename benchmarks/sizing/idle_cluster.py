@@ -1,0 +1,87 @@
+"""A large cluster in which nothing happens, for measuring what watching it costs: Ray's reply is a
+real message of its own, parsed anew at every reading. Half of the nodes have work, and the others
+are idle for ever longer."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal import spec
+from shoal.controller.controller_config import ControllerConfig
+from shoal.controller.loop import Controller, Tools
+from shoal.controller.paths import HANDOVER
+from shoal.core.clock import SystemClock
+from shoal.providers.model import Instance, State
+from shoal.ray_runtime import gcs_client
+from shoal.ray_runtime.gcs_client import Failed, Pending, Reading
+from shoal.scaling.inputs import Offering
+from shoal.spec.cluster_spec import ClusterSpec
+
+
+class StillLife:
+    """The engine and the workshop of such a cluster. Only what an idle loop calls is here."""
+
+    def __init__(self, nodes: int) -> None:
+        from ray.core.generated import autoscaler_pb2
+
+        self._messages = autoscaler_pb2
+        self._known = gcs_client.KnownNodes()
+        self._began = time.monotonic()
+        ids = ["head", *(f"i-{n}" for n in range(nodes))]
+        self._instances = [
+            Instance(
+                id=id,
+                cluster="still",
+                name=id,
+                node_type="head" if id == "head" else "worker",
+                role="head" if id == "head" else "worker",
+                state=State.RUNNING,
+                address="10.0.0.1",
+                created_at=0.0,
+            )
+            for id in ids
+        ]
+        state = autoscaler_pb2.ClusterResourceState(cluster_resource_state_version=1)
+        for id in ids:
+            node = state.node_states.add(
+                node_id=id.encode(),
+                instance_id=id,
+                ray_node_type_name="worker",
+                status=autoscaler_pb2.RUNNING,
+            )
+            node.total_resources.update({"CPU": 16.0, "memory": 64e9, f"node:{id}": 1.0})
+            node.available_resources.update({"CPU": 2.0, "memory": 8e9, f"node:{id}": 1.0})
+        self._state = state.SerializeToString()
+        self._spec = self._file(nodes)
+
+    def controller(self, directory: Path) -> Controller:
+        handover = ControllerConfig(self._spec, "", "", "")
+        (directory / HANDOVER).write_text(json.dumps(handover.to_json()))
+        return Controller(directory, handover, Tools(self, lambda _: self, SystemClock()))  # type: ignore[arg-type,return-value]
+
+    def read(self) -> Reading:
+        state = self._messages.ClusterResourceState()
+        state.ParseFromString(self._state)
+        idle_ms = int(1000 * (time.monotonic() - self._began))
+        for node in state.node_states[::2]:
+            node.idle_duration_ms = idle_ms
+        return gcs_client.parse(state, self._known)
+
+    def report(
+        self, version: int, pending: Sequence[Pending], failed: Sequence[Failed] = ()
+    ) -> None:
+        pass
+
+    async def offers(self) -> Sequence[Offering]:
+        return []
+
+    async def find(self) -> Sequence[Instance]:
+        return self._instances
+
+    @staticmethod
+    def _file(nodes: int) -> ClusterSpec:
+        settings = spec.Overrides(cluster_name="still", min_workers=nodes, max_workers=nodes)
+        return spec.default_embedded(settings).spec

@@ -1,0 +1,115 @@
+"""What `up` is about to do, seen before it is done: what is there, what stands in the way, and what
+the cluster will cost. `plan` stops here."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.catalog import offerings_for, price_table
+from shoal.cluster.handle import ClusterHandle
+from shoal.core.concurrency import run_all
+from shoal.core.errors import ConfigError, ShoalError
+from shoal.core.events import Emit, Priced, Stage, Unchanged
+from shoal.ops import preflight
+from shoal.ops.context import Context
+from shoal.ops.price_estimate import price_estimate
+from shoal.ops.source_lines import PlaceOf, nowhere
+from shoal.ops.up_plan import ObservedCluster, RestartPolicy, UpPlan, needs_machines, plan_up
+from shoal.providers.model import Finding
+from shoal.providers.protocol import Sells
+from shoal.scaling.inputs import Offering
+from shoal.spec.cluster_spec import ClusterSpec
+
+# Looking ahead is to save time: what does not answer by then is left to show itself.
+_EXAMINE_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class UpPreview:
+    """What there is, what is to be done about it, and what the cluster then costs an hour."""
+
+    seen: ObservedCluster
+    plan: UpPlan
+    price: Priced | None
+
+    def tell(self, emit: Emit) -> None:
+        """The plan and its price, for a person to agree to."""
+        for step in self.plan.steps:
+            emit(step)
+        if self.price is not None:
+            emit(self.price)
+
+
+async def preview_up(
+    ctx: Context, site: ClusterHandle, place_of: PlaceOf, restart: RestartPolicy = "as needed"
+) -> UpPreview:
+    """Look at everything at once: at the machines that are there, and, only where new ones are
+    needed, at what would keep them from coming, and at prices. Raises `ConfigError` when it could
+    not work."""
+    ctx.emit(Stage("checking"))
+    wrong = await preflight.check(site)
+    try:
+        there = await site.provider.find(site.spec.cluster_name)
+    except ConfigError:
+        _refuse(ctx, wrong, place_of)  # which may be why
+        raise
+    market = _Market(site)
+    looks: list[Coroutine[Any, Any, Any]] = [site.look(there)]
+    if needs_machines(site.spec, there, restart):
+        looks += [preflight.examine(site, ctx.clock, _EXAMINE_SECONDS), market.look()]
+    seen, *found = await run_all(looks)
+    if found:
+        wrong += found[0]
+    _refuse(ctx, wrong, place_of)
+    plan = plan_up(site.spec, seen, restart)
+    price = price_estimate(site.spec, seen, plan, market.offers, market.source)
+    return UpPreview(seen, plan, price)
+
+
+async def show(ctx: Context, spec: ClusterSpec, place_of: PlaceOf = nowhere) -> UpPlan:
+    """What `up` would do now, told and not done."""
+    foreseen = await preview_up(ctx, ClusterHandle.of(ctx, spec), place_of)
+    foreseen.tell(ctx.emit)
+    if foreseen.plan.empty:
+        ctx.emit(Unchanged(spec.cluster_name, "it is up and as asked for"))
+    return foreseen.plan
+
+
+class _Market:
+    """What the file's machines are sold for: as the provider says, or as the catalog has it."""
+
+    def __init__(self, site: ClusterHandle) -> None:
+        self._site = site
+        self.offers: Sequence[Offering] = offerings_for(site.spec)
+        cloud = "gcp" if site.spec.provider.type == "gcp" else "aws"
+        self.source = f"the catalog of {price_table(cloud).dated}"
+
+    async def look(self) -> None:
+        provider, spec = self._site.provider, self._site.spec
+        if isinstance(provider, Sells):
+            try:
+                self.offers = await provider.offers(spec)
+                self.source = provider.price_source(spec)
+            except ShoalError:
+                return  # which is told elsewhere, if it matters
+
+
+def _refuse(ctx: Context, findings: Sequence[Finding], place_of: PlaceOf) -> None:
+    """Tell what was found, and go on only if nothing of it is an error."""
+    found = preflight.locate(findings, place_of)
+    errors = [one for one in found if one.severity == "error"]
+    for one in found:
+        if errors != [one]:
+            ctx.emit(one)
+    if len(errors) == 1:
+        (only,) = errors
+        what = f"{only.place}: {only.what}" if only.place else only.what
+        raise ConfigError(what, why=only.why, fix=only.fix)
+    if errors:
+        raise ConfigError(
+            f"{len(errors)} mistakes were found, and nothing was done",
+            why="each of them would keep the cluster from coming up",
+            fix="do what is said under each, then shoal up again",
+        )

@@ -1,0 +1,152 @@
+"""Copies files between this machine and a cluster, with rsync's rules: a directory without a
+slash at its end goes into the target, with one only what is in it does."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.cluster.handle import ClusterHandle, RunEnv, check_run_env
+from shoal.core.concurrency import run_all
+from shoal.core.errors import ConfigError, NotFoundError
+from shoal.core.events import Copied
+from shoal.ops.context import Context
+from shoal.providers.model import Instance, State
+from shoal.remote.runner import Filters, Runner, quote
+from shoal.spec.cluster_spec import ClusterSpec
+
+_ASK_SECONDS = 30.0
+# $0 is a path on the machine, below home when it starts with a tilde.
+_IS_DIRECTORY = r"""case $0 in "~"|"~/"*) path=$HOME${0#"~"};; *) path=$0;; esac; [ -d "$path" ]"""
+
+
+async def upload(
+    ctx: Context,
+    spec: ClusterSpec,
+    source: str,
+    target: str,
+    *,
+    all_nodes: bool = False,
+    run_env: RunEnv = "auto",
+) -> None:
+    """Bring a file or directory of this machine to the head, or to all nodes."""
+    check_run_env(spec, run_env)
+    here = _here(source)
+    if here.is_dir():
+        target = _into(source, target)
+    site = ClusterHandle.of(ctx, spec)
+    nodes = await _nodes(site, all_nodes)
+    await run_all(_put(ctx, site, node, here, target, run_env) for node in nodes)
+
+
+async def download(
+    ctx: Context, spec: ClusterSpec, source: str, target: str, *, run_env: RunEnv = "auto"
+) -> None:
+    """Bring a file or directory of the head to this machine."""
+    check_run_env(spec, run_env)
+    site = ClusterHandle.of(ctx, spec)
+    (head,) = await _nodes(site, False)
+    runner = site.inside(head, run_env)
+    is_directory = await _is_directory(runner, source)
+    if is_directory:
+        target = _into(source, target)
+    there = _place(target, is_directory=is_directory or target.endswith("/"))
+    await _get(ctx, site, head, source, there, run_env)
+
+
+async def upload_mounts(
+    ctx: Context, spec: ClusterSpec, *, all_nodes: bool = False, run_env: RunEnv = "auto"
+) -> None:
+    """Bring the file mounts to the head, or to all nodes, as they are here now."""
+    site = ClusterHandle.of(ctx, spec)
+    mounts = _mounts(site)
+    nodes = await _nodes(site, all_nodes)
+
+    async def send(node: Instance) -> None:
+        for there, here in mounts:
+            await _put(ctx, site, node, Path(here), there, run_env)
+
+    await run_all(send(node) for node in nodes)
+
+
+async def download_mounts(ctx: Context, spec: ClusterSpec, *, run_env: RunEnv = "auto") -> None:
+    """Bring the file mounts back from the head, as they are there now."""
+    site = ClusterHandle.of(ctx, spec)
+    mounts = _mounts(site)
+    (head,) = await _nodes(site, False)
+    for there, here in mounts:
+        await _get(ctx, site, head, there, Path(here), run_env)
+
+
+def _here(source: str) -> Path:
+    here = Path(source).expanduser()
+    if not here.exists():
+        raise ConfigError(f"there is no {source} to send", fix="correct the path")
+    return here
+
+
+def _place(target: str, *, is_directory: bool) -> Path:
+    """A path of this machine that something is to be brought to."""
+    place = Path(target).expanduser()
+    if is_directory:
+        place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def _mounts(site: ClusterHandle) -> list[tuple[str, str]]:
+    if not site.files.mounts:
+        raise ConfigError(
+            f"the file of {site.spec.cluster_name} has no file_mounts",
+            why="without SOURCE and TARGET, those are what is copied",
+            fix="give a SOURCE and a TARGET",
+        )
+    return list(site.files.mounts.items())
+
+
+async def _nodes(site: ClusterHandle, all_nodes: bool) -> Sequence[Instance]:
+    if site.spec.provider.type == "embedded":
+        raise ConfigError(
+            "there is nothing to copy",
+            why="the nodes of an embedded cluster see this machine's own files",
+            fix="use the paths as they are here",
+        )
+    head = await site.head()
+    if not all_nodes:
+        return [head]
+    nodes = await site.provider.find(site.spec.cluster_name)
+    silent = [node.name for node in nodes if node.state is State.UNREACHABLE]
+    if silent:
+        raise NotFoundError(
+            f"not all nodes can be reached: {', '.join(silent)}",
+            fix="without --all-nodes, files go to the head alone",
+        )
+    return nodes
+
+
+async def _put(
+    ctx: Context, site: ClusterHandle, node: Instance, source: Path, target: str, run_env: RunEnv
+) -> None:
+    await site.inside(node, run_env).put(source, target, _filters(site))
+    ctx.emit(Copied(node.name, str(source), target))
+
+
+async def _get(
+    ctx: Context, site: ClusterHandle, node: Instance, source: str, target: Path, run_env: RunEnv
+) -> None:
+    await site.inside(node, run_env).get(source, target, _filters(site))
+    ctx.emit(Copied(node.name, source, str(target)))
+
+
+def _filters(site: ClusterHandle) -> Filters:
+    return Filters(site.spec.files.rsync_exclude, site.spec.files.rsync_filter)
+
+
+async def _is_directory(runner: Runner, path: str) -> bool:
+    return (await runner.run(quote(["sh", "-c", _IS_DIRECTORY, path]), timeout=_ASK_SECONDS)).ok
+
+
+def _into(source: str, target: str) -> str:
+    """Where the content of a directory goes: below the target, unless only it was asked for."""
+    name = posixpath.basename(source)
+    return target if name in ("", ".", "..", "~") else posixpath.join(target, name)

@@ -1,0 +1,208 @@
+"""Stops a cluster without giving it up, and brings it back without any setup: Ray ends, and where
+machines can be switched off, they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shoal.bootstrap import node_probe
+from shoal.bootstrap.node_plan import Mode
+from shoal.bootstrap.node_probe import NodeProbe
+from shoal.bootstrap.pipeline import bootstrap_nodes
+from shoal.bootstrap.status_tags import StatusTagger
+from shoal.cluster.handle import ClusterHandle
+from shoal.controller import client
+from shoal.core.concurrency import run_all
+from shoal.core.errors import ConfigError, IncompleteError, NotFoundError, TransientError
+from shoal.core.events import ClusterStopped, PlanStep, Unchanged
+from shoal.core.node_phase import Phase
+from shoal.ops import cluster_lookup, local_ledger
+from shoal.ops.context import Context
+from shoal.ops.up import announce_ready, incomplete
+from shoal.ops.up_plan import ObservedCluster, spare_workers
+from shoal.providers.model import Instance, State
+from shoal.providers.protocol import Explains
+from shoal.spec.cluster_spec import ClusterSpec
+
+# How long a machine that was just asked for may take to be on.
+_BOOT_SECONDS = 180.0
+_PAUSE_SECONDS = 1.0
+_ON = (State.PENDING, State.RUNNING)
+
+
+async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
+    """End Ray on every machine, switch off those that can be, and write on the others that this
+    was meant. None when the person said no. Raises `IncompleteError` when some cannot be
+    reached."""
+    began = ctx.clock.monotonic()
+    site, seen = await _there(ctx, spec)
+    name = spec.cluster_name
+    silent = [i for i in seen.instances if i.state is State.UNREACHABLE]
+    if client.has_controller(spec) and any(i.role == "head" for i in silent):
+        raise _unreached(site, silent, "its head would start again what is stopped now")
+    switches_off = spec.provider.type == "aws"
+    if loses_head(seen.instances):
+        raise ConfigError(
+            f"cluster {name} cannot be stopped",
+            why="its head is a spot machine, which can only be ended, and without it nothing "
+            "could be started again",
+            fix=f"shoal down {name}",
+        )
+    runs = {i.id for i in seen.instances if i.id in seen.vitals and seen.vitals[i.id].ray_runs}
+    nodes = [i for i in seen.instances if i.state in _ON]
+    stopping = nodes if switches_off else [i for i in nodes if i.id in runs]
+    for instance in stopping:
+        ctx.emit(_step(instance, switches_off=switches_off))
+    if stopping and not ctx.confirm(f"Stop cluster {name}?"):
+        return None
+    for instance in nodes:
+        # It would start what is stopped here.
+        is_up = instance.role == "head" and instance.state is State.RUNNING
+        if is_up and await client.stop_controller(site, instance):
+            await local_ledger.take_over(ctx, site, instance)
+    # It may have launched machines while the question was being answered.
+    there = await _settled(ctx, site) if switches_off else await site.provider.find(name)
+    silent = [i for i in there if i.state is State.UNREACHABLE]
+    nodes = [i for i in there if i.state is State.RUNNING]
+    local_ledger.note(ctx, name, nodes)
+    for instance in nodes:
+        ctx.emit(instance.entered(Phase.TERMINATING))
+    # Also where nothing seems to run: a stop that was interrupted is finished here.
+    costs = await site.provider.stop(spec, nodes)
+    if not switches_off:
+        await run_all(_write_stopped(site, i) for i in nodes)
+    if switches_off:
+        local_ledger.close(ctx, name, nodes)
+    kept = [i for i in nodes if not (switches_off and i.market == "spot")]
+    for instance in nodes:
+        ctx.emit(instance.entered(Phase.STOPPED if instance in kept else Phase.GONE))
+    seconds = ctx.clock.monotonic() - began
+    stopped = ClusterStopped(name, len(kept), seconds, tuple(costs))
+    ctx.emit(stopped)
+    if silent:
+        raise _unreached(site, silent, "Ray may still run there")
+    return stopped
+
+
+def loses_head(instances: Sequence[Instance]) -> bool:
+    """Whether a cluster whose machines are switched off would be left without its head."""
+    return any(i.role == "head" and i.market == "spot" and i.state in _ON for i in instances)
+
+
+def _step(instance: Instance, *, switches_off: bool) -> PlanStep:
+    if switches_off and instance.market == "spot":
+        why = "a spot machine cannot be switched off, so it ends, with its disks"
+        return PlanStep("terminate", instance.name, why)
+    becomes = "its machine is switched off" if switches_off else "its machine stays"
+    return PlanStep("stop", instance.name, becomes)
+
+
+async def _settled(ctx: Context, site: ClusterHandle) -> Sequence[Instance]:
+    """The cluster's machines, once none of them is still on its way up: such a one cannot be
+    switched off."""
+    deadline = ctx.clock.monotonic() + _BOOT_SECONDS
+    while True:
+        found = await site.provider.find(site.spec.cluster_name)
+        coming = [i for i in found if i.state is State.PENDING]
+        if not coming:
+            return found
+        if ctx.clock.monotonic() > deadline:
+            raise TransientError(
+                f"{', '.join(i.name for i in coming)} cannot be stopped yet",
+                why=f"still on the way up after {_BOOT_SECONDS:.0f} s",
+                fix="shoal stop again finishes the job",
+            )
+        await ctx.clock.sleep(_PAUSE_SECONDS)
+
+
+async def start(ctx: Context, spec: ClusterSpec) -> None:
+    """Start Ray where it does not run. Raises `IncompleteError` when some nodes do not come
+    up, or cannot be reached."""
+    began = ctx.clock.monotonic()
+    site, seen = await _there(ctx, spec)
+    off = [i for i in seen.instances if i.state in (State.STOPPED, State.STOPPING)]
+    if not any(i.role == "head" for i in off):
+        spare = spare_workers(spec, seen.instances)  # the controller wakes them when it needs them
+        off = [i for i in off if i not in spare]
+    if off:
+        for instance in off:
+            ctx.emit(instance.entered(Phase.BOOTING))
+        await site.provider.start(spec, off)
+        seen = await site.look()
+    silent = [i for i in seen.instances if i.state is State.UNREACHABLE]
+    known = [i for i in seen.instances if i.node_type in spec.node_types]
+    nodes = [i for i in known if i.state is State.RUNNING]
+    head = next((i for i in nodes if i.role == "head"), None)
+    if head is None:
+        raise _not_up(spec, "its head cannot be reached")
+    cluster_lookup.remember(ctx, spec)
+    local_ledger.note(ctx, spec.cluster_name, nodes)
+    modes = {i.id: _mode(seen.vitals.get(i.id)) for i in nodes}
+    asleep = [i for i in nodes if modes[i.id] is not None]
+    if not asleep:
+        await client.deploy_controller(ctx, site, head)
+        if silent:
+            raise _unreached(site, silent, "Ray runs on all others")
+        ctx.emit(Unchanged(spec.cluster_name, "Ray runs on all of its nodes"))
+        return
+    head_starts = modes[head.id] in ("restart", "full")
+    orphans = [i for i in nodes if i not in asleep] if head_starts else []
+    for instance in asleep:
+        knows = instance.id in seen.vitals
+        reason = "Ray is not running on it" if knows else "it did not say how it is"
+        ctx.emit(PlanStep("start", instance.name, reason))
+    for instance in orphans:
+        ctx.emit(PlanStep("start", instance.name, "its head starts anew"))
+    works = [site.work(i, head, modes[i.id] or "restart") for i in (*asleep, *orphans)]
+    head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
+    board = StatusTagger(site.provider, ctx.clock)
+    async with client.controller_paused(site, [head]):
+        await site.provider.halt(spec, orphans)
+        failures = await bootstrap_nodes(works, head_work, board.heard(nodes, ctx.emit), ctx.clock)
+        await board.settle()
+        if head.name in failures:
+            raise incomplete(failures, len(nodes))
+        await client.deploy_controller(ctx, site, head)
+    if failures:
+        raise incomplete(failures, len(nodes))
+    announce_ready(ctx, spec, head_work.start, nodes=len(nodes), began=began)
+    if silent:
+        raise _unreached(site, silent, "Ray runs on all others")
+
+
+def _mode(vitals: NodeProbe | None) -> Mode | None:
+    """How much is to be done on a machine so that its Ray runs; None where it does."""
+    if vitals is None:
+        return "update"  # it may have to boot first, and is asked again then
+    if vitals.ray_runs:
+        return None
+    # What was never set up is, since nothing could start there.
+    return "restart" if vitals.receipt.setup else "full"
+
+
+async def _there(ctx: Context, spec: ClusterSpec) -> tuple[ClusterHandle, ObservedCluster]:
+    site = ClusterHandle.of(ctx, spec)
+    seen = await site.look()
+    if not seen.instances:
+        raise _not_up(spec, "it has no machines")
+    return site, seen
+
+
+async def _write_stopped(site: ClusterHandle, instance: Instance) -> None:
+    container = site.spec.container_for(instance.node_type, instance.role)
+    await node_probe.mark_stopped(site.provider.runner(site.spec, instance), instance, container)
+
+
+def _unreached(site: ClusterHandle, silent: Sequence[Instance], meaning: str) -> IncompleteError:
+    names = ", ".join(f"{i.name} ({i.address})" for i in silent)
+    troubles = site.provider.troubles if isinstance(site.provider, Explains) else {}
+    reasons = [f"{meaning}: {troubles[i.id].what}" for i in silent if i.id in troubles]
+    return IncompleteError(
+        f"{names} cannot be reached",
+        why=reasons[0] if reasons else meaning,
+        fix="the same command again, once that is mended, finishes the job",
+    )
+
+
+def _not_up(spec: ClusterSpec, why: str) -> NotFoundError:
+    return NotFoundError(f"cluster {spec.cluster_name} is not up", why=why, fix="shoal up")

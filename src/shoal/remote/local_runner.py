@@ -1,0 +1,114 @@
+"""Runs things on this very machine, each as a process of its own session.
+
+For nodes that live here. The environment given at construction is put on every process, which
+is how the owner of a node finds all of its processes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from shoal.core.errors import ConfigError, UnreachableError
+from shoal.remote.container import Container
+from shoal.remote.process import run_process
+from shoal.remote.runner import Completed, Filters, Forward, OnLine, PreconditionFailedError
+from shoal.remote.terminal import in_terminal
+
+
+class LocalRunner:
+    """Commands run in `directory`; an attached one runs where the caller stands."""
+
+    def __init__(self, directory: Path, env: Mapping[str, str]) -> None:
+        self._directory = directory
+        self._env = dict(env)
+
+    async def connect(self, *, timeout: float) -> None:
+        if not _is_directory(self._directory):
+            raise self._gone()
+
+    async def run(
+        self,
+        command: str,
+        *,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        on_line: OnLine | None = None,
+        timeout: float | None = None,
+        plain: bool = False,
+    ) -> Completed:
+        try:
+            return await run_process(
+                _shell(command),
+                cwd=self._directory,
+                env=self._environment(env),
+                stdin=stdin,
+                on_line=on_line,
+                timeout=timeout,
+            )
+        except FileNotFoundError:
+            if _is_directory(self._directory):
+                raise
+            raise self._gone() from None
+
+    async def attach(
+        self,
+        command: str | None,
+        *,
+        env: Mapping[str, str] | None = None,
+        tty: bool = True,
+        forwards: Sequence[Forward] = (),
+        only_if: str = "",
+    ) -> int:
+        if only_if and not (await self.run(only_if)).ok:
+            raise PreconditionFailedError
+        argv = _shell(command) if command is not None else [os.environ.get("SHELL", "/bin/sh")]
+        return await in_terminal(argv, self._environment(env))
+
+    async def forward(self, forwards: Sequence[Forward], opened: Callable[[], None]) -> None:
+        """Nothing to do: a port of the node is a port here."""
+        opened()
+        await asyncio.Event().wait()
+
+    async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
+        raise _nothing_to_copy()
+
+    async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
+        raise _nothing_to_copy()
+
+    async def renew(self) -> None:
+        """Nothing to do: there is no login."""
+
+    def inside(self, container: Container) -> LocalRunner:
+        raise ConfigError("the nodes of an embedded cluster have no containers")
+
+    async def close(self) -> None:
+        pass
+
+    def _gone(self) -> UnreachableError:
+        return UnreachableError(
+            "the machine is gone", why=f"its directory {self._directory} was removed"
+        )
+
+    def _environment(self, extra: Mapping[str, str] | None) -> dict[str, str]:
+        return {**os.environ, **self._env, **(extra or {})}
+
+
+def _is_directory(path: Path) -> bool:
+    return path.is_dir()
+
+
+def _shell(command: str) -> list[str]:
+    # bash where there is one, because that is what cluster files are written for
+    return [shutil.which("bash") or "/bin/sh", "-c", command]
+
+
+def _nothing_to_copy() -> ConfigError:
+    return ConfigError(
+        "there is nothing to copy",
+        why="the nodes of an embedded cluster see this machine's own files",
+        fix="use the paths as they are here",
+    )

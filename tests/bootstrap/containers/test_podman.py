@@ -1,0 +1,89 @@
+"""The same with podman, without root: a node's whole life, on one host."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.bootstrap.containers import container_runtimes
+from tests.bootstrap.containers.container_bed import DOCKER, USER_IMAGE, housed
+from tests.bootstrap.containers.container_runtimes import HOME, REGISTRY
+from tests.polling import until
+from tests.providers.local.ssh_bed import Bed, actions
+
+pytestmark = [pytest.mark.simcloud, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bed() -> AsyncIterator[Bed]:
+    async with housed(
+        ["podman"],
+        docker={**DOCKER, "use_podman": True},
+        setup_commands=["id -un >> ~/set_up; cat ~/code/hello.txt"],
+        file_mounts={"~/code": "code"},
+    ) as bed:
+        await bed.laptop.run("mkdir code; echo hello > code/hello.txt")
+        await bed.up()
+        yield bed
+
+
+async def test_commands_and_files_are_inside(bed: Bed) -> None:
+    done = await bed.shoal("exec c.yaml 'id -un; pwd; cat code/hello.txt set_up'")
+    assert done.stdout == f"ray\n{HOME}\nhello\nray\n", done.stderr
+    assert (await bed.shoal("exec c.yaml --run-env host 'id -un'")).stdout == "ubuntu\n"
+    assert (await bed.shoal("rsync-down c.yaml set_up .")).code == 0
+    assert (await bed.laptop.run("cat set_up")).stdout == "ray\n"
+
+
+async def test_a_lost_terminal_ends_what_ran_in_it(bed: Bed) -> None:
+    lost = await bed.laptop.popen("exec script -qec \"shoal exec c.yaml 'sleep 4321'\" /dev/null")
+
+    async def sleeps() -> bool:
+        return await bed.read(bed.head, "pgrep -f [s]leep.4321 || true") != ""
+
+    async def ended() -> bool:
+        return not await sleeps()
+
+    await until(sleeps, "the command runs", timeout=90, every=0.5)
+    await bed.laptop.run("pkill -KILL ssh")
+    await until(ended, "what ran in the lost terminal is gone", timeout=90, every=0.5)
+    await lost.finish()
+
+
+async def test_a_container_that_died_is_started_again(bed: Bed) -> None:
+    assert actions(await bed.up()) == []
+    before = await bed.read(bed.head, "podman ps -q")
+    await bed.read(bed.head, "podman kill ray_box")
+    done = await bed.shoal("exec c.yaml true")
+    assert done.code == 6
+    assert "the container ray_box is not running" in done.stderr and "shoal up" in done.stderr
+    assert actions(await bed.up()) == [("start", "head")]
+    assert await bed.read(bed.head, "podman ps -q") == before
+
+
+async def test_an_image_comes_from_a_private_registry_that_is_asked_for_its_size(bed: Bed) -> None:
+    await container_runtimes.start_registry(bed.head, "me:secret")
+    trust = "mkdir -p ~/.config/containers && cp -r /etc/docker/certs.d ~/.config/containers/"
+    await bed.read(bed.head, trust)
+    await bed.write(shoal={"registry": {"server": REGISTRY, "username": "me"}})
+
+    async def up(image: str) -> str:
+        docker = {**DOCKER, "use_podman": True, "image": image}
+        await bed.write(docker={k: v for k, v in docker.items() if k != "head_image"})
+        env = {"SHOAL_REGISTRY_PASSWORD": "secret"}
+        done = await bed.laptop.run("shoal up c.yaml --yes", env=env)
+        return "" if done.code == 0 else done.stderr
+
+    assert "does not fit on the machine's disk" in await up(f"{REGISTRY}/huge:1")
+    assert await up(f"{REGISTRY}/box:1") == ""
+    assert (await bed.shoal("exec c.yaml 'id -un'")).stdout == "root\n"
+    assert await bed.read(bed.head, "ls -a ~/.shoal | grep login || true") == ""
+
+
+async def test_down_removes_the_container_and_leaves_the_images(bed: Bed) -> None:
+    done = await bed.shoal("down c.yaml --yes")
+    assert done.code == 0, done.stderr
+    assert await bed.read(bed.head, "podman ps -aq") == ""
+    assert await bed.read(bed.head, f"podman images -q localhost/{USER_IMAGE} | wc -l") == "1"

@@ -1,0 +1,80 @@
+"""Whatever ends a command, the next one finishes the job."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shoal_command import Home
+from tests.polling import until
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
+async def test_down_gives_back_what_an_interrupted_up_began(
+    home: Home, sign: signal.Signals
+) -> None:
+    process = home.start("up", "--json")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if '"starting"' in line:
+            break
+    machines = home.machines()
+    await until(lambda: any("gcs" in entry for entry in home.left_over(machines)), timeout=120)
+    process.send_signal(sign)
+    rest = process.communicate(timeout=90)[0]
+    if sign is signal.SIGINT:
+        assert process.returncode == 130
+        assert '"interrupted"' in rest
+    assert len(machines) == 3
+    done = home.shoal("down", "--all", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert home.left_over(machines) == []
+
+
+def test_a_setup_command_that_fails_is_told_with_its_last_lines_and_can_be_mended(
+    home: Home, tmp_path: Path
+) -> None:
+    yaml = tmp_path / "c.yaml"
+    lines = [
+        "provider: {type: embedded}",
+        "cluster_name: broken",
+        "min_workers: 0",
+        "setup_commands: ['echo looking for it; ls /no/such/file']",
+    ]
+    yaml.write_text("\n".join(lines))
+    done = home.shoal("up", str(yaml))
+    assert done.returncode == 6, done.stderr
+    assert "setup command 1 of 1 failed with exit code 2" in done.stderr
+    assert "| looking for it" in done.stderr
+    assert "fix:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+    yaml.write_text("\n".join([*lines[:3], "setup_commands: ['true']"]))
+    done = home.shoal("up", str(yaml))
+    assert done.returncode == 0, done.stderr
+    assert "broken is ready: 1 node" in done.stderr
+
+
+def test_the_python_api_gives_the_cluster_back_when_its_block_fails(
+    home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from shoal import Cluster, ShoalError
+
+    monkeypatch.setenv("SHOAL_HOME", str(home.path))
+    assert Cluster(cluster_name="api").spec.provider.type == "embedded", "without a file"
+    yaml = tmp_path / "c.yaml"
+    yaml.write_text("{cluster_name: other, provider: {type: embedded}, min_workers: 0}")
+    with (
+        pytest.raises(ShoalError, match="exit code 3"),
+        Cluster(yaml, cluster_name="api") as cluster,
+    ):
+        machines = home.machines()
+        assert cluster.exec("echo hello").stdout == "hello"
+        assert cluster.status().ready
+        cluster.exec("echo why; exit 3")
+    assert len(machines) == 1
+    assert home.left_over(machines) == []

@@ -1,0 +1,109 @@
+"""A real embedded cluster that sizes itself, and what tests want to see of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.cli.shoal_command import Home
+
+YAML = """
+cluster_name: elastic
+max_workers: 3
+idle_timeout_minutes: 0.1
+upscaling_speed: 10
+provider: {type: embedded}
+available_node_types:
+  boss: {resources: {CPU: 0}}
+  small: {resources: {CPU: 1}, max_workers: 3}
+  gpu: {resources: {CPU: 1, GPU: 1}, max_workers: 2}
+  broken: {resources: {broken: 1}, max_workers: 1, worker_setup_commands: [echo no luck; exit 3]}
+  slow:
+    resources: {slow: 1}
+    max_workers: 1
+    worker_setup_commands: ["until [ -e GATE ]; do sleep 0.1; done"]
+head_node_type: boss
+"""
+
+
+class Elastic:
+    """The shared cluster and what can be seen of it. Nodes of type `slow` are set up when `gate`
+    is there."""
+
+    def __init__(self, home: Home, directory: Path, programs: Mapping[str, str]) -> None:
+        self.home = home
+        self.yaml = directory / "elastic.yaml"
+        self.gate = directory / "gate"
+        self.write()
+        for name, text in programs.items():
+            (directory / f"{name}.py").write_text(text)
+        self._directory = directory
+
+    def write(self, more: str = "") -> None:
+        """Write the cluster file, with something at its end."""
+        self.yaml.write_text(YAML.replace("GATE", str(self.gate)) + more)
+
+    def up(self) -> None:
+        """Bring it up, and wait for the controller's first word."""
+        done = self.home.shoal("up", str(self.yaml))
+        assert done.returncode == 0, done.stderr
+        until(lambda: (self.control / "state.json").exists(), 90.0)
+
+    def run(self, program: str, *args: object) -> str:
+        command = f"python {program}.py {' '.join(map(str, args))}"
+        done = self.home.shoal("exec", "elastic", command, cwd=self._directory)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def start(self, program: str, *args: object) -> Any:
+        command = f"python {self._directory / program}.py {' '.join(map(str, args))}"
+        return self.home.start("exec", "elastic", command)
+
+    @property
+    def control(self) -> Path:
+        (path,) = self.home.path.glob("e/*/.shoal/controller")
+        return path
+
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = json.loads((self.control / "state.json").read_text())
+        return state
+
+    def workers(self, phase: str = "ready") -> list[dict[str, Any]]:
+        nodes = self.state()["nodes"]
+        return [n for n in nodes if n["role"] == "worker" and n["phase"] == phase]
+
+    def ever(self) -> set[str]:
+        """The ids of all nodes, also of those that are gone."""
+        state = self.state()
+        return {n["id"] for n in (*state["nodes"], *state["gone"])}
+
+    def types_since(self, before: set[str]) -> set[str]:
+        """The types of all nodes but these, also of those that are gone."""
+        state = self.state()
+        nodes = (*state["nodes"], *state["gone"])
+        return {n["node_type"] for n in nodes if n["id"] not in before}
+
+    def asked_for(self, since: float) -> int:
+        """How many nodes it was decided to launch since then."""
+        decisions = [d for d in self.state()["decisions"] if d["at"] >= since]
+        return sum(int(d["subject"].split()[0]) for d in decisions if d["action"] == "launch")
+
+    def pid(self, who: str) -> int:
+        lock = self.control / f"{who}.lock"
+        until(lambda: lock.read_text() != "", 60.0)  # its next holder may just be writing
+        return int(lock.read_text())
+
+    def at_rest(self) -> bool:
+        return len(self.state()["nodes"]) == 1 and len(self.home.machines()) == 1
+
+
+def until(condition: Callable[[], bool], seconds: float = 150.0) -> float:
+    """Wait for a condition, and return how long it took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds, "it did not come true in time"
+        time.sleep(0.1)
+    return time.monotonic() - began

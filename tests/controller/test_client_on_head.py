@@ -1,0 +1,139 @@
+"""A cluster's controller, from outside, with shells and locks in place of a real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal.cluster.handle import ClusterHandle
+from shoal.controller import client
+from shoal.controller.journal import Journal
+from shoal.controller.lifecycle import Node
+from shoal.controller.paths import CONTROLLER_LOCK, DIRECTORY, HANDOVER, JOURNAL, PULSE, STATE
+from shoal.controller.state import Decision, NodeUpdated
+from shoal.controller.status_file import State
+from shoal.core.clock import SystemClock
+from shoal.core.errors import SetupError, UnreachableError
+from shoal.core.node_phase import Phase
+from shoal.providers.embedded.embedded_provider import EmbeddedProvider
+from shoal.providers.model import Instance, LaunchRequest
+from tests.polling import until
+from tests.specs import cluster
+
+Head = tuple[ClusterHandle, Instance, Path]
+
+
+@pytest.fixture
+async def head(tmp_path: Path) -> AsyncIterator[Head]:
+    """A head with a controller's directory, on which no Python can end anything."""
+    provider = EmbeddedProvider(tmp_path / "with a space", SystemClock())
+    spec = cluster()
+    (instance,) = await provider.create(spec, [LaunchRequest("head", "head", 1, "t")])
+    home = tmp_path / "with a space" / instance.id
+    broken = home / ".shoal/lib/1/shoal"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('it is broken')")
+    directory = home / DIRECTORY
+    directory.mkdir(parents=True)
+    (directory / HANDOVER).touch()
+    yield ClusterHandle(provider, spec), instance, directory
+    await provider.terminate(spec, [instance])
+
+
+@contextmanager
+def holding(directory: Path, script: str) -> Iterator[None]:
+    """Have a process that holds the controller's lock while a script runs in its directory."""
+    argv = ["flock", CONTROLLER_LOCK, "sh", "-c", f"touch held; {script}"]
+    with subprocess.Popen(argv, cwd=directory) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+async def test_a_controller_is_dismissed_where_no_python_works(head: Head) -> None:
+    site, instance, directory = head
+    with holding(directory, f"while [ -e {HANDOVER} ]; do sleep 0.1; done; touch ended"):
+        await until((directory / "held").exists, "a controller runs")
+        assert await client.stop_controller(site, instance)
+        assert (directory / "ended").exists(), "it is waited for"
+
+
+async def test_a_controller_that_does_not_end_is_told(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, instance, directory = head
+    monkeypatch.setattr(client, "_LOOKS", 1)
+    with holding(directory, "exec sleep 60"):
+        await until((directory / "held").exists, "a controller runs")
+        with pytest.raises(SetupError, match="does not end") as caught:
+            await client.stop_controller(site, instance)
+    assert "it is broken" in "".join(caught.value.output)
+    assert CONTROLLER_LOCK in caught.value.fix
+
+
+@pytest.mark.parametrize(("ago", "alive"), [(1, True), (100, False)])
+async def test_whether_a_controller_lives_is_told_by_the_clock_of_its_head(
+    head: Head, monkeypatch: pytest.MonkeyPatch, ago: int, alive: bool
+) -> None:
+    site, instance, directory = head
+    now = time.time()
+    _write_state(directory, said_at=now - ago, turned_at=now - ago)
+    monkeypatch.setattr(time, "time", lambda: now + 86_400)  # it is another day here
+    report = await client.read_report(site, instance)
+    assert report is not None
+    assert report.alive is alive
+    assert report.age_s == pytest.approx(ago, abs=12)
+
+
+async def test_a_controller_that_turns_and_cannot_write_is_told_from_one_that_died(
+    head: Head,
+) -> None:
+    site, instance, directory = head
+    now = time.time()
+    _write_state(directory, said_at=now - 300, turned_at=now)
+    report = await client.read_report(site, instance)
+    assert report is not None
+    assert report.alive
+    assert "disk full" in report.state.trouble
+
+
+def _write_state(directory: Path, *, said_at: float, turned_at: float) -> None:
+    (directory / STATE).write_text(json.dumps(vars(State(said_at, 1, "c"))))
+    (directory / PULSE).touch()
+    os.utime(directory / PULSE, (turned_at, turned_at))
+
+
+async def test_a_head_without_a_word_of_a_controller_is_no_error(head: Head) -> None:
+    assert await client.read_report(*head[:2]) is None
+
+
+async def test_a_head_that_does_not_answer_is_not_one_without_a_controller(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_READ_SECONDS", 0.2)
+    site, instance, directory = head
+    os.mkfifo(directory / STATE)  # whoever reads it waits
+    with pytest.raises(UnreachableError, match="does not answer"):
+        await client.read_report(site, instance)
+
+
+async def test_a_node_that_went_long_ago_is_found_in_the_journal(head: Head) -> None:
+    site, instance, directory = head
+    journal = Journal(directory / JOURNAL)
+    node = Node("i-7", "worker-7", "t", "worker", Phase.READY, 1.0, 1.0, why="one waits")
+    journal.record(NodeUpdated(node), Decision(2.0, "drain", "worker-7", "idle"))
+    journal.record(NodeUpdated(replace(node, phase=Phase.GONE, ended="idle")))
+    journal.record(NodeUpdated(replace(node, id="i-77", name="worker-77")))
+    for name in ("worker-7", "i-7"):
+        (found,) = await client.read_nodes(site, instance, name)
+        assert (found.id, found.phase, found.ended) == ("i-7", Phase.GONE, "idle")
+    assert await client.read_nodes(site, instance, "worker-8") == []

@@ -1,0 +1,142 @@
+"""One controller, and no second one: what keeps it running, and what ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.bootstrap.containers.registry_login import HANDED_OVER
+from shoal.controller import supervisor
+from shoal.controller.__main__ import main
+from shoal.controller.paths import CONTROLLER_LOCK, HANDOVER, PULSE, SUPERVISOR_LOCK
+from tests.polling import alive, until
+
+# A supervisor whose controllers do nothing but show that they live, and hear no request to end if
+# so told. One that does not show it for three seconds is taken to stand still.
+PROGRAM = """
+import signal, sys, time
+from pathlib import Path
+from shoal.controller import paths, supervisor
+
+supervisor.LOOK_SECONDS, supervisor.MOST_LOOKS = 0.1, 30
+
+def control():
+    if "deaf" in sys.argv:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        time.sleep(0.05)
+        Path(sys.argv[1], paths.PULSE).touch()
+
+supervisor.supervise(Path(sys.argv[1]), lambda: None, control)
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / HANDOVER).touch()
+    yield tmp_path
+    supervisor.stop(tmp_path)
+
+
+def start(directory: Path, *how: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(directory), *how])
+
+
+def holder(directory: Path, lock: str) -> int:
+    """Who holds a lock; 0 if nobody does."""
+    if not (directory / lock).exists():
+        return 0
+    with supervisor.Lock(directory / lock) as held:
+        return 0 if held.take() else held.signature() or 0
+
+
+async def test_a_killed_controller_has_a_successor_and_there_is_only_one(directory: Path) -> None:
+    process = start(directory)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
+    first = holder(directory, CONTROLLER_LOCK)
+    second_supervisor = start(directory)
+    assert second_supervisor.wait(timeout=60) == 0, "one is enough"
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) not in (0, first), "another runs")
+    assert not alive(first)
+    assert holder(directory, SUPERVISOR_LOCK) == process.pid
+
+
+async def test_a_controller_that_stands_still_is_replaced_and_one_that_turns_is_not(
+    directory: Path,
+) -> None:
+    start(directory)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
+    first = holder(directory, CONTROLLER_LOCK)
+    await until((directory / PULSE).exists, "it shows that it lives")
+    watchdog = supervisor.Watchdog(directory)
+    for _ in range(3 * supervisor.MOST_LOOKS):
+        watchdog.look()
+        seen = (directory / PULSE).stat().st_mtime_ns
+        await until(lambda seen=seen: (directory / PULSE).stat().st_mtime_ns > seen)  # type: ignore[misc]
+    assert holder(directory, CONTROLLER_LOCK) == first
+    os.kill(first, signal.SIGSTOP)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) not in (0, first), "another runs")
+    assert not alive(first)
+
+
+async def test_a_new_supervisor_waits_for_the_controller_that_is_there(directory: Path) -> None:
+    process = start(directory)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
+    controller = holder(directory, CONTROLLER_LOCK)
+    process.kill()
+    process.wait()
+    assert holder(directory, SUPERVISOR_LOCK) == 0, "its lock does not live on in its child"
+    # Whoever looks by trying a lock keeps it from a supervisor that starts just then.
+    new, signed = start(directory), directory / SUPERVISOR_LOCK
+    await until(lambda: signed.read_text().strip() == str(new.pid), "there is a supervisor again")
+    assert holder(directory, CONTROLLER_LOCK) == controller
+    os.kill(controller, signal.SIGKILL)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) not in (0, controller), "another runs")
+
+
+async def test_what_does_not_end_when_asked_is_killed(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_GRACE_SECONDS", 0.3)
+    start(directory, "deaf")
+    await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
+    controller = holder(directory, CONTROLLER_LOCK)
+    supervisor.stop(directory)
+    assert not alive(controller)
+    assert holder(directory, SUPERVISOR_LOCK) == 0
+
+
+async def test_what_cannot_be_killed_is_not_waited_for_for_ever(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(directory)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
+    with monkeypatch.context() as patch:
+        patch.setattr(supervisor, "_GRACE_SECONDS", 0.1)
+        patch.setattr(supervisor, "_KILL_SECONDS", 0.1)
+        patch.setattr(os, "kill", lambda pid, sign: None)
+        with pytest.raises(SystemExit, match="do not end"):
+            supervisor.stop(directory)
+
+
+async def test_a_password_that_the_running_supervisor_does_not_have_brings_another(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start(directory)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
+    monkeypatch.setenv(HANDED_OVER, "a secret")
+    main("start", str(directory), "now", HANDED_OVER)
+    await until(lambda: holder(directory, SUPERVISOR_LOCK) not in (0, first.pid), "another runs")
+    second = holder(directory, SUPERVISOR_LOCK)
+    first.wait(timeout=20)
+    main("start", str(directory), "now", HANDED_OVER)
+    monkeypatch.delenv(HANDED_OVER)
+    main("start", str(directory))
+    assert holder(directory, SUPERVISOR_LOCK) == second, "who knows it, or needs none, stays"

@@ -1,0 +1,84 @@
+"""A laptop with the real `shoal` and an AWS account, in which instances are simulated machines."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+
+from tests.providers.local.ssh_bed import QUICK_START, SHOAL
+from tests.simcloud.cloud import SimCloud
+from tests.simcloud.console import Result
+from tests.simcloud.hosts import Host
+
+CLUSTER = "mine"
+
+
+def cluster_file(**settings: Any) -> dict[str, Any]:
+    """A head and two workers, with a stand-in for Ray."""
+    return {
+        "cluster_name": CLUSTER,
+        "provider": {"type": "aws", "region": "us-west-2"},
+        "auth": {"ssh_user": "ubuntu"},
+        "max_workers": 2,
+        "available_node_types": {
+            "head": {"node_config": {"InstanceType": "m5.large"}, "resources": {}},
+            "worker": {
+                "node_config": {"InstanceType": "m5.large"},
+                "min_workers": 2,
+                "max_workers": 2,
+                "resources": {},
+            },
+        },
+        "head_node_type": "head",
+        "setup_commands": [],
+        "head_setup_commands": [],
+        **QUICK_START,
+        **settings,
+    }
+
+
+@dataclass
+class Bed:
+    """What a test has: a cloud, a laptop, and a cluster file on it."""
+
+    cloud: SimCloud
+    laptop: Host
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @functools.cached_property
+    def ec2(self) -> Any:
+        """The account as AWS shows it. Made once: that takes longer than many a call."""
+        return boto3.client("ec2", **self.cloud.ec2.client_options())
+
+    async def write(self, **settings: Any) -> None:
+        """Write the cluster file; later settings win."""
+        self.settings.update(settings)
+        text = json.dumps(cluster_file(**self.settings))
+        (await self.laptop.run("cat > c.yaml", stdin=text)).require("writing the cluster file")
+
+    async def shoal(self, command: str, *, home: str = "~/.shoal", timeout: float = 120) -> Result:
+        return await self.laptop.run(f"SHOAL_HOME={home} {SHOAL} {command}", timeout=timeout)
+
+    async def up(self, options: str = "", *, timeout: float = 120) -> list[dict[str, Any]]:
+        """`shoal up` that must succeed; its events."""
+        done = await self.shoal(f"up c.yaml --yes --json {options}", timeout=timeout)
+        assert done.code == 0, done.stdout + done.stderr
+        return events_of(done)
+
+    async def down(self, *, home: str = "~/.shoal") -> None:
+        """`shoal down` that must succeed and leave nothing."""
+        done = await self.shoal("down c.yaml --yes", home=home)
+        assert done.code == 0, done.stdout + done.stderr
+        await self.cloud.assert_nothing_left()
+
+    def running(self) -> list[str]:
+        """The machines that cost money now."""
+        return [rental.id for rental in self.cloud.ledger.running()]
+
+
+def events_of(done: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.providers.aws.aws_bed import Bed
+from tests.providers.aws.provider_account import Account
+from tests.simcloud.cloud import SimCloud
+
+
+@pytest.fixture
+async def bed() -> AsyncIterator[Bed]:
+    """An account with nothing in it, and the file of a head and two workers."""
+    async with SimCloud() as cloud:
+        bed = Bed(cloud, await cloud.laptop())
+        await bed.write()
+        yield bed
+
+
+@pytest.fixture
+async def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Account]:
+    """The same account, for the provider alone."""
+    async with SimCloud() as cloud:
+        options = cloud.ec2.client_options()
+        for name, value in {
+            "HOME": str(tmp_path),
+            "AWS_ENDPOINT_URL": options["endpoint_url"],
+            "AWS_ACCESS_KEY_ID": options["aws_access_key_id"],
+            "AWS_SECRET_ACCESS_KEY": options["aws_secret_access_key"],
+            "SHOAL_CHECKIP_URL": f"{options['endpoint_url']}/checkip",
+        }.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("AWS_PROFILE", raising=False)
+        yield Account(cloud, tmp_path)

@@ -1,0 +1,132 @@
+"""Runs `shoal` many times without importing it many times: one process on the laptop has loaded
+it, and forks for every command. Each fork is a process like any other, and can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import signal
+import sys
+import threading
+from typing import Any
+
+_DEADLINE_S = 150
+
+
+class Forks:
+    """The test's end: one command at a time."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[dict[str, Any]] | None = None
+        self._reader = asyncio.ensure_future(self._read())
+
+    @classmethod
+    async def start(cls, laptop: Any) -> Forks:
+        from tests.simcloud.host_image import PROJECT
+
+        program = shlex.join([sys.executable, "-m", "tests.providers.aws.forking_cli"])
+        command = f"PYTHONPATH={shlex.quote(str(PROJECT))} exec {program}"
+        return cls(await laptop.popen(command))
+
+    async def run(self, command: str, *, home: str, until: str = "") -> tuple[int, str]:
+        """Run a command to its end: its own, a `kill`, or that it printed the words `until`."""
+        self._ended = asyncio.get_running_loop().create_future()
+        self._say({"argv": command.split(), "home": home, "until": until})
+        ended = await asyncio.wait_for(asyncio.shield(self._ended), _DEADLINE_S)
+        return ended["code"], ended["said"]
+
+    async def kill(self) -> None:
+        """Kill the command that runs, and return when it is dead. May be awaited on any loop."""
+        killed = asyncio.run_coroutine_threadsafe(self._kill(), self._loop)
+        await asyncio.wrap_future(killed)
+
+    async def _kill(self) -> None:
+        assert self._ended is not None
+        self._say({"kill": True})
+        await asyncio.wait_for(asyncio.shield(self._ended), _DEADLINE_S)
+
+    async def close(self) -> None:
+        self._server.stdin.close()
+        await self._server.wait()
+        await self._reader
+
+    def _say(self, order: dict[str, Any]) -> None:
+        self._server.stdin.write(json.dumps(order).encode() + b"\n")
+
+    async def _read(self) -> None:
+        async for line in self._server.stdout:
+            assert self._ended is not None
+            self._ended.set_result(json.loads(line))
+
+
+def serve() -> None:
+    """The laptop's end."""
+    import boto3  # noqa: F401
+
+    import shoal.cli.down
+    import shoal.cli.up
+    import shoal.ops.up
+    import shoal.providers.aws.aws_provider  # noqa: F401
+    from shoal.providers.aws.client import models
+
+    for service in ("ec2", "iam", "pricing", "service-quotas", "ssm", "sts"):
+        for kind in ("service-2", "endpoint-rule-set-1"):
+            models().load_service_model(service, kind)
+
+    answers = os.fdopen(os.dup(1), "w")
+    child = 0
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "kill" in order:
+            _kill(child)
+            continue
+        output, into = os.pipe()
+        child = os.fork()
+        if child == 0:
+            _become_shoal(order, into)
+        os.close(into)
+        watch = threading.Thread(target=_watch, args=(child, output, order["until"], answers))
+        watch.start()
+
+
+def _become_shoal(order: dict[str, Any], into: int) -> None:
+    os.setsid()
+    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    os.dup2(into, 1)
+    os.dup2(into, 2)
+    os.environ["SHOAL_HOME"] = order["home"]
+    from shoal.cli import main
+
+    try:
+        main(order["argv"])
+    except SystemExit as end:
+        os._exit(end.code if isinstance(end.code, int) else 1)
+    finally:
+        os._exit(70)
+
+
+def _kill(child: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it may have been killed and reaped just now
+        os.kill(child, signal.SIGKILL)
+
+
+def _watch(child: int, output: int, until: str, answers: Any) -> None:
+    said = ""
+    with os.fdopen(output) as lines:
+        for line in lines:
+            said += line
+            if until and until in line:
+                _kill(child)
+                break
+    _, status = os.waitpid(child, 0)
+    answers.write(json.dumps({"code": os.waitstatus_to_exitcode(status), "said": said}) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    serve()

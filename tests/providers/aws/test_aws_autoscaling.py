@@ -1,0 +1,144 @@
+"""A cluster on AWS that sizes itself: its controller, on the head, launches and ends instances by
+the head's own identity. One cluster, used by the tests in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.polling import until
+from tests.providers.aws.aws_bed import Bed, cluster_file
+from tests.providers.local.ssh_bed import USE_OUR_RAY
+from tests.simcloud.cloud import SimCloud
+
+pytestmark = [
+    pytest.mark.simcloud,
+    pytest.mark.ray,
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+ACTORS = """
+import ray
+ray.init(log_to_driver=False, logging_level="ERROR")
+
+@ray.remote(num_cpus=1)
+class Worker:
+    def where(self):
+        return ray.util.get_node_ip_address()
+
+# Both at once: neither gives up its place before the other has one.
+workers = [Worker.remote() for _ in range(2)]
+print("done on", len(set(ray.get([worker.where.remote() for worker in workers]))))
+"""
+RAY = "--disable-usage-stats --object-store-memory=100000000"
+WORKER = {"node_config": {"InstanceType": "m5.large"}, "resources": {"CPU": 1}, "max_workers": 2}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sized() -> AsyncIterator[Bed]:
+    async with SimCloud() as cloud:
+        bed = Bed(cloud, await cloud.laptop())
+        types = cluster_file()["available_node_types"]
+        types["head"]["resources"] = {"CPU": 0}
+        types["worker"] = WORKER
+        await bed.write(
+            max_workers=2,
+            shoal={},
+            idle_timeout_minutes=0.1,
+            upscaling_speed=10,
+            available_node_types=types,
+            setup_commands=[USE_OUR_RAY],
+            file_mounts={"~/code": "code"},
+            head_start_ray_commands=[
+                "ray stop", f"ulimit -n 65536; ray start --head --port=6379 {RAY}",
+            ],
+            worker_start_ray_commands=["ray stop", f"ray start --address=$RAY_HEAD_IP:6379 {RAY}"],
+        )  # fmt: skip
+        await bed.laptop.run("mkdir code; cat > code/actors.py", stdin=ACTORS)
+        events = await bed.up(timeout=300)
+        assert [e for e in events if e["event"] == "warning"] == []
+        yield bed
+
+
+def instances(bed: Bed, kind: str) -> list[dict[str, Any]]:
+    """The head, or the workers, that AWS has, those that are over apart."""
+    filters = [{"Name": "tag:ray-node-type", "Values": [kind]}]
+    pages = bed.ec2.describe_instances(Filters=filters)["Reservations"]
+    records = [record for page in pages for record in page["Instances"]]
+    return [r for r in records if r["State"]["Name"] not in ("shutting-down", "terminated")]
+
+
+def head_of(bed: Bed) -> str:
+    return str(instances(bed, "head")[0]["InstanceId"])
+
+
+def workers_are_off(bed: Bed) -> bool:
+    return [i["State"]["Name"] for i in instances(bed, "worker")] == ["stopped"] * 2
+
+
+async def run_actors(bed: Bed) -> None:
+    """Have the program run to its end while nobody is there."""
+    out = bed.cloud.ec2.host(head_of(bed)).root() / "home/ubuntu/out.txt"
+    command = "rm -f out.txt; nohup python code/actors.py > out.txt 2>&1 &"
+    (await bed.shoal(f"exec c.yaml '{command}'")).require("starting the program")
+    async with bed.laptop.cut_off():
+        await until(lambda: "done on 2" in out.read_text(), "the actors have run", timeout=180)
+
+
+async def test_work_gets_instances_while_the_laptop_is_off(sized: Bed) -> None:
+    await run_actors(sized)
+    assert len(sized.cloud.ledger.rentals) == 3
+
+
+async def test_what_is_idle_is_switched_off(sized: Bed) -> None:
+    await until(lambda: workers_are_off(sized), "the workers are off", timeout=120, every=0.5)
+    status: dict[str, Any] = {}
+
+    async def are_told() -> bool:
+        status.update(json.loads((await sized.shoal("status c.yaml --json")).stdout))
+        return len(status["controller"]["state"]["gone"]) == 2
+
+    # AWS says that they are off a moment before the controller does.
+    await until(are_told, "the controller has told of both", every=0.5)
+    assert (await sized.shoal("status c.yaml")).code == 0
+    assert [node["phase"] for node in status["nodes"]] == ["ready", "stopped", "stopped"]
+    gone = status["controller"]["state"]["gone"]
+    assert [node["ended"][:8] for node in gone] == ["idle for"] * 2
+
+
+async def test_what_is_off_works_again_before_anything_new_is_bought(sized: Bed) -> None:
+    await run_actors(sized)
+    assert len(sized.cloud.ledger.rentals) == 3
+
+
+async def test_the_head_was_given_no_credentials_and_made_nothing_but_machines(sized: Bed) -> None:
+    printed = await sized.cloud.ec2.host(head_of(sized)).run(
+        "cat ~ubuntu/.shoal/controller/handover.json"
+    )
+    assert json.loads(printed.stdout)["spec"]["provider"]["settings"]["region"] == "us-west-2"
+    calls = sized.cloud.ledger.answered()
+    assert (calls["ImportKeyPair"], calls["CreateSecurityGroup"]) == (1, 1)
+
+
+@pytest.mark.long
+async def test_a_cluster_that_nobody_uses_is_switched_off_by_itself_head_included(
+    sized: Bed,
+) -> None:
+    await sized.write(shoal={"down": "stop"})
+    await sized.up("--no-restart --autostop 3s")
+
+    def states() -> set[str]:
+        machines = [*instances(sized, "head"), *instances(sized, "worker")]
+        return {machine["State"]["Name"] for machine in machines}
+
+    async with sized.laptop.cut_off():
+        await until(lambda: states() == {"stopped"}, "all are off", timeout=180, every=0.5)
+    await sized.write(shoal={})
+
+
+async def test_nothing_is_left_after_down(sized: Bed) -> None:
+    await sized.down()

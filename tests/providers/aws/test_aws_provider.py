@@ -1,0 +1,448 @@
+"""Machines, and what they stand on, in an account in which something is always a little odd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from typing import Any
+
+import boto3
+import pytest
+
+from shoal.core.errors import AuthError, CapacityError, ConfigError
+from shoal.core.events import Warned
+from shoal.providers.aws import launch_config, tags
+from shoal.providers.model import LaunchRequest, RegistryLogin, State
+from shoal.providers.protocol import Keeps, LogsIn, Sells
+from tests.polling import until
+from tests.providers.aws.aws_bed import CLUSTER, cluster_file
+from tests.providers.aws.provider_account import Account
+from tests.simcloud.calls import ApiError
+
+pytestmark = pytest.mark.simcloud
+
+
+def ec2(account: Account) -> Any:
+    return boto3.client("ec2", **account.cloud.ec2.client_options())
+
+
+def types(**configs: dict[str, Any]) -> dict[str, Any]:
+    """The file's node types, with these node_configs."""
+    known: dict[str, Any] = cluster_file()["available_node_types"]
+    for name, config in configs.items():
+        known[name]["node_config"].update(config)
+    return known
+
+
+async def test_lost_capacity_in_two_zones_is_found_in_the_third(account: Account) -> None:
+    for zone in ("us-west-2a", "us-west-2b"):
+        account.cloud.faults.refuse_capacity(zone=zone)
+    assert len(await account.launch()) == 3
+    assert account.tried("worker") == [
+        ("m5.large", "on-demand", "us-west-2a", 0),
+        ("m5.large", "on-demand", "us-west-2b", 0),
+        ("m5.large", "on-demand", "us-west-2c", 2),
+    ]
+    account.events.clear()
+    await account.provider().create(account.spec, [LaunchRequest("worker", "worker", 1, "more")])
+    assert account.tried("worker") == [("m5.large", "on-demand", "us-west-2c", 1)]
+    await account.end()
+
+
+async def test_spot_gives_way_to_other_types_and_then_to_full_price(account: Account) -> None:
+    account.file(
+        available_node_types=types(worker={"InstanceMarketOptions": {"MarketType": "spot"}}),
+        shoal={"fallback": {"worker": ["m5.xlarge"]}, "on_demand_fallback": True},
+    )
+    account.cloud.faults.refuse_capacity(market="spot")
+    assert len(await account.launch()) == 3
+    order = list(dict.fromkeys(tried[:2] for tried in account.tried("worker")))
+    assert order == [("m5.large", "spot"), ("m5.xlarge", "spot"), ("m5.large", "on-demand")]
+    await account.end()
+
+
+async def test_a_partial_fill_is_topped_up_elsewhere(account: Account) -> None:
+    account.cloud.faults.partial_launch(1)
+    assert len(await account.launch()) == 3
+    assert [got for *_, got in account.tried("worker")] == [1, 1]
+    await account.end()
+
+
+@pytest.mark.long
+async def test_a_partial_fill_is_topped_up_from_another_subnet_of_the_same_zone(
+    account: Account,
+) -> None:
+    client = ec2(account)
+    first = client.describe_subnets()["Subnets"][0]
+    zone = first["AvailabilityZone"]
+    second = client.create_subnet(
+        VpcId=first["VpcId"], CidrBlock="172.31.240.0/24", AvailabilityZone=zone
+    )["Subnet"]
+    client.modify_subnet_attribute(SubnetId=second["SubnetId"], MapPublicIpOnLaunch={"Value": True})
+    subnets = {"SubnetIds": [first["SubnetId"], second["SubnetId"]]}
+    account.file(available_node_types=types(worker=subnets))
+    await account.cloud.ec2.disown_what_is_there()
+    account.cloud.faults.partial_launch(1)
+    assert len(await account.launch()) == 3
+    assert [(at, got) for _, _, at, got in account.tried("worker")] == [(zone, 1), (zone, 1)]
+    await account.end()
+
+
+async def test_what_was_launched_before_an_error_is_given_back(account: Account) -> None:
+    """One of two workers is there when AWS refuses the next request for good."""
+    account.cloud.faults.partial_launch(1)
+    error = ApiError("UnauthorizedOperation", "You are not authorized.", 403)
+    account.cloud.faults.fail_call("RunInstances", nth=3, error=error)
+    with pytest.raises(AuthError):
+        await account.launch()
+    assert len(account.cloud.ledger.rentals) == 2
+    assert not account.cloud.ledger.running()
+    await account.end()
+
+
+async def test_fewer_workers_are_better_than_none(account: Account) -> None:
+    account.file(available_node_types=types(worker={"InstanceType": "c5.large"}))
+    account.cloud.faults.refuse_capacity(type="c5.large")
+    assert [i.role for i in await account.launch()] == ["head"]
+    await account.end()
+
+
+async def test_without_a_head_everything_is_given_back_at_once(account: Account) -> None:
+    account.file(available_node_types=types(head={"InstanceType": "c5.large"}))
+    account.cloud.faults.refuse_capacity(type="c5.large")
+    with pytest.raises(CapacityError):
+        await account.launch()
+    assert not account.cloud.ledger.running()
+    await account.end()
+
+
+async def test_a_config_that_aws_refuses_stops_at_once_and_keeps_nothing(account: Account) -> None:
+    error = ApiError("InvalidParameterValue", "Value (x) for parameter y is invalid.")
+    account.cloud.faults.fail_call("RunInstances", nth=2, error=error)
+    with pytest.raises(ConfigError) as caught:
+        await account.launch()
+    assert "Value (x) for parameter y is invalid" in caught.value.why
+    assert account.cloud.ledger.calls()["RunInstances"] == 2
+    assert not account.cloud.ledger.running()
+    await account.end()
+
+
+async def test_a_key_that_boto3_does_not_know_is_named_before_anything_runs(
+    account: Account,
+) -> None:
+    account.file(available_node_types=types(worker={"InstanceTipe": "m5.large"}))
+    with pytest.raises(ConfigError) as caught:
+        await account.launch()
+    assert "InstanceTipe" in caught.value.why
+    await account.end()
+
+
+async def test_every_call_may_be_throttled(account: Account) -> None:
+    """Each is refused once; the next one of that name passes."""
+    faults = {action: account.cloud.faults.throttle(action, times=1) for action in ACTIONS}
+    assert len(await account.launch()) == 3
+    await account.end()
+    assert {action for action, fault in faults.items() if not fault.struck} == set()
+    assert set(account.cloud.ledger.calls()) == set(ACTIONS)
+
+
+ACTIONS = (
+    "DescribeInstances", "DescribeInstanceTypes", "DescribeSubnets", "DescribeSecurityGroups",
+    "GetInstanceProfile", "ImportKeyPair", "CreateRole", "CreateSecurityGroup", "PutRolePolicy",
+    "AuthorizeSecurityGroupIngress", "CreateInstanceProfile", "AddRoleToInstanceProfile",
+    "GetParameters", "RunInstances", "TerminateInstances", "DeleteSecurityGroup",
+    "DescribeKeyPairs", "DeleteKeyPair", "RemoveRoleFromInstanceProfile", "DeleteInstanceProfile",
+    "DeleteRolePolicy", "DeleteRole",
+)  # fmt: skip
+
+
+async def test_no_reply_that_is_lost_makes_anything_twice(account: Account) -> None:
+    """Each call takes effect once and its reply never arrives."""
+    faults = [account.cloud.faults.fail_call(action, when="after") for action in ACTIONS]
+    assert len(await account.launch()) == 3
+    assert len(account.cloud.ledger.rentals) == 3
+    await account.end()
+    assert all(fault.struck for fault in faults)
+
+
+async def test_a_listing_that_lags_hides_nothing_from_the_same_laptop(account: Account) -> None:
+    account.cloud.faults.lag_listings(3)
+    created = await account.launch()
+    found = await account.provider().find(CLUSTER)
+    assert {i.id for i in found} == {i.id for i in created}
+    await account.end()
+
+
+async def test_the_number_of_calls_does_not_grow_with_the_cluster(account: Account) -> None:
+    def calls() -> int:
+        """All but those that wait for AWS, of which there are more where they are quick."""
+        made = account.cloud.ledger.calls()
+        return sum(made.values()) - made["DescribeInstances"]
+
+    counts = []
+    for token, workers in (("few", 2), ("more", 9)):
+        before = calls()
+        assert len(await account.launch(token, workers)) == workers + 1
+        counts.append(calls() - before)
+        await account.end()
+    assert counts[1] <= counts[0]
+
+
+async def test_only_the_caller_may_log_in(account: Account) -> None:
+    await account.launch(workers=1)
+    (group,) = ec2(account).describe_security_groups(Filters=tags.of_cluster(CLUSTER))[
+        "SecurityGroups"
+    ]
+    with urllib.request.urlopen(f"{account.cloud.ec2.local_url}/checkip") as reply:
+        here = reply.read().decode().strip()
+    ranges = [r["CidrIp"] for rule in group["IpPermissions"] for r in rule["IpRanges"]]
+    assert ranges == [f"{here}/32"]
+    await account.end()
+
+
+async def test_what_the_file_names_is_used_and_left_alone(account: Account) -> None:
+    client = ec2(account)
+    subnet = client.describe_subnets()["Subnets"][2]
+    group = client.create_security_group(
+        GroupName="mine-already", Description="x", VpcId=subnet["VpcId"]
+    )["GroupId"]
+    client.create_key_pair(KeyName="mine-already")
+    template = {"InstanceType": "c5.large", "EbsOptimized": True}
+    client.create_launch_template(LaunchTemplateName="mine", LaunchTemplateData=template)
+    iam = boto3.client("iam", **account.cloud.ec2.client_options())
+    iam.create_instance_profile(InstanceProfileName="mine-already")
+    await account.cloud.ec2.disown_what_is_there()
+    config = {
+        "SubnetIds": [subnet["SubnetId"]],
+        "SecurityGroupIds": [group],
+        "KeyName": "mine-already",
+        "IamInstanceProfile": {"Name": "mine-already"},
+    }
+    node_types = types(head=config, worker=config)
+    node_types["worker"]["node_config"]["LaunchTemplate"] = {"LaunchTemplateName": "mine"}
+    del node_types["worker"]["node_config"]["InstanceType"]
+    account.file(available_node_types=node_types)
+    await account.launch()
+    assert {rental.type for rental in account.cloud.ledger.running()} == {"m5.large", "c5.large"}
+    made = set(account.cloud.ledger.calls()) & {"ImportKeyPair", "CreateRole"}
+    assert not made
+    await account.end()
+
+
+async def test_machines_that_were_asked_to_end_elsewhere_are_waited_for(account: Account) -> None:
+    created = await account.launch()
+    ec2(account).terminate_instances(InstanceIds=[i.id for i in created])
+    found = await account.provider().find(CLUSTER)
+    assert {i.state for i in found} <= {State.TERMINATING}
+    await account.end()
+
+
+async def test_a_group_that_somebody_else_uses_stays_and_is_named(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch_config, "_RELEASE_SECONDS", 1.0)
+    await account.launch()
+    client = ec2(account)
+    found = client.describe_security_groups(Filters=tags.of_cluster(CLUSTER))["SecurityGroups"]
+    guest = client.run_instances(
+        ImageId="ami-0387d929287ab193e", MinCount=1, MaxCount=1,
+        SubnetId=client.describe_subnets(
+            Filters=[{"Name": "vpc-id", "Values": [found[0]["VpcId"]]}]
+        )["Subnets"][0]["SubnetId"],
+        SecurityGroupIds=[found[0]["GroupId"]],
+    )["Instances"][0]["InstanceId"]  # fmt: skip
+    with pytest.raises(AssertionError, match="security group"):
+        await account.end()
+    (warning,) = [e for e in account.events if isinstance(e, Warned)]
+    assert found[0]["GroupName"] in warning.what
+    client.terminate_instances(InstanceIds=[guest])
+    await until(lambda: not account.cloud.ledger.running(), "the guest is gone")
+    await account.end()
+
+
+async def test_two_who_launch_at_once_end_up_with_one_head(account: Account) -> None:
+    outcomes = await asyncio.gather(
+        account.launch("one"), account.launch("two"), return_exceptions=True
+    )
+    won = [outcome for outcome in outcomes if isinstance(outcome, list)]
+    assert len(won) == 1, outcomes
+    found = await account.provider().find(CLUSTER)
+    assert {i.id for i in found} == {i.id for i in won[0]}
+    await account.end()
+
+
+async def test_the_role_of_the_head_is_what_is_printed(account: Account) -> None:
+    await account.launch(workers=1)
+    iam = boto3.client("iam", **account.cloud.ec2.client_options())
+    (profile,) = iam.list_instance_profiles()["InstanceProfiles"]
+    (role,) = profile["Roles"]
+    policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="controller")
+    assert "ec2:*" not in json.dumps(policy["PolicyDocument"])
+    await account.end()
+
+
+async def test_a_head_may_give_workers_the_profile_that_the_file_names(account: Account) -> None:
+    iam = boto3.client("iam", **account.cloud.ec2.client_options())
+    trust = '{"Version": "2012-10-17", "Statement": []}'
+    role = iam.create_role(RoleName="theirs", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
+    iam.create_instance_profile(InstanceProfileName="named")
+    iam.add_role_to_instance_profile(InstanceProfileName="named", RoleName="theirs")
+    await account.cloud.ec2.disown_what_is_there()
+    own = {"IamInstanceProfile": {"Name": "named"}, "InstanceMarketOptions": {"MarketType": "spot"}}
+    account.file(available_node_types=types(worker=own))
+    await account.launch(workers=0)
+    (head,) = (r["RoleName"] for r in iam.list_roles(PathPrefix="/shoal/")["Roles"])
+    document = iam.get_role_policy(RoleName=head, PolicyName="buckets")["PolicyDocument"]
+    (statement,) = document["Statement"]
+    assert (statement["Action"], statement["Resource"]) == (["iam:PassRole"], [role])
+    made = iam.list_roles(PathPrefix="/aws-service-role/")["Roles"]
+    assert len(made) == 1, "a head may not make the role that its first spot worker needs"
+    await account.end()
+
+
+async def test_machines_stop_and_start_as_they_are_and_say_what_they_still_cost(
+    account: Account,
+) -> None:
+    disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 100, "VolumeType": "gp3"}}
+    spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
+    account.file(available_node_types=types(head={"BlockDeviceMappings": [disk]}, worker=spot))
+    await account.launch()
+    provider = account.provider()
+    (costs,) = await provider.stop(account.spec, await provider.find(CLUSTER))
+    assert "100 GiB" in costs
+    assert "$8.00 a month by AWS's list prices for us-west-2" in costs
+    found = await provider.find(CLUSTER)
+    # A spot machine cannot be kept.
+    assert [(i.role, i.state) for i in found] == [("head", State.STOPPED)]
+    started = await provider.start(account.spec, found)
+    assert [(i.id, i.state) for i in started] == [(found[0].id, State.RUNNING)]
+    await account.end()
+
+
+async def test_machines_are_planned_with_what_aws_says_they_have(account: Account) -> None:
+    template = {"InstanceType": "g4dn.12xlarge"}
+    ec2(account).create_launch_template(LaunchTemplateName="big", LaunchTemplateData=template)
+    node_types = types(worker={"LaunchTemplate": {"LaunchTemplateName": "big"}})
+    del node_types["worker"]["node_config"]["InstanceType"]
+    node_types["other"] = {"node_config": {"InstanceType": "inf1.6xlarge"}}
+    node_types["unknown"] = {"node_config": {"InstanceType": "z9.mega"}}
+    account.file(available_node_types=node_types)
+    provider = account.provider()
+    assert isinstance(provider, Sells)
+    offers = {offer.node_type: offer for offer in await provider.offers(account.spec)}
+    assert set(offers) == {"head", "worker", "other"}
+    assert offers["worker"].resources["GPU"] == 4
+    assert offers["worker"].resources["accelerator_type:T4"] == 1
+    assert offers["other"].resources["neuron_cores"] == 16
+    assert offers["head"].price_per_hour == 0.096
+
+
+async def test_a_type_that_the_region_does_not_have_is_named_before_anything_is_made(
+    account: Account,
+) -> None:
+    account.file(available_node_types=types(worker={"InstanceType": "z9.mega"}))
+    with pytest.raises(ConfigError) as caught:
+        await account.launch()
+    assert "z9.mega" in caught.value.what
+    await account.cloud.assert_nothing_left()
+
+
+async def test_a_type_that_the_region_does_not_have_gives_way_to_one_that_it_has(
+    account: Account,
+) -> None:
+    account.file(
+        available_node_types=types(worker={"InstanceType": "z9.mega"}),
+        shoal={"fallback": {"worker": ["z9.giga", "c5.large"]}},
+    )
+    await account.launch(workers=1)
+    assert account.tried("worker") == [("c5.large", "on-demand", "us-west-2a", 1)]
+    await account.end()
+
+
+async def test_images_of_the_accounts_own_registry_are_opened_by_its_credentials(
+    account: Account,
+) -> None:
+    server = "123456789012.dkr.ecr.us-west-2.amazonaws.com"
+    account.file(docker={"image": f"{server}/team/box:1", "container_name": "box"})
+    provider = account.provider()
+    assert isinstance(provider, LogsIn)
+    logins = [await provider.login(f"{server}/team/box:1") for _ in range(3)]
+    assert logins == [RegistryLogin(server, "AWS", "123456789012-auth-token")] * 3
+    assert "auth-token" not in repr(logins)
+    assert account.cloud.ledger.calls()["GetAuthorizationToken"] == 1, "one for all nodes"
+    assert await provider.login("rayproject/ray:latest") is None
+
+    await account.launch(workers=1)
+    iam = boto3.client("iam", **account.cloud.ec2.client_options())
+    (role,) = iam.list_instance_profiles()["InstanceProfiles"][0]["Roles"]
+    policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="controller")
+    allowed = {s["Sid"]: s["Resource"] for s in policy["PolicyDocument"]["Statement"]}
+    arn = "arn:aws:ecr:us-west-2:123456789012:repository/team/box"
+    assert allowed["ReadImages"] == [arn], "the head may read what its nodes are made from"
+    await account.end()
+
+
+async def test_workers_that_nobody_needs_are_kept_and_taken_again(account: Account) -> None:
+    workers = [i for i in await account.launch() if i.role == "worker"]
+    head = account.provider("home-of-the-head", on_head=True)
+    assert isinstance(head, Keeps)
+    await head.retire(account.spec, workers)
+    found = {i.id: i.state for i in await head.find(CLUSTER, "worker")}
+    assert found == {worker.id: State.STOPPED for worker in workers}
+    for _ in range(2):  # asking again with the same token is asking once
+        wish = LaunchRequest("worker", "worker", 3, "more")
+        created = await head.create(account.spec, [wish])
+        assert {i.id for i in workers} < {i.id for i in created}
+        assert len(created) == 3
+        assert {i.state for i in created} <= {State.PENDING, State.RUNNING}
+    assert len(account.cloud.ledger.rentals) == 4
+    await account.end()
+
+
+@pytest.mark.long
+async def test_two_wishes_at_once_take_different_spares(account: Account) -> None:
+    workers = [i for i in await account.launch() if i.role == "worker"]
+    head = account.provider("home-of-the-head", on_head=True)
+    assert isinstance(head, Keeps)
+    await head.retire(account.spec, workers)
+    wishes = [LaunchRequest("worker", "worker", 1, token) for token in ("one", "another")]
+    taken = await asyncio.gather(*(head.create(account.spec, [wish]) for wish in wishes))
+    assert {i.id for created in taken for i in created} == {i.id for i in workers}
+    assert len(account.cloud.ledger.rentals) == 3, "no new machine was needed"
+    await head.retire(account.spec, workers)
+    again = await head.create(account.spec, [LaunchRequest("worker", "worker", 2, "later")])
+    assert {i.id for i in again} == {i.id for i in workers}, "nobody keeps them for ever"
+    await account.end()
+
+
+@pytest.mark.parametrize("why_not", ["spot", "as the file says"])
+async def test_workers_that_cannot_be_kept_are_ended(account: Account, why_not: str) -> None:
+    if why_not == "spot":
+        spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
+        account.file(available_node_types=types(worker=spot))
+    else:
+        provider = {"type": "aws", "region": "us-west-2", "cache_stopped_nodes": False}
+        account.file(provider=provider)
+    workers = [i for i in await account.launch() if i.role == "worker"]
+    head = account.provider("home-of-the-head", on_head=True)
+    assert isinstance(head, Keeps)
+    await head.retire(account.spec, workers)
+    assert len(account.cloud.ledger.running()) == 1
+    await account.end()
+
+
+async def test_a_head_launches_workers_on_what_it_stands_on_itself(account: Account) -> None:
+    """It may make nothing, and does not try."""
+    head, *_ = sorted(await account.launch(workers=1), key=lambda i: i.role)
+    made = {"ImportKeyPair", "CreateSecurityGroup", "CreateRole"}
+    before = account.cloud.ledger.calls()
+    provider = account.provider("home-of-the-head", on_head=True)
+    (worker,) = await provider.create(account.spec, [LaunchRequest("worker", "worker", 1, "more")])
+    after = account.cloud.ledger.calls()
+    assert {name: after[name] for name in made} == {name: before[name] for name in made}
+    answer = ec2(account).describe_instances(InstanceIds=[head.id, worker.id])
+    first, second = (i for r in answer["Reservations"] for i in r["Instances"])
+    assert first["KeyName"] == second["KeyName"]
+    assert first["SecurityGroups"] == second["SecurityGroups"]
+    await account.end()

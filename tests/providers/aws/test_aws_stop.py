@@ -1,0 +1,90 @@
+"""`stop` in an account where some machines can only be ended: told beforehand, and nothing is
+forgotten that comes up meanwhile. Logging in to machines is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.cluster.handle import ClusterHandle
+from shoal.controller import client
+from shoal.core.errors import ConfigError
+from shoal.core.events import PlanStep, Warned
+from shoal.ops.context import Context
+from shoal.ops.down import down
+from shoal.ops.stop_start import stop
+from shoal.ops.up_plan import ObservedCluster
+from shoal.providers.model import Instance, LaunchRequest, State
+from tests.providers.aws.aws_bed import CLUSTER, cluster_file
+from tests.providers.aws.provider_account import Account
+
+pytestmark = pytest.mark.simcloud
+
+SPOT = {"InstanceMarketOptions": {"MarketType": "spot"}}
+
+
+def file_with(account: Account, **spot: bool) -> None:
+    types = cluster_file()["available_node_types"]
+    for name in spot:
+        types[name]["node_config"].update(SPOT)
+    account.file(available_node_types=types)
+
+
+@pytest.fixture
+def mute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No machine can be logged in to."""
+
+    async def look(site: ClusterHandle, there: Any = None) -> ObservedCluster:
+        return ObservedCluster(await site.provider.find(site.spec.cluster_name))
+
+    async def dismiss(site: ClusterHandle, head: Instance) -> bool:
+        return False
+
+    monkeypatch.setattr(ClusterHandle, "look", look)
+    monkeypatch.setattr(client, "dismiss", dismiss)
+
+
+def context(account: Account) -> Context:
+    return Context(account.events.append, home=account.directory / "home")
+
+
+@pytest.mark.usefixtures("mute")
+async def test_what_cannot_be_switched_off_is_said_to_end_and_what_comes_late_is_stopped(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file_with(account, worker=True)
+    await account.launch(workers=1)
+
+    async def launches_one_more(site: ClusterHandle, head: Instance) -> bool:
+        late = LaunchRequest("worker", "worker", 1, "late", market="on-demand")
+        await site.provider.create(site.spec, [late])
+        return False
+
+    monkeypatch.setattr(client, "dismiss", launches_one_more)
+    stopped = await stop(context(account), account.spec)
+    steps = {e.subject[:4]: e.action for e in account.events if isinstance(e, PlanStep)}
+    assert steps == {"head": "stop", "work": "terminate"}
+    assert stopped is not None and stopped.nodes == 2
+    found = await account.provider().find(CLUSTER)
+    assert {(i.role, i.market, i.state) for i in found} == {
+        ("head", "on-demand", State.STOPPED),
+        ("worker", "on-demand", State.STOPPED),
+    }
+    await account.end()
+
+
+@pytest.mark.usefixtures("mute")
+async def test_a_cluster_with_a_spot_head_is_not_stopped_but_can_be_ended(account: Account) -> None:
+    file_with(account, head=True)
+    await account.launch(workers=1)
+    with pytest.raises(ConfigError) as caught:
+        await stop(context(account), account.spec)
+    assert caught.value.fix == f"shoal down {CLUSTER}"
+    assert len(account.cloud.ledger.running()) == 2
+
+    account.file(shoal={"down": "stop"})
+    assert (await down(context(account), account.spec)).ended == 2
+    (warning,) = [e for e in account.events if isinstance(e, Warned)]
+    assert "cannot be switched off" in warning.why
+    await account.cloud.assert_nothing_left()

@@ -1,0 +1,158 @@
+"""Volumes that are launched with their machines, buckets by role, and EFS by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import boto3
+import pytest
+
+from shoal.providers.aws import ebs, iam_policies
+from shoal.providers.aws.aws_provider import AwsProvider
+from shoal.providers.model import LaunchRequest
+from shoal.spec.cluster_spec import VolumeSpec
+from tests.providers.aws.aws_bed import SHOAL, Bed, cluster_file
+from tests.providers.aws.provider_account import Account
+from tests.providers.local.ssh_bed import QUICK_START
+from tests.simcloud.disks import blank_disk
+
+pytestmark = pytest.mark.simcloud
+
+
+def client(account: Account, service: str) -> Any:
+    return boto3.client(service, **account.cloud.ec2.client_options())
+
+
+def test_a_new_volume_is_asked_for_with_its_machine_and_goes_with_it_unless_it_is_kept() -> None:
+    wishes = [
+        VolumeSpec("/dev/sdf", 101, type="io2", iops=4000, throughput=250, keep=True),
+        VolumeSpec("/dev/sdg", 8),
+        VolumeSpec("/dev/nvme1n1"),
+    ]
+    large = {
+        "VolumeSize": 101, "VolumeType": "io2", "DeleteOnTermination": False, "Iops": 4000,
+        "Throughput": 250,
+    }  # fmt: skip
+    small = {"VolumeSize": 8, "VolumeType": "gp3", "DeleteOnTermination": True}
+    assert ebs.mappings(wishes) == [
+        {"DeviceName": "/dev/sdf", "Ebs": large}, {"DeviceName": "/dev/sdg", "Ebs": small},
+    ]  # fmt: skip
+
+
+def test_a_bucket_that_is_only_read_cannot_be_written() -> None:
+    allowed = {
+        s["Sid"]: (s["Action"], s["Resource"])
+        for s in iam_policies.for_buckets({"in": True, "out": False}, ["r"])["Statement"]
+    }
+    assert allowed["Read"] == (["s3:GetObject"], ["arn:aws:s3:::in/*", "arn:aws:s3:::out/*"])
+    assert allowed["Write"][1] == ["arn:aws:s3:::out/*"]
+    assert allowed["PassToWorkers"] == (["iam:PassRole"], ["r"])
+
+
+def test_a_head_without_buckets_of_its_own_may_still_give_workers_theirs() -> None:
+    """IAM refuses a statement that names nothing."""
+    (only,) = iam_policies.for_buckets({}, ["r"])["Statement"]
+    assert only["Action"] == ["iam:PassRole"]
+
+
+async def test_every_machine_has_its_volumes_and_they_go_with_it(account: Account) -> None:
+    account.file(
+        shoal={"volumes": {"/data": {"size": 20}, "/w": {"size": 5, "node_types": ["worker"]}}}
+    )
+    await account.launch(workers=1)
+    found = client(account, "ec2").describe_volumes()["Volumes"]
+    sizes = sorted((v["Attachments"][0]["Device"], v["Size"]) for v in found)
+    assert sizes[-3:] == [("/dev/sdf", 20), ("/dev/sdf", 20), ("/dev/sdg", 5)]
+    await account.end()
+
+
+async def test_up_waits_for_a_volume_that_comes_after_its_machine(bed: Bed) -> None:
+    with blank_disk(1024) as disk:
+        types = {"head": {"node_config": {"InstanceType": "m5.large"}, "resources": {}}}
+        shoal = {**QUICK_START["shoal"], "volumes": {"/data": {"size": 1}}}
+        await bed.write(available_node_types=types, max_workers=0, shoal=shoal)
+        up = await bed.laptop.popen(f"exec {SHOAL} up c.yaml --yes --json -v")
+        async for line in up.stdout:
+            if b"prepares its volumes" in line:
+                break
+        (id,) = bed.running()
+        host = bed.cloud.ec2.host(id)
+        await disk.plug_into(host, "xvdf")  # as it is called where it is not NVMe
+        done = await up.finish(timeout=120)
+        assert '"event": "ready"' in done.stdout, done.stdout + done.stderr
+        assert (await host.run("stat -c %U /data", user="ubuntu")).stdout == "ubuntu\n"
+        await bed.down()
+
+
+async def test_machines_may_use_the_buckets_of_the_file_and_workers_nothing_else(
+    account: Account,
+) -> None:
+    account.file(shoal={"mounts": {"s3://models": {"read_only": True}, "/out": {"s3": "results"}}})
+    created = await account.launch(workers=1)
+    iam, ec2 = client(account, "iam"), client(account, "ec2")
+    roles = {r["RoleName"]: r for r in iam.list_roles(PathPrefix="/shoal/")["Roles"]}
+    allowed = {name: iam.list_role_policies(RoleName=name)["PolicyNames"] for name in roles}
+    head, workers = sorted(allowed, key=len)
+    assert (sorted(allowed[head]), allowed[workers]) == (["buckets", "controller"], ["buckets"])
+    document = iam.get_role_policy(RoleName=head, PolicyName="buckets")["PolicyDocument"]
+    assert workers in json.dumps(document), "it passes the role to workers that it launches"
+    later = await account.provider("head-home", on_head=True).create(
+        account.spec, [LaunchRequest("worker", "worker", 1, "later")]
+    )
+    found = ec2.describe_instances(InstanceIds=[i.id for i in (*created, *later)])["Reservations"]
+    profiles = {
+        machine["InstanceId"]: machine["IamInstanceProfile"]["Arn"].rpartition("/")[2]
+        for reservation in found
+        for machine in reservation["Instances"]
+    }
+    assert profiles == {i.id: head if i.role == "head" else workers for i in (*created, *later)}
+    await account.end()
+
+
+async def test_the_role_of_workers_goes_also_where_the_head_has_its_own(account: Account) -> None:
+    iam = client(account, "iam")
+    iam.create_instance_profile(InstanceProfileName="theirs")
+    await account.cloud.ec2.disown_what_is_there()
+    node_types = cluster_file()["available_node_types"]
+    node_types["head"]["node_config"]["IamInstanceProfile"] = {"Name": "theirs"}
+    account.file(available_node_types=node_types, shoal={"mounts": {"/d": {"s3": "data"}}})
+    await account.launch(workers=1)
+    assert [r["RoleName"].endswith("-workers") for r in iam.list_roles()["Roles"]] == [True]
+    await account.end()
+
+
+async def test_a_bucket_added_to_a_running_cluster_reaches_workers_that_its_head_launches(
+    account: Account,
+) -> None:
+    await account.launch(workers=0)
+    account.file(shoal={"mounts": {"/d": {"s3": "data"}}})
+    await account.provider().create(account.spec, [LaunchRequest("worker", "worker", 1, "more")])
+    iam = client(account, "iam")
+    head, workers = sorted((r["RoleName"] for r in iam.list_roles()["Roles"]), key=len)
+    document = iam.get_role_policy(RoleName=head, PolicyName="buckets")["PolicyDocument"]
+    assert workers in json.dumps(document), "else every worker that the controller wants is refused"
+    await account.end()
+
+
+async def test_a_file_system_is_found_by_its_name_and_the_head_is_told_its_id(
+    account: Account,
+) -> None:
+    efs = client(account, "efs")
+    made = efs.create_file_system(
+        CreationToken="x", Tags=[{"Key": "Name", "Value": "training-data"}]
+    )["FileSystemId"]
+    account.file(shoal={"mounts": {"/d": {"efs": "training-data"}, "/e": {"efs": "fs-0abc"}}})
+    provider = account.provider()
+    assert isinstance(provider, AwsProvider)
+    assert await provider.check(account.spec) == []
+    region = provider.entrusted(account.spec).provider.settings["region"]
+    assert provider.shelf.source("training-data") == f"{made}.efs.{region}.amazonaws.com:/"
+    assert provider.shelf.source("fs-0abc") == f"fs-0abc.efs.{region}.amazonaws.com:/"
+    told = provider.entrusted(account.spec).shoal.mounts
+    assert {where: mount.efs for where, mount in told.items()} == {"/d": made, "/e": "fs-0abc"}
+    account.file(shoal={"mounts": {"/d": {"efs": "trainning-data"}}})
+    (finding,) = await provider.check(account.spec)
+    assert finding.what.startswith("there is no file system named trainning-data")
+    assert "training-data" in finding.why
+    efs.delete_file_system(FileSystemId=made)

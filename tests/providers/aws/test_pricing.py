@@ -1,0 +1,112 @@
+"""What a cluster will cost and has cost, in an account whose ledger knows better."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from shoal.catalog.price_table import price_table
+from shoal.providers.aws.pricing import Prices
+from shoal.providers.protocol import Sells
+from tests.providers.aws.aws_bed import CLUSTER, Bed, cluster_file, events_of
+from tests.providers.aws.provider_account import Account
+from tests.simcloud.calls import ApiError
+
+pytestmark = pytest.mark.simcloud
+
+DAY = 86_400
+SPOT = {"InstanceType": "c5.large", "InstanceMarketOptions": {"MarketType": "spot"}}
+
+
+def mixed() -> dict[str, Any]:
+    """A head at full price and two spot workers."""
+    types: dict[str, Any] = cluster_file()["available_node_types"]
+    types["worker"]["node_config"] = SPOT
+    return types
+
+
+def price_of(events: list[dict[str, Any]]) -> dict[str, Any]:
+    (price,) = [event for event in events if event["event"] == "price"]
+    return price
+
+
+async def test_the_price_of_a_plan_is_what_a_day_costs_to_the_cent(bed: Bed) -> None:
+    await bed.write(available_node_types=mixed())
+    planned = price_of(events_of(await bed.shoal("plan c.yaml --json")))
+    assert planned["complete"]
+    assert planned["source"].startswith("AWS's price list of ")
+    asked = price_of(await bed.up())
+    assert asked["per_hour"] == planned["per_hour"]
+
+    rentals = bed.cloud.ledger.rentals.values()
+    assert sorted(rental.market for rental in rentals) == ["on-demand", "spot", "spot"]
+    a_day = sum(rental.cost(rental.began + DAY) for rental in rentals)
+    assert round(24 * planned["per_hour"], 2) == round(a_day, 2)
+    # It is not the catalog's price that happens to be the same.
+    listing = price_table("aws").find("c5.large")
+    assert listing is not None
+    assert listing.price("us-west-2").spot != pytest.approx(0.3 * 0.085)
+    await _is_accounted_for(bed)
+
+
+async def _is_accounted_for(bed: Bed) -> None:
+    """What was spent is told while the cluster is there and when it is gone."""
+    running = await told(bed, "c.yaml")
+    assert running["per_hour"] == pytest.approx(0.096 + 2 * 0.3 * 0.085)
+    assert rows(running) == {("head", "on-demand"): 1, ("worker", "spot"): 2}
+    await bed.down()
+    over = await told(bed, CLUSTER)
+    assert over["per_hour"] == 0
+    assert over["complete"]
+    assert rows(over) == rows(running)
+    assert over["cost"] == pytest.approx(bed.cloud.ledger.cost(), abs=0.005)
+    assert "mine has cost $0.0" in (await bed.shoal(f"cost {CLUSTER}")).stdout
+
+
+async def told(bed: Bed, cluster: str) -> dict[str, Any]:
+    done = await bed.shoal(f"cost {cluster} --json")
+    assert done.code == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def rows(cost: dict[str, Any]) -> dict[tuple[str, str], int]:
+    return {(row["node_type"], row["market"]): row["machines"] for row in cost["rows"]}
+
+
+async def test_without_the_price_list_the_catalog_is_used_and_said_to_be(account: Account) -> None:
+    denied = ApiError("AccessDeniedException", "you may not", 403)
+    account.cloud.faults.fail_call("GetProducts", error=denied, times=99)
+    provider = account.provider()
+    assert isinstance(provider, Sells)
+    offers = {offer.node_type: offer for offer in await provider.offers(account.spec)}
+    assert offers["head"].price_per_hour == 0.096
+    assert provider.price_source(account.spec) == f"the catalog of {price_table('aws').dated}"
+    again = account.provider()
+    assert isinstance(again, Sells)
+    await again.offers(account.spec)
+    assert account.cloud.ledger.calls()["GetProducts"] == 1, "who says no is not asked again soon"
+
+
+async def test_prices_are_asked_for_once_a_day(account: Account) -> None:
+    for _ in range(2):
+        provider = account.provider()
+        assert isinstance(provider, Sells)
+        await provider.offers(account.spec)
+    assert account.cloud.ledger.calls()["GetProducts"] == 1
+    assert provider.price_source(account.spec).startswith("AWS's price list of ")
+
+
+async def test_spot_prices_are_of_the_zone_and_the_dearest_where_it_is_not_known(
+    account: Account,
+) -> None:
+    provider: Any = account.provider()
+    prices: Prices = provider._prices
+    await prices.learn((), ["c5.large"])
+    assert account.cloud.ledger.calls()["DescribeSpotPriceHistory"] == 1
+    assert prices.per_hour("c5.large", "spot", "us-west-2b") == pytest.approx(0.3 * 0.085)
+    prices._hear("spot", "c5.large", {"us-west-2a": 0.02, "us-west-2b": 0.03})
+    assert prices.per_hour("c5.large", "spot", "us-west-2a") == 0.02
+    assert prices.per_hour("c5.large", "spot") == 0.03

@@ -1,0 +1,375 @@
+"""Every everyday command, on one real cluster of three machines over SSH, in the order in which a
+person might use them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.polling import until
+from tests.providers.local.ssh_bed import SHOAL, USE_OUR_RAY, Bed
+from tests.simcloud.cloud import SimCloud
+from tests.simcloud.hosts import Host
+
+pytestmark = [
+    pytest.mark.simcloud,
+    pytest.mark.ray,
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+# What no shell on the way may touch.
+AWKWARD = 'it\'s "q" $(id) `id` $HOME ~ * \\ ; & | é\nline two'
+
+SCRIPT = """
+import json, ray, sys
+ray.init(log_to_driver=False)
+
+@ray.remote
+def answer():
+    return 42
+
+print(json.dumps([ray.get(answer.remote()), *sys.argv]))
+sys.exit(9)
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bed() -> AsyncIterator[Bed]:
+    async with SimCloud() as cloud:
+        laptop, *hosts = await asyncio.gather(cloud.laptop(), *(cloud.boot() for _ in range(3)))
+        bed = Bed(cloud, laptop, hosts)
+        await laptop.run(
+            "mkdir -p 'code dir/sub' && echo 1 > 'code dir/sub/a' && touch skipped.log"
+        )
+        await laptop.run("touch 'code dir/noise.log'")
+        await bed.write(
+            setup_commands=[USE_OUR_RAY, "echo set up $((6 * 7)); date +%N >> ~/setups"],
+            file_mounts={"~/code": "code dir"},
+            rsync_exclude=["*.log"],
+        )
+        done = await bed.shoal("up c.yaml --yes --redirect-command-output")
+        assert done.code == 0, done.stderr
+        assert "set up 42" not in done.stdout + done.stderr
+        yield bed
+
+
+async def has_process(host: Host, words: str) -> bool:
+    found = await host.run(f"pgrep -f {shlex.quote(words)}")
+    return found.code == 0
+
+
+async def no_process(host: Host, words: str) -> bool:
+    return not await has_process(host, words)
+
+
+def word(text: str) -> str:
+    return shlex.quote(text)
+
+
+async def test_redirected_output_is_in_a_file_for_each_node(bed: Bed) -> None:
+    for node in ("head", "worker-1", "worker-2"):
+        log = await bed.laptop.run(f"cat ~/.cache/shoal/logs/mine/{node}.log")
+        assert "set up 42" in log.stdout.splitlines()
+
+
+class TestExec:
+    async def test_streams_and_exit_code_come_back_as_they_are(self, bed: Bed) -> None:
+        done = await bed.shoal("exec mine 'echo out; echo err >&2; exit 5'")
+        assert (done.code, done.stdout, done.stderr) == (5, "out\n", "err\n")
+
+    async def test_a_command_may_hold_anything(self, bed: Bed) -> None:
+        command = f"printf %s {word(AWKWARD)}"
+        done = await bed.shoal(f"exec c.yaml {word(command)}")
+        assert done.stdout == AWKWARD
+
+    async def test_input_reaches_the_command(self, bed: Bed) -> None:
+        done = await bed.laptop.run(f"{SHOAL} exec 'tr a-z A-Z'", stdin="shout\n")
+        assert done.stdout == "SHOUT\n"
+
+    async def test_the_environment_is_rays(self, bed: Bed) -> None:
+        done = await bed.shoal("exec 'echo $RAY_ADDRESS; stat -c %a $RAY_AUTH_TOKEN_PATH'")
+        assert done.stdout.split() == [f"{bed.head.address}:6379", "600"]
+
+    @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+    async def test_an_interrupt_ends_the_command_on_the_head(
+        self, bed: Bed, sign: signal.Signals
+    ) -> None:
+        running = await bed.laptop.popen([SHOAL, "exec", "mine", "echo begun; sleep 4711"])
+        assert await running.stdout.readline() == b"begun\n"
+        await until(lambda: has_process(bed.head, "sleep 4711"), every=0.2)
+        running.send_signal(sign)
+        assert await running.wait() == 128 + sign
+        await until(lambda: no_process(bed.head, "sleep 4711"), every=0.2)
+
+    async def test_ctrl_c_at_a_terminal_is_the_commands_own(self, bed: Bed) -> None:
+        inner = "trap 'echo caught; exit 6' INT; while :; do echo on; sleep 0.1; done"
+        command = f"{SHOAL} exec mine {word(inner)}"
+        running = await bed.laptop.popen(["script", "-qfec", command, "/dev/null"])
+        for _ in range(10):  # its first words come before ssh leaves keys to the far end
+            await asyncio.wait_for(running.stdout.readuntil(b"on"), 60)
+        running.stdin.write(b"\x03")
+        await asyncio.wait_for(running.stdout.readuntil(b"caught"), 60)
+        assert await running.wait() == 6
+
+    async def test_a_port_of_the_head_can_be_led_here(self, bed: Bed) -> None:
+        command = "python -u -m http.server 8899 --bind 127.0.0.1"
+        running = await bed.laptop.popen([SHOAL, "exec", "mine", command, "-p", "18899:8899"])
+        await running.stdout.readuntil(b"Serving HTTP")
+        page = await bed.laptop.run("curl -s http://127.0.0.1:18899/")
+        assert "Directory listing" in page.stdout
+        running.send_signal(signal.SIGINT)
+        await running.wait()
+        await until(lambda: no_process(bed.head, "http.server 8899"), every=0.2)
+
+    @pytest.mark.parametrize("program", ["tmux", "screen"])
+    async def test_a_detached_command_goes_on_by_itself(self, bed: Bed, program: str) -> None:
+        # An init of Debian's would have made this; the machine's own does not know of screen.
+        await bed.head.run("install -d -m 1777 /run/screen")
+        out = f"~/{program}.out"
+        command = f'echo {word(AWKWARD)} "$RAY_ADDRESS" > {out}; exit 3'
+        done = await bed.shoal(f"exec mine {word(command)} --{program}")
+        assert done.code == 0, done.stderr
+        assert f"shoal attach mine --{program}" in done.stderr
+
+        async def written() -> str:
+            return (await bed.head.run(f"cat {out}", user="ubuntu")).stdout
+
+        await until(written, "the command ran", every=0.2)
+        assert await written() == f"{AWKWARD} {bed.head.address}:6379\n"
+
+    async def test_an_attached_tmux_finds_the_session_again(self, bed: Bed) -> None:
+        await bed.shoal("exec mine 'exit 33' --tmux")
+        running = await bed.laptop.popen(
+            ["script", "-qfec", f"{SHOAL} attach mine --tmux", "/dev/null"],
+            env={"TERM": "xterm"},
+        )
+        await asyncio.wait_for(running.stdout.readuntil(b"ended with exit code 33"), 60)
+        running.stdin.write(b"tmux kill-server\n")
+        await running.wait()
+
+    async def test_a_missing_multiplexer_is_told_with_the_fix(self, bed: Bed) -> None:
+        await bed.head.run("mv $(command -v screen) /root/screen")
+        for command in ("exec mine true --screen", "attach mine --node-ip worker-2 --tmux"):
+            done = await bed.shoal(command)
+            assert done.code == 2
+        done = await bed.shoal("exec mine true --screen")
+        assert "there is no screen on the machine" in done.stderr
+        assert "apt-get install -y screen" in done.stderr
+
+    async def test_what_cannot_be_is_refused_with_the_reason(self, bed: Bed) -> None:
+        for options, reason in (
+            ("--run-env docker", "have no container"),
+            ("--tmux --stop", "--stop does not go with --tmux"),
+            ("--tmux -p 80", "--port-forward does not go with --tmux"),
+        ):
+            done = await bed.shoal(f"exec mine true {options}")
+            assert done.code == 2
+            assert reason in done.stderr
+
+
+class TestAttach:
+    async def test_a_shell_on_the_head_knows_the_cluster(self, bed: Bed) -> None:
+        typed = "hostname; echo $RAY_ADDRESS; test -r $RAY_AUTH_TOKEN_PATH && exit 4\n"
+        done = await bed.laptop.run(f"{SHOAL} attach mine", stdin=typed)
+        assert done.code == 4
+        assert done.stdout.split() == [bed.head.name, f"{bed.head.address}:6379"]
+
+    async def test_a_shell_in_a_terminal(self, bed: Bed) -> None:
+        command = f"{SHOAL} attach mine"
+        running = await bed.laptop.popen(
+            ["script", "-qfec", command, "/dev/null"], env={"TERM": "xterm"}
+        )
+        running.stdin.write(b"echo $((40 + 2)) on $(hostname) as $USER; exit 3\n")
+        await asyncio.wait_for(running.stdout.readuntil(f"42 on {bed.head.name}".encode()), 60)
+        assert await running.wait() == 3
+
+    async def test_a_worker_is_named_by_its_address(self, bed: Bed) -> None:
+        address = bed.workers[1].address
+        done = await bed.laptop.run(f"{SHOAL} attach mine --node-ip {address}", stdin="hostname\n")
+        assert done.stdout.strip() == bed.workers[1].name
+
+    async def test_a_stranger_is_not_a_node(self, bed: Bed) -> None:
+        done = await bed.shoal("attach mine --node-ip 10.99.0.1")
+        assert done.code == 3
+        assert f"worker-1 ({bed.workers[0].address})" in done.stderr
+
+
+async def test_submit_runs_a_script_with_its_arguments_to_the_letter(bed: Bed) -> None:
+    await bed.laptop.run("mkdir -p 'my dir' && cat > 'my dir/my script.py'", stdin=SCRIPT)
+    done = await bed.shoal(
+        f"submit mine 'my dir/my script.py' -- --flag {word(AWKWARD)} '' -x", timeout=60
+    )
+    assert done.code == 9, done.stderr
+    assert json.loads(done.stdout) == [
+        42, "/home/ubuntu/my script.py", "--flag", AWKWARD, "", "-x",
+    ]  # fmt: skip
+
+
+class TestRsync:
+    async def test_a_directory_goes_into_the_target_and_its_content_with_a_slash(
+        self, bed: Bed
+    ) -> None:
+        await bed.laptop.run("mkdir -p 'tree é' && echo x > 'tree é/it is'")
+        for source, place in (("tree é", "in/tree é/it is"), ("tree é/", "in/it is")):
+            done = await bed.shoal(f"rsync_up mine {word(source)} in")
+            assert done.code == 0, done.stderr
+            assert await bed.read(bed.head, f"cat {word(place)}") == "x"
+        for source, place in (("in", "back/in/it is"), ("~/in/", "back/it is")):
+            done = await bed.shoal(f"rsync_down mine {word(source)} back")
+            assert done.code == 0, done.stderr
+            assert (await bed.laptop.run(f"cat {word(place)}")).stdout == "x\n"
+
+    @pytest.mark.parametrize("name", [AWKWARD.replace("/", "_"), "-rf", "a b"])
+    async def test_a_file_may_have_any_name(self, bed: Bed, name: str) -> None:
+        await bed.laptop.run(f"echo 1 > ./{word(name)}")
+        done = await bed.shoal(f"rsync-up mine -- {word(name)} {word('/tmp/' + name)}")
+        assert done.code == 0, done.stderr
+        assert await bed.read(bed.head, f"cat /tmp/{word(name)}") == "1"
+        done = await bed.shoal(f"rsync-down mine -- {word('/tmp/' + name)} {word('back/' + name)}")
+        assert done.code == 0, done.stderr
+        assert (await bed.laptop.run(f"cat back/{word(name)}")).stdout == "1\n"
+
+    async def test_all_nodes_get_a_file_when_asked(self, bed: Bed) -> None:
+        await bed.laptop.run("echo shared > shared")
+        done = await bed.shoal("rsync-up mine -A shared /tmp/shared --json")
+        events = [json.loads(line) for line in done.stdout.splitlines()]
+        assert {event["node"] for event in events} == {"head", "worker-1", "worker-2"}
+        for host in bed.hosts:
+            assert await bed.read(host, "cat /tmp/shared") == "shared"
+
+    async def test_without_paths_the_file_mounts_are_synced(self, bed: Bed) -> None:
+        await bed.laptop.run("echo 2 > 'code dir/sub/a'")
+        assert (await bed.shoal("rsync-up c.yaml")).code == 0
+        assert await bed.read(bed.head, "cat code/sub/a") == "2"
+        assert await bed.read(bed.workers[0], "cat code/sub/a") == "1"
+        assert await bed.read(bed.head, "ls -R code | grep -c log || true") == "0"
+        await bed.head.run("echo 3 > ~ubuntu/code/sub/a")
+        assert (await bed.shoal("rsync-down c.yaml")).code == 0
+        assert (await bed.laptop.run("cat 'code dir/sub/a'")).stdout == "3\n"
+        await bed.laptop.run("echo 1 > 'code dir/sub/a'")
+
+    async def test_a_program_can_copy_files_too(self, bed: Bed) -> None:
+        program = """
+from shoal import Cluster
+cluster = Cluster("c.yaml")
+cluster.upload("parcel", "/tmp/parcel", all_nodes=True)
+cluster.download("/tmp/parcel", "returned")
+"""
+        await bed.laptop.run("echo 7 > parcel")
+        (await bed.laptop.run("python -", stdin=program)).require("the program")
+        assert await bed.read(bed.workers[1], "cat /tmp/parcel") == "7"
+        assert (await bed.laptop.run("cat returned")).stdout == "7\n"
+
+    async def test_what_is_not_there_is_named(self, bed: Bed) -> None:
+        done = await bed.shoal("rsync-up mine nothing /tmp/x")
+        assert (done.code, "there is no nothing to send" in done.stderr) == (2, True)
+        done = await bed.shoal("rsync-down mine /no/such x")
+        assert done.code == 6
+        assert "/no/such" in done.stderr
+
+
+async def test_addresses_are_plain_lines(bed: Bed) -> None:
+    assert (await bed.shoal("get-head-ip mine")).stdout == f"{bed.head.address}\n"
+    workers = [host.address for host in bed.workers]
+    assert (await bed.shoal("get_worker_ips c.yaml")).stdout.split() == workers
+    assert json.loads((await bed.shoal("get-worker-ips --json")).stdout) == {"worker_ips": workers}
+
+
+async def test_plain_ssh_knows_the_machines_by_name(bed: Bed) -> None:
+    await bed.laptop.run("echo 'Host *.example\n  User nobody' > ~/.ssh/config")
+    printed = await bed.shoal("ssh-config mine")
+    assert "Host mine-worker-2\n" in printed.stdout
+    for _ in range(2):
+        assert (await bed.shoal("ssh-config mine --write")).code == 0
+    config = (await bed.laptop.run("cat ~/.ssh/config")).stdout
+    assert config.count("Include") == 1
+    assert config.endswith("Host *.example\n  User nobody\n")
+    ssh = "ssh -o BatchMode=yes"
+    assert (await bed.laptop.run(f"{ssh} mine hostname")).stdout.strip() == bed.head.name
+    worker = await bed.laptop.run(f"{ssh} mine-worker-1 hostname")
+    assert worker.stdout.strip() == bed.workers[0].name
+
+
+async def test_the_dashboard_opens_to_who_has_its_address_and_to_no_one_else(bed: Bed) -> None:
+    running = await bed.laptop.popen([SHOAL, "dashboard", "mine", "--json"])
+    opened = json.loads(await asyncio.wait_for(running.stdout.readline(), 60))
+    login, page = opened["url"], "http://127.0.0.1:8265/api/cluster_status"
+    curl = "curl -s -o /dev/null -w '%{http_code}'"
+    assert (await bed.laptop.run(f"{curl} {page}")).stdout == "401"
+    assert (await bed.laptop.run(f"{curl} {login}x")).stdout == "404"
+    assert (await bed.laptop.run(f"{curl} -c jar {login}")).stdout == "200"
+    assert (await bed.laptop.run(f"{curl} -b jar {page}")).stdout == "200"
+    token = await bed.read(bed.head, "cat .shoal/auth_token")
+    assert token not in json.dumps(opened)
+    running.send_signal(signal.SIGINT)
+    assert await running.wait() == 0
+    assert (await bed.laptop.run(f"curl -s {page}")).code != 0
+
+
+async def test_monitor_looks_again_until_it_is_told_to_end(bed: Bed) -> None:
+    running = await bed.laptop.popen([SHOAL, "monitor", "mine", "--every", "0.1", "--json"])
+    for _ in range(2):
+        status = json.loads(await asyncio.wait_for(running.stdout.readline(), 60))
+        assert [node["phase"] for node in status["nodes"]] == ["ready"] * 3
+    running.send_signal(signal.SIGINT)
+    assert await running.wait() == 0
+
+
+class TestStopAndStart:
+    async def test_stop_ends_ray_and_keeps_the_machines(self, bed: Bed) -> None:
+        done = await bed.shoal("stop mine")
+        assert (done.code, "--yes" in done.stderr) == (2, True)
+        done = await bed.shoal("stop mine --yes")
+        assert done.code == 0, done.stderr
+        for host in bed.hosts:
+            assert not await has_process(host, "raylet")
+            assert (await bed.read(host, "cat /var/tmp/shoal-owner")).startswith("mine@")
+        status = await bed.shoal("status mine --json")
+        assert status.code == 4
+        nodes = json.loads(status.stdout)["nodes"]
+        assert [node["phase"] for node in nodes] == ["stopped"] * 3
+
+    async def test_a_start_that_fails_is_not_taken_for_a_stop(self, bed: Bed) -> None:
+        await bed.read(bed.head, "echo 'ray() { return 3; }' >> ~/.bashrc")
+        assert (await bed.shoal("start mine")).code == 4
+        nodes = json.loads((await bed.shoal("status mine --json")).stdout)["nodes"]
+        assert [node["phase"] for node in nodes] == ["failed"] * 3
+        await bed.read(bed.head, "sed -i '/^ray()/d' ~/.bashrc")
+
+    async def test_start_brings_ray_back_and_sets_nothing_up(self, bed: Bed) -> None:
+        before = await bed.read(bed.head, "wc -l < setups")
+        done = await bed.shoal("start mine")
+        assert done.code == 0, done.stderr
+        assert (await bed.shoal("status mine")).code == 0
+        assert await bed.read(bed.head, "wc -l < setups") == before
+        again = await bed.shoal("start mine")
+        assert (again.code, "nothing was done" in again.stderr) == (0, True)
+
+
+async def test_down_may_keep_the_head_or_the_minimum_of_workers(bed: Bed) -> None:
+    nothing = await bed.shoal("down mine --yes --workers-only --keep-min-workers")
+    assert "nothing to end" in nothing.stderr
+    done = await bed.shoal("down mine --yes --workers-only")
+    assert done.code == 0, done.stderr
+    assert "2 nodes ended" in done.stderr
+    nodes = json.loads((await bed.shoal("status mine --json")).stdout)["nodes"]
+    assert [(node["name"], node["phase"]) for node in nodes] == [("head", "ready")]
+
+
+async def test_down_leaves_no_name_behind(bed: Bed) -> None:
+    assert (await bed.shoal("down mine --yes")).code == 0
+    assert (await bed.laptop.run("ls ~/.ssh/shoal")).stdout == ""
+    assert (await bed.laptop.run("ssh -G mine")).stdout.count("hostname mine") == 1
+
+
+async def test_a_machine_that_is_no_longer_the_clusters_runs_nothing(bed: Bed) -> None:
+    done = await bed.shoal("exec c.yaml 'touch ran'")
+    assert done.code == 3
+    assert "cluster mine is not up" in done.stderr
+    assert await bed.read(bed.head, "ls ran 2>/dev/null; true") == ""

@@ -1,0 +1,120 @@
+"""Real Ray on simulated hosts: one cluster, used by the tests in order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.polling import until
+from tests.providers.local.ssh_bed import ON_EVERY_NODE, USE_OUR_RAY, Bed, actions, read_gcs
+from tests.simcloud.cloud import SimCloud
+
+pytestmark = [
+    pytest.mark.simcloud,
+    pytest.mark.ray,
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+
+LONG_JOB = """
+import pathlib, time, ray
+ray.init(log_to_driver=False)
+
+@ray.remote(num_cpus=1)
+def slow():
+    while not pathlib.Path("/tmp/enough").exists():
+        time.sleep(0.1)
+    return "survived"
+
+done = slow.remote()
+pathlib.Path("/tmp/running").touch()
+print(ray.get(done), flush=True)
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def real() -> AsyncIterator[Bed]:
+    async with SimCloud() as cloud:
+        laptop, *hosts = await asyncio.gather(cloud.laptop(), *(cloud.boot() for _ in range(2)))
+        bed = Bed(cloud, laptop, hosts)
+        await laptop.run("mkdir code; cat > code/where.py", stdin=ON_EVERY_NODE)
+        await laptop.run("cat > code/long.py", stdin=LONG_JOB)
+        await bed.write(file_mounts={"~/code": "code"}, setup_commands=[USE_OUR_RAY])
+        await bed.up()
+        yield bed
+
+
+async def test_a_program_runs_on_every_node(real: Bed) -> None:
+    done = await real.shoal("exec c.yaml 'python code/where.py'")
+    assert done.code == 0, done.stderr
+    assert done.stdout.strip() == str(sorted(host.address for host in real.hosts))
+
+
+async def test_status_has_rays_own_word_for_each_node(real: Bed) -> None:
+    done = await real.shoal("status c.yaml --json")
+    assert done.code == 0
+    nodes = json.loads(done.stdout)["nodes"]
+    assert [(n["name"], n["phase"]) for n in nodes] == [("head", "ready"), ("worker-1", "ready")]
+    assert all(node["total"]["CPU"] >= 1 for node in nodes)
+
+
+async def test_nobody_on_the_network_gets_in_without_the_token(real: Bed) -> None:
+    read = ["python", "-c", read_gcs(f"{real.head.address}:6379")]
+    done = await real.workers[0].run(read, user="ubuntu")
+    assert done.code != 0
+    assert "auth" in (done.stdout + done.stderr).lower()
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/home/ubuntu/.shoal/auth_token"}
+    done = await real.workers[0].run(read, user="ubuntu", env=token)
+    assert done.code == 0, done.stderr
+
+
+async def test_the_dashboard_listens_on_the_head_alone(real: Bed) -> None:
+    from_inside = await real.head.run("curl -s -o /dev/null http://127.0.0.1:8265/")
+    from_outside = await real.workers[0].run(
+        f"curl -s -o /dev/null --max-time 20 http://{real.head.address}:8265/"
+    )
+    assert (from_inside.code, from_outside.code) == (0, 7)
+
+
+async def test_a_job_survives_an_up_without_restart(real: Bed) -> None:
+    job = await real.laptop.popen("exec shoal exec c.yaml 'python code/long.py'")
+    running = real.head.root() / "tmp/running"
+    await until(running.exists, "the job runs", timeout=120)
+    await real.laptop.run("echo '# changed' >> code/where.py")
+    events = await real.up("--no-restart")
+    assert {action for action, _ in actions(events)} == {"update"}
+    for host in real.hosts:
+        (host.root() / "tmp/enough").touch()
+    done = await job.finish(timeout=120)
+    assert done.stdout.strip() == "survived", done.stderr
+
+
+@pytest.mark.long
+async def test_a_rebooted_worker_comes_back_by_itself(real: Bed) -> None:
+    await real.workers[0].reboot()
+    done = await real.shoal("status c.yaml")
+    assert done.code == 4
+    await until(lambda: is_ready(real), "all nodes are ready", timeout=120, every=2)
+
+
+async def test_a_rebooted_head_comes_back_by_itself(real: Bed) -> None:
+    await real.head.reboot()
+    await until(lambda: is_ready(real), "all nodes are ready", timeout=180, every=2)
+    done = await real.shoal("exec c.yaml 'python code/where.py'")
+    assert done.stdout.strip() == str(sorted(host.address for host in real.hosts)), done.stderr
+
+
+async def is_ready(bed: Bed) -> bool:
+    return (await bed.shoal("status c.yaml")).code == 0
+
+
+async def test_down_ends_ray_everywhere(real: Bed) -> None:
+    done = await real.shoal("down c.yaml --yes")
+    assert done.code == 0, done.stderr
+    for host in real.hosts:
+        assert await real.read(host, "pgrep -f '[r]ay::|[r]aylet|[g]cs_server' || true") == ""
+        assert await real.read(host, "crontab -l 2>/dev/null || true") == ""

@@ -1,0 +1,45 @@
+"""Ray on a bare machine, by the command that a cloud file gets which does not say how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal.ray_runtime.install_command import install_ray
+from tests.ops.package_index import PackageIndex, make_wheel
+from tests.simcloud.cloud import SimCloud
+from tests.simcloud.console import Result
+from tests.simcloud.hosts import Host
+
+pytestmark = pytest.mark.simcloud
+
+BARE = {"PATH": "/usr/local/bin:/usr/bin:/bin"}  # without the Ray that all simulated hosts have
+
+
+async def shell(host: Host, command: str) -> Result:
+    """Run a command in a shell that reads the dotfiles first."""
+    done = await host.run(["bash", "-i", "-c", command], user="ubuntu", env=BARE, timeout=120)
+    return done.require(command)
+
+
+async def test_a_bare_machine_gets_a_ray_that_the_next_shell_finds_and_keeps_it(
+    cloud: SimCloud, tmp_path: Path
+) -> None:
+    host = await cloud.boot()
+    index = await PackageIndex.open(cloud)
+    for version in ("1.0", "2.0"):
+        index.add(make_wheel(tmp_path, "ray", version, needs="paddle"))
+    index.add(make_wheel(tmp_path, "paddle", "3.1"))
+    await index.serves(host)
+
+    await shell(host, install_ray("1.0"))
+    assert (await shell(host, "command -v ray")).stdout.strip() == "/home/ubuntu/.shoal/ray/bin/ray"
+    asks = "~/.shoal/ray/bin/python -c 'import ray, paddle; print(ray.__version__)'"
+    assert (await shell(host, asks)).stdout.strip() == "1.0"
+
+    await shell(host, install_ray("1.0"))
+    assert index.fetched()["ray-1.0-py3-none-any.whl"] == 1
+
+    await shell(host, install_ray("2.0"))
+    assert (await shell(host, asks)).stdout.strip() == "2.0"

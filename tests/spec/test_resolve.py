@@ -1,0 +1,348 @@
+"""What settings mean once they are resolved: as in Ray, today and when they were introduced."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shoal.ray_runtime.ray_start import identity
+from shoal.spec import default_embedded
+from shoal.spec.cluster_spec import RegistrySpec
+
+from .conftest import loaded
+
+AWS = "provider: {type: aws, region: us-west-2}\n"
+TYPES = """
+available_node_types:
+  ray.head.default: {node_config: {InstanceType: m5.large}}
+  cpu: {node_config: {InstanceType: m5.xlarge}}
+"""
+
+
+class TestTwoKindsOfMachine:
+    """`head_node` and `worker_nodes`, as files had them before node types."""
+
+    OLD = AWS + (
+        "min_workers: 1\nmax_workers: 10\n"
+        "head_node: {InstanceType: m4.large}\n"
+        "worker_nodes:\n"
+        "  InstanceType: p2.xlarge\n"
+        "  InstanceMarketOptions: {MarketType: spot}\n"
+        "  resources: {GPU: 1}\n"
+    )
+
+    def test_become_two_types(self) -> None:
+        spec = loaded(self.OLD).spec
+        worker = spec.node_types["ray-legacy-worker-node-type"]
+        assert spec.head.name == "ray-legacy-head-node-type"
+        assert spec.head.node_config == {"InstanceType": "m4.large"}
+        assert (spec.head.min_workers, spec.head.max_workers) == (0, 0)
+        assert (worker.min_workers, worker.max_workers) == (1, 10)
+        assert worker.resources == {"GPU": 1}
+        assert "resources" not in worker.node_config
+
+    def test_are_known_as_legacy(self) -> None:
+        result = loaded(self.OLD)
+        path = ("node_types", "ray-legacy-worker-node-type", "node_config", "InstanceType")
+        assert str(result.origin_of(*path)) == "cluster.yaml:6, legacy worker_nodes"
+
+    def test_a_head_alone_gets_the_default_worker(self) -> None:
+        spec = loaded(AWS + "max_workers: 0\nhead_node: {InstanceType: p2.8xlarge}").spec
+        worker = spec.node_types["ray-legacy-worker-node-type"]
+        assert worker.node_config["InstanceMarketOptions"] == {"MarketType": "spot"}
+        assert worker.max_workers == 0
+
+    def test_beside_node_types_they_are_what_each_type_starts_from(self) -> None:
+        result = loaded(
+            AWS
+            + "head_node: {KeyName: k, InstanceType: ignored}\nworker_nodes: {KeyName: w}\n"
+            + TYPES
+        )
+        assert result.spec.head.node_config == {"KeyName": "k", "InstanceType": "m5.large"}
+        cpu = result.spec.node_types["cpu"].node_config
+        assert cpu == {"KeyName": "w", "InstanceType": "m5.xlarge"}
+        assert len(result.warnings) == 2
+
+    def test_may_leave_resources_empty(self) -> None:
+        spec = loaded(AWS + "head_node: {InstanceType: a, resources: }").spec
+        assert spec.head.node_config == {"InstanceType": "a"}
+
+    def test_empty_they_say_nothing(self) -> None:
+        assert loaded(AWS + "head_node: {}\nworker_nodes: {}").spec.head.name == "ray.head.default"
+
+
+class TestWorkersAtTheTop:
+    """`min_workers`, `initial_workers`, `worker_default_node_type` beside node types."""
+
+    def test_go_to_the_only_worker_type(self) -> None:
+        result = loaded(AWS + "min_workers: 2\n" + TYPES)
+        assert result.spec.node_types["cpu"].min_workers == 2
+        origin = result.origin_of("node_types", "cpu", "min_workers")
+        assert str(origin) == "cluster.yaml:2, legacy min_workers"
+
+    def test_go_to_the_default_type_of_several(self) -> None:
+        text = AWS + "min_workers: 2\nworker_default_node_type: gpu\n" + TYPES + "  gpu: {}\n"
+        spec = loaded(text).spec
+        assert spec.node_types["gpu"].min_workers == 2
+        assert spec.node_types["cpu"].min_workers == 0
+
+    def test_are_ignored_with_a_warning_when_they_could_mean_several(self) -> None:
+        result = loaded(AWS + "min_workers: 2\n" + TYPES + "  gpu: {}\n")
+        assert all(kind.min_workers == 0 for kind in result.spec.node_types.values())
+        assert [warning.line for warning in result.warnings] == [2]
+
+    def test_do_not_overrule_a_types_own_number(self) -> None:
+        result = loaded(
+            AWS + "min_workers: 2\n" + TYPES.replace("cpu: {", "cpu: {min_workers: 1, ")
+        )
+        assert result.spec.node_types["cpu"].min_workers == 1
+        assert "min_workers is ignored" in str(result.warnings[0])
+
+
+def test_the_old_autoscalers_settings_are_kept() -> None:
+    scaling = loaded(
+        AWS + "initial_workers: 2\nautoscaling_mode: default\ntarget_utilization_fraction: 0.8"
+    ).spec.scaling
+    assert scaling.initial_workers == 2
+    assert scaling.autoscaling_mode == "default"
+    assert scaling.target_utilization_fraction == 0.8
+    assert scaling.upscaling_speed == 1
+
+
+def test_aggressive_has_no_brake_unless_a_speed_is_given() -> None:
+    aggressive = AWS + "autoscaling_mode: aggressive\n"
+    assert loaded(aggressive).spec.scaling.upscaling_speed > 1000
+    assert loaded(aggressive + "upscaling_speed: 2").spec.scaling.upscaling_speed == 2
+
+
+class TestCommands:
+    COMMON = (
+        "initialization_commands: [i]\nsetup_commands: [s]\n"
+        "head_setup_commands: [h]\nworker_setup_commands: [w]\n"
+    )
+
+    def test_common_ones_come_first(self) -> None:
+        spec = loaded(AWS + self.COMMON + TYPES).spec
+        assert spec.setup_for("ray.head.default", "head").setup_commands == ("s", "h")
+        assert spec.setup_for("cpu", "worker").setup_commands == ("s", "w")
+        assert spec.setup_for("cpu", "worker").initialization_commands == ("i",)
+
+    def test_a_types_own_replace_them_all(self) -> None:
+        own = TYPES.replace(
+            "cpu: {", "cpu: {worker_setup_commands: [own], initialization_commands: [], "
+        )
+        setup = loaded(AWS + self.COMMON + own).spec.setup_for("cpu", "worker")
+        assert setup.setup_commands == ("own",)
+        assert setup.initialization_commands == ()
+
+    def test_each_knows_its_own_line(self) -> None:
+        result = loaded(AWS + self.COMMON + TYPES)
+        lines = [str(result.origin_of("head_setup", "setup_commands", n)) for n in (0, 1)]
+        assert lines == ["cluster.yaml:3", "cluster.yaml:4"]
+
+    def test_defaults_install_a_released_ray_and_start_it(self) -> None:
+        setup = loaded(AWS).spec.head_setup
+        assert "ray[default]" in setup.setup_commands[1]
+        assert setup.start_commands[1].endswith("--dashboard-host=0.0.0.0")
+        assert not any("autoscaling-config" in command for command in setup.start_commands)
+
+
+class TestContainers:
+    DOCKER = (
+        "docker:\n  image: all\n  head_image: heads\n  container_name: c\n"
+        "  run_options: [-a]\n  head_run_options: [-h]\n  worker_run_options: [-w]\n"
+    )
+
+    def test_roles_have_images_and_options_of_their_own(self) -> None:
+        spec = loaded(AWS + self.DOCKER).spec
+        head = spec.head_setup.container
+        worker = spec.node_types["ray.worker.default"].setup.container
+        assert head is not None
+        assert worker is not None
+        assert (head.image, head.run_options) == ("heads", ("-a", "-h"))
+        assert (worker.image, worker.run_options) == ("all", ("-a", "-w"))
+
+    def test_a_types_own_docker_is_merged(self) -> None:
+        own = "{worker_image: mine, worker_run_options: [-m], pull_before_run: false}"
+        spec = loaded(AWS + self.DOCKER + TYPES.replace("cpu: {", f"cpu: {{docker: {own}, ")).spec
+        container = spec.node_types["cpu"].setup.container
+        assert container is not None
+        assert (container.image, container.run_options) == ("mine", ("-a", "-m"))
+        assert not container.pull_before_run
+
+    def test_podman_and_the_switches(self) -> None:
+        switches = (
+            "docker: {image: i, use_podman: true, disable_automatic_runtime_detection: true, "
+            "disable_shm_size_detection: true}"
+        )
+        container = loaded(AWS + switches).spec.head_setup.container
+        assert container is not None
+        assert container.engine == "podman"
+        assert container.name
+        assert not container.detect_gpu_runtime
+        assert not container.detect_shm_size
+
+    def test_a_registry_has_a_server_and_a_place_for_its_password(self) -> None:
+        registry = loaded(AWS + "shoal: {registry: {username: me, password_env: P}}").spec.shoal
+        assert registry.registry == RegistrySpec("docker.io", "me", "P")
+
+    def test_no_image_means_no_container(self) -> None:
+        assert loaded(AWS + "docker: {}").spec.head_setup.container is None
+        blank = 'docker: {image: "", container_name: "", pull_before_run: true}'
+        assert loaded(AWS + blank).spec.head_setup.container is None
+
+
+class TestOwnMachines:
+    HOSTS = "provider: {type: local, head_ip: h, worker_ips: [a, b, c]}\n"
+
+    @pytest.mark.parametrize(
+        ("counts", "expected"),
+        [
+            ("", (3, 3, 3)),
+            ("min_workers: 1", (1, 3, 3)),
+            ("min_workers: 0\nmax_workers: 2", (0, 2, 2)),
+            ("min_workers: 9\nmax_workers: 9", (3, 3, 3)),
+        ],
+    )
+    def test_all_hosts_are_used_unless_fewer_are_asked_for(
+        self, counts: str, expected: tuple[int, int, int]
+    ) -> None:
+        spec = loaded(self.HOSTS + counts).spec
+        kind = spec.node_types["local.cluster.node"]
+        assert (kind.min_workers, kind.max_workers, spec.scaling.max_workers) == expected
+
+    def test_the_command_line_can_ask_for_fewer(self) -> None:
+        spec = loaded(self.HOSTS, min_workers=1, max_workers=2).spec
+        kind = spec.node_types["local.cluster.node"]
+        assert (kind.min_workers, kind.max_workers) == (1, 2)
+
+    def test_addresses_stay_with_the_provider(self) -> None:
+        settings = loaded(self.HOSTS).spec.provider.settings
+        assert settings == {"head_ip": "h", "worker_ips": ["a", "b", "c"]}
+
+    def test_a_file_that_ray_prepared_before_loads_again(self) -> None:
+        prepared = (
+            "available_node_types: {local.cluster.node: {node_config: {}, resources: {}, "
+            "min_workers: 1, max_workers: 2}}\nhead_node_type: local.cluster.node\nmax_workers: 2"
+        )
+        kind = loaded(self.HOSTS + prepared).spec.node_types["local.cluster.node"]
+        assert (kind.min_workers, kind.max_workers) == (1, 2)
+
+
+class TestEmbedded:
+    def test_without_a_file_there_is_a_head_and_two_workers(self) -> None:
+        spec = default_embedded().spec
+        assert spec.cluster_name == "local"
+        assert spec.provider.type == "embedded"
+        assert spec.node_types["worker"].min_workers == 2
+        assert spec.head.resources == {"CPU": 1}
+
+    def test_the_default_follows_the_command_line(self) -> None:
+        from shoal.spec import Overrides
+
+        spec = default_embedded(Overrides("mine", max_workers=1)).spec
+        assert spec.cluster_name == "mine"
+        assert (spec.node_types["worker"].min_workers, spec.scaling.max_workers) == (1, 1)
+
+    def test_a_clouds_file_can_be_rehearsed_by_changing_its_provider_alone(self) -> None:
+        cloud = (
+            "initialization_commands: [sudo x]\nsetup_commands: [s]\n"
+            "docker: {image: i, container_name: c}\nfile_mounts: {/a: /b}\n"
+            "head_start_ray_commands: [ray start --head]\n" + TYPES
+        )
+        result = loaded("provider: {type: embedded}\n" + cloud)
+        assert [warning.path[0] for warning in result.warnings] == [
+            "docker",
+            "initialization_commands",
+            "head_start_ray_commands",
+            "file_mounts",
+        ]
+        setup = result.spec.head_setup
+        assert (setup.setup_commands, setup.start_commands, setup.container) == (("s",), (), None)
+        assert result.spec.files.mounts == {}
+        assert result.spec.node_types["cpu"].resources == {"CPU": 1}
+
+    def test_a_file_without_a_provider_runs_here_and_says_so(self) -> None:
+        result = loaded("cluster_name: a")
+        assert result.spec.provider.type == "embedded"
+        assert result.warnings[0].what == "no provider is given"
+
+
+def test_limits_of_types_default_as_in_ray() -> None:
+    spec = loaded(AWS + "max_workers: 7\n" + TYPES).spec
+    assert (spec.head.min_workers, spec.head.max_workers) == (0, 0)
+    assert (spec.node_types["cpu"].min_workers, spec.node_types["cpu"].max_workers) == (0, 7)
+
+
+def test_a_head_types_min_workers_without_a_limit_is_ignored_as_in_ray() -> None:
+    result = loaded(AWS + "available_node_types: {ray.head.default: {min_workers: 1}}")
+    assert result.spec.head.min_workers == 0
+    assert "min_workers of ray.head.default is ignored" in str(result.warnings[0])
+
+
+def test_a_types_idle_timeout_is_in_seconds_and_the_clusters_in_minutes() -> None:
+    own = TYPES.replace("cpu: {", "cpu: {idle_timeout_s: 30, ")
+    spec = loaded(AWS + "idle_timeout_minutes: 2\n" + own).spec
+    assert spec.node_types["cpu"].idle_timeout_s == 30
+    assert spec.head.idle_timeout_s == 120
+    assert spec.scaling.idle_timeout_s == 120
+
+
+def test_the_home_directory_expands_in_paths_of_this_machine_and_nothing_else_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    spec = loaded(
+        AWS + "auth: {ssh_private_key: ~/.ssh/k.pem}\n"
+        "file_mounts: {~/there: ~/here/, /b: ./rel, /c: $HOME/x}\n"
+        "cluster_synced_files: [~/on/the/head]\nsetup_commands: [echo ~ $HOME]"
+    ).spec
+    assert spec.auth.ssh_private_key == f"{tmp_path}/.ssh/k.pem"
+    assert spec.files.mounts == {"~/there": f"{tmp_path}/here/", "/b": "./rel", "/c": "$HOME/x"}
+    assert spec.files.cluster_synced == ("~/on/the/head",)
+    assert spec.head_setup.setup_commands[0] == "echo ~ $HOME"
+
+
+def test_what_a_provider_reads_is_passed_as_it_stands() -> None:
+    spec = loaded(
+        "provider: {type: gcp, project_id: null, anything: [1, {a: null}]}\n"
+        "available_node_types: {ray_head_default: {node_config: {scheduling: [{x: null}]}}}"
+    ).spec
+    assert spec.provider.settings == {"project_id": None, "anything": [1, {"a": None}]}
+    assert spec.head.node_config == {"scheduling": [{"x": None}]}
+
+
+def test_a_key_left_empty_counts_as_not_given() -> None:
+    spec = loaded(AWS + "setup_commands:\ndocker:\nauth: {ssh_user: }\nmax_workers:\n").spec
+    assert spec.scaling.max_workers == 2
+    assert spec.auth.ssh_user == "ubuntu"
+    assert len(spec.head_setup.setup_commands) == 3
+
+
+def test_resources_may_be_missing_and_of_fractions_only_the_whole_part_counts() -> None:
+    own = TYPES.replace(
+        "cpu: {", "cpu: {resources: {GPU: 0.5, slot: 2.5, 'accelerator_type:T4': 1}, "
+    )
+    found = loaded(AWS + own)
+    resources = found.spec.node_types["cpu"].resources
+    assert resources == {"GPU": 0, "slot": 2, "accelerator_type:T4": 1}
+    assert found.spec.head.resources == {}
+    told = [warning.what for warning in found.warnings]
+    assert "a node of type cpu will have 0 GPU, not 0.5" in told
+    env = identity("i-1", "cpu", resources, {})
+    assert json.loads(env["RAY_OVERRIDE_RESOURCES"]) == resources, "Ray and the planner agree"
+
+
+def test_the_command_line_wins_over_the_file() -> None:
+    text = (
+        AWS
+        + "cluster_name: a\nmax_workers: 3\n"
+        + TYPES.replace("cpu: {", "cpu: {min_workers: 1, ")
+    )
+    result = loaded(text, cluster_name="b", min_workers=2, max_workers=4)
+    assert result.spec.cluster_name == "b"
+    assert result.spec.scaling.max_workers == 4
+    assert result.spec.node_types["cpu"].min_workers == 2
+    assert str(result.origin_of("node_types", "cpu", "min_workers")) == "command line"
