@@ -108,7 +108,8 @@ def test_a_cluster_file_gets_prices_for_its_region_and_market() -> None:
 
 def test_asking_about_one_machine_does_not_read_the_other_cloud() -> None:
     code = (
-        "import sys; from shoal.catalog import price_table; price_table('gcp').find('n1-standard-4');"
+        "import sys; from shoal.catalog import price_table;"
+        "price_table('gcp').find('n1-standard-4');"
         "print(price_table.cache_info().currsize, 'yaml' in sys.modules)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
