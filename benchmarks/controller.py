@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks.report import report
 
@@ -211,7 +212,7 @@ def _launched_at(home: Path, node_type: str) -> float:
     raise SystemExit(f"nothing was launched for {node_type}")
 
 
-def _journal(home: Path) -> Iterator[dict[str, object]]:
+def _journal(home: Path) -> Iterator[dict[str, Any]]:
     for journal in home.glob("e/*/.shoal/controller/journal.jsonl"):
         for line in journal.read_text().splitlines():
             with contextlib.suppress(ValueError):  # the last may just be being written

@@ -186,14 +186,14 @@ def measure_million() -> None:
 
 def _growth() -> bool:
     print("\nnodes + shapes, both doubled each time (a hundred tasks to a node):")
-    times = []
+    times: list[float] = []
     for nodes, shapes in ((2_500, 50), (5_000, 100), (10_000, 200), (20_000, 400)):
         seconds, _ = _best_of(_million(nodes, shapes, nodes * 100), rounds=3)
         times.append(seconds)
         print(f"  {nodes:>6} nodes {shapes:>4} shapes {seconds:>7.3f} s")
     mean = (times[-1] / times[0]) ** (1 / (len(times) - 1))
     print(f"  on average {mean:.2f} times longer for twice the size (linear is 2)")
-    return mean <= GROWTH * NOISE
+    return bool(mean <= GROWTH * NOISE)
 
 
 def _money() -> bool:

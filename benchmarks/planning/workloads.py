@@ -37,8 +37,8 @@ def workload(seed: int) -> Workload:
             need: Resources = {"CPU": r.choice([0.5, 1, 1, 2, 3, 4, 6, 8])}
             if memory := r.choice([0, 0, 1, 2, 4, 7, 16]):
                 need["memory"] = memory
-            if gpu := r.choice([0, 0, 0, 0, 0.5, 1, 1, 2]):
-                need["GPU"] = gpu
+            if gpus := r.choice([0.0, 0.0, 0.0, 0.0, 0.5, 1.0, 1.0, 2.0]):
+                need["GPU"] = gpus
             if any(all(m.get(k, 0) >= v for k, v in need.items()) for m, _ in machines.values()):
                 demand.append((need, r.randint(1, 4) if small else r.randint(10, 120)))
     return Workload(machines, demand)

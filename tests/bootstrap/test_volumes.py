@@ -106,11 +106,11 @@ CONTENTS = {
 async def test_a_disk_that_holds_anything_is_never_formatted(lab: Lab, holds: str) -> None:
     with blank_disk(16) as disk:
         disk.write(*CONTENTS[holds])
-        before = disk.bytes()
+        before = disk.read()
         await disk.plug_into(lab.spare, "odd")
         told = await _hand(lab.spare, **_wish("/dev/odd"))
         assert holds in told["what"]
-        assert disk.bytes() == before
+        assert disk.read() == before
         await lab.spare.run("rm /dev/odd")
 
 
@@ -142,7 +142,7 @@ async def test_a_blank_disk_of_another_size_is_taken_for_another_disk(lab: Lab) 
         await disk.plug_into(lab.spare, "small")
         told = await _hand(lab.spare, **{**_wish("/dev/small"), "size": 100})
         assert told["what"].endswith("has 0.1 GiB, and not 100")
-        assert not disk.bytes().strip(b"\0")
+        assert not disk.read().strip(b"\0")
 
 
 async def test_a_place_may_have_any_name(lab: Lab) -> None:
@@ -164,7 +164,7 @@ async def test_nothing_is_hidden_by_a_mount(lab: Lab) -> None:
         await lab.spare.run("mkdir -p /full; touch /full/file")
         told = await _hand(lab.spare, **_wish("/dev/fresh", "/full"))
         assert told["what"] == "/full is not empty"
-        assert not disk.bytes().strip(b"\0")
+        assert not disk.read().strip(b"\0")
 
 
 async def _stand_in(host: Host, name: str, does: str = "") -> None:
@@ -196,7 +196,7 @@ async def test_efs_is_mounted_as_aws_recommends_and_again_after_a_reboot(lab: La
     await _stand_in(lab.spare, "mount.nfs4")
     await _stand_in(lab.spare, "mount")
     source = "fs-1.efs.us-west-2.amazonaws.com:/"
-    wish = {"kind": "efs", "where": "/shared", "source": source, "read_only": False}
+    wish: dict[str, Any] = {"kind": "efs", "where": "/shared", "source": source, "read_only": False}
     assert await _hand(lab.spare, **wish) == {}
     options = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,rw"
     called = (await lab.spare.run("cat /calls")).stdout
@@ -211,7 +211,7 @@ async def test_efs_is_mounted_as_aws_recommends_and_again_after_a_reboot(lab: La
 
 
 async def test_a_bucket_is_mounted_for_the_user_where_there_is_a_program_for_it(lab: Lab) -> None:
-    wish = {
+    wish: dict[str, Any] = {
         "kind": "s3", "where": "/models", "bucket": "models", "read_only": True, "owner": "ubuntu",
     }  # fmt: skip
     told = await _hand(lab.spare, **wish)

@@ -152,7 +152,10 @@ def test_gcp_prices_are_the_sum_of_cores_memory_and_cards() -> None:
     assert plain.prices == {"us-central1": Price(0.184, 0.044)}
     assert (gpu.accelerator, gpu.gpus, gpu.partial) == ("L4", 1, False)
     # No spot price for the card means none for the machine.
-    assert gpu.prices == {"us-central1": Price(pytest.approx(0.708), None)}
+    assert gpu.prices is not None
+    price = gpu.prices["us-central1"]
+    assert price.on_demand == pytest.approx(0.708)
+    assert price.spot is None
 
 
 def test_refreshing_from_a_table_writes_the_file(tmp_path: Any) -> None:

@@ -137,9 +137,10 @@ class World:
     def _seen(self, node: RayNode) -> RayNode:
         if not self._works(node):
             return node
-        status = "draining" if node.status == "draining" else "running"
         available = {} if node.ray_id in self.busy else node.available
-        return replace(node, status=status, available=available, idle_s=0.0)
+        if node.status == "draining":
+            return replace(node, available=available, idle_s=0.0)
+        return replace(node, status="running", available=available, idle_s=0.0)
 
     # machines
 

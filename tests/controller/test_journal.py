@@ -71,7 +71,7 @@ async def test_killed_around_a_create_call_it_launches_once(tmp_path: Path, when
         world.kill_at_create = True
         await _die_in_a_turn(life)
     else:
-        real, world.create = world.create, never  # type: ignore[method-assign]
+        real, world.create = world.create, never  # type: ignore[assignment, method-assign]
         await _die_in_a_turn(life)
         world.create = real  # type: ignore[method-assign]
     world.kill_at_create = False

@@ -186,7 +186,7 @@ async def test_a_list_that_never_comes_is_asked_for_again(life: Life) -> None:
 async def test_a_provider_that_never_answers_a_launch_is_given_up_for_another_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(DEADLINES, Phase.REQUESTED, (0.05, Phase.FAILED))  # type: ignore[arg-type]
+    monkeypatch.setitem(DEADLINES, Phase.REQUESTED, (0.05, Phase.FAILED))
     life = Life(World(), tmp_path, two_types())
     create = life.world.create
 
@@ -249,7 +249,7 @@ async def test_prices_are_asked_for_again(life: Life) -> None:
     life.world.sold = [Offering("worker", price_per_hour=0.2)]
     await life.turns(3, seconds=1800)
     life.world.wants(1)
-    life.world.create = never  # type: ignore[method-assign]
+    life.world.create = never  # type: ignore[assignment, method-assign]
     life.world.in_setup = 1
     await life.turns()
     (intent,) = life.memory.intents.values()

@@ -173,7 +173,8 @@ async def test_random_faults_lose_no_work_and_leave_nothing() -> None:
 async def _hurt(soak: Soak) -> None:
     """Fault after fault for as long as asked for, and at last the one that is healed slowest."""
     loop = asyncio.get_running_loop()
-    end, coming = loop.time() + SECONDS, []
+    end = loop.time() + SECONDS
+    coming: list[Any] = []
     while loop.time() < end:
         coming = coming or soak.dice.sample(soak.faults, len(soak.faults))
         await soak.strike(coming.pop())

@@ -14,6 +14,7 @@ from shoal.bootstrap.applied_state import AppliedState
 from shoal.bootstrap.node_plan import Mode, NodePlan
 from shoal.bootstrap.node_probe import NodeProbe
 from shoal.cluster.handle import ClusterHandle
+from shoal.controller import client
 from shoal.core.errors import IncompleteError, SetupError, ShoalError, UnreachableError
 from shoal.core.events import Event
 from shoal.core.node_phase import Role
@@ -112,8 +113,8 @@ def rack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 
     def make(**machines: NodeProbe | ShoalError | None) -> Rack:
         site = Rack(tmp_path, address, **machines)
-        monkeypatch.setattr(stop_start.ClusterHandle, "of", lambda *_: site)
-        monkeypatch.setattr(stop_start.client, "deploy_controller", nothing)
+        monkeypatch.setattr(ClusterHandle, "of", lambda *_: site)
+        monkeypatch.setattr(client, "deploy_controller", nothing)
         return site
 
     with gcs:

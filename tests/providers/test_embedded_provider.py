@@ -77,7 +77,7 @@ def test_commands_at_the_same_time_do_not_hand_out_the_same_address(
 ) -> None:
     def create(n: int) -> Instance:
         launch = LaunchRequest("worker", "worker", 1, f"t{n}")
-        return asyncio.run(provider.create(SPEC, [launch]))[0]  # type: ignore[arg-type]
+        return asyncio.run(provider.create(SPEC, [launch]))[0]
 
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(create, range(16)))

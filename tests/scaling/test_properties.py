@@ -165,8 +165,9 @@ def test_the_order_of_the_input_does_not_show(world: World, wanted: Demand, rand
 @given(worlds(), demands)
 def test_every_decision_is_explained(world: World, wanted: Demand) -> None:
     result = planned(world, wanted)
-    for action in (*result.launches, *result.drains, *result.cancels, *result.unmet):
-        assert action.reason.text
+    decisions = (*result.launches, *result.drains, *result.cancels, *result.unmet)
+    reasons = [decision.reason for decision in decisions]  # type: ignore[attr-defined]
+    assert all(reason.text for reason in reasons)
     for launch in result.launches:
         assert launch.count > 0
         assert launch.reason.numbers

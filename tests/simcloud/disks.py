@@ -20,7 +20,7 @@ class Disk:
 
     device: Path
 
-    def bytes(self) -> bytes:
+    def read(self) -> bytes:
         return self.device.read_bytes()
 
     def write(self, content: bytes, at: int = 0) -> None:

@@ -101,7 +101,8 @@ def test_an_embedded_cluster_does_without() -> None:
         "provider: {type: embedded}\nshoal: {volumes: {/a: {size: 5}}, mounts: {/b: {s3: x-y}}}\n"
     )
     found = loaded(text)
-    assert found.spec.shoal.volumes == found.spec.shoal.mounts == {}
+    assert found.spec.shoal.volumes == {}
+    assert found.spec.shoal.mounts == {}
     assert [w.what for w in found.warnings] == [
         "shoal.volumes is ignored", "shoal.mounts is ignored",
     ]  # fmt: skip

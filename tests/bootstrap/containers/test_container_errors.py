@@ -45,7 +45,7 @@ async def fails(bed: Bed, env: dict[str, str] | None = None, **settings: Any) ->
     await bed.write(**settings)
     done = await bed.laptop.run("shoal up c.yaml --yes --json", env=env)
     assert done.code != 0, done.stdout
-    error = json.loads(done.stdout.splitlines()[-1])
+    error: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert error["event"] == "error" and error["what"] and error["why"] and error["fix"], error
     gone = await bed.shoal("down c.yaml --yes")
     assert gone.code == 0, gone.stderr

@@ -139,7 +139,7 @@ async def test_an_impostor_is_refused_before_anything_is_said_to_it(bed: Bed) ->
     head = of_kind(bed, "head")
 
     def runs() -> bool:
-        return of_kind(bed, "head")["State"]["Name"] == "running"
+        return bool(of_kind(bed, "head")["State"]["Name"] == "running")
 
     await until(runs, "the head has booted")
     new_key = "cd /etc/ssh && rm ssh_host_* && ssh-keygen -A && pkill -HUP -o -x sshd"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import email
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -264,9 +264,10 @@ def test_launch_data_of_the_users_own_stays_whole_beside_the_host_key() -> None:
     key = host_keys.OneTimeKey("PRIVATE\n", "ssh-ed25519 AAAA shoal-one-time")
     own = "#!/bin/sh\necho 'grüße'\n"
     message = email.message_from_string(host_keys.user_data(key, own))
-    config, script = (part.get_payload(decode=True) for part in message.get_payload())
-    assert script.decode() == own
-    assert config.decode().startswith("#cloud-config\n")
+    parts = [part for part in message.walk() if not part.is_multipart()]
+    config, script = (cast(bytes, part.get_payload(decode=True)).decode() for part in parts)
+    assert script == own
+    assert config.startswith("#cloud-config\n")
     assert host_keys.user_data(key, "").startswith("#cloud-config\n")
 
 

@@ -33,7 +33,7 @@ PAIRS = {"mine": "ssh-ed25519 AAAAmine", "secret": ""}
 OPEN = {
     "IpProtocol": "tcp", "FromPort": 20, "ToPort": 30, "IpRanges": [{"CidrIp": "203.0.113.0/24"}],
 }  # fmt: skip
-GROUPS = {
+GROUPS: dict[str, dict[str, Any]] = {
     "sg-open": {"IpPermissions": [OPEN]},
     "sg-web": {"IpPermissions": [{**OPEN, "FromPort": 80, "ToPort": 443}]},
     "sg-other": {"IpPermissions": [{**OPEN, "IpRanges": [{"CidrIp": "198.51.100.0/24"}]}]},
@@ -197,7 +197,7 @@ def test_a_minimum_above_the_quota_is_told_with_what_is_left() -> None:
 
 
 P3 = MachineType("p3.2xlarge", "x86_64", {"CPU": 8, "GPU": 1})
-SPOT = {"InstanceMarketOptions": {"MarketType": "spot"}}
+SPOT: dict[str, Any] = {"InstanceMarketOptions": {"MarketType": "spot"}}
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,7 @@ async def test_prices_are_asked_for_once_a_day(account: Account) -> None:
         assert isinstance(provider, Sells)
         await provider.offers(account.spec)
     assert account.cloud.ledger.calls()["GetProducts"] == 1
+    assert isinstance(provider, Sells)
     assert provider.price_source(account.spec).startswith("AWS's price list of ")
 
 

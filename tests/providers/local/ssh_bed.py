@@ -32,7 +32,7 @@ def _stand_in(*daemons: tuple[str, int]) -> list[str]:
     ]
 
 
-QUICK_START = {
+QUICK_START: dict[str, Any] = {
     "head_start_ray_commands": _stand_in(("gcs_server", 6379), ("raylet", 0)),
     "worker_start_ray_commands": _stand_in(("raylet", 0)),
     # It would find a GCS that does not answer, and nothing to do about it.
