@@ -48,7 +48,7 @@ def with_vitals(seen: ObservedCluster, **vitals: NodeProbe) -> ObservedCluster:
 
 
 def touched(plan: UpPlan) -> list[tuple[str, str]]:
-    return [(touch.instance.name, touch.mode) for touch in plan.touches]
+    return [(update.instance.name, update.mode) for update in plan.updates]
 
 
 def words(plan: UpPlan) -> list[tuple[str, str]]:
@@ -84,7 +84,7 @@ def test_a_node_where_ray_does_not_run_is_started_alone() -> None:
     plan = plan_up(cluster(min_workers=1), seen)
     assert touched(plan) == [("worker-1", "full")]
     assert plan.steps[0].reason == "Ray is not running on it"
-    assert not plan.disturbs
+    assert not plan.is_disruptive
 
 
 def silent(seen: ObservedCluster, *names: str) -> ObservedCluster:
@@ -101,7 +101,7 @@ def test_a_machine_that_does_not_say_how_it_is_keeps_its_ray_if_that_runs(
     plan = plan_up(cluster(min_workers=2), seen, restart)
     assert touched(plan) == [("head", "update"), ("worker-1", "update")]
     assert plan.steps[0].reason == "it did not say how it is"
-    assert not plan.disturbs
+    assert not plan.is_disruptive
 
 
 def test_a_machine_that_does_not_say_how_it_is_is_restarted_when_that_is_asked_for() -> None:
@@ -121,7 +121,7 @@ def test_a_head_without_ray_takes_its_workers_along() -> None:
     seen = with_vitals(healthy(HEAD, machine("worker-1")), head=NodeProbe(DONE))
     plan = plan_up(cluster(min_workers=1), seen)
     assert touched(plan) == [("head", "full"), ("worker-1", "restart")]
-    assert plan.disturbs
+    assert plan.is_disruptive
 
 
 def test_workers_of_a_lost_head_are_kept_and_restarted() -> None:
@@ -151,7 +151,7 @@ def test_with_no_restart_files_and_setup_are_updated_and_ray_is_left_alone() -> 
     seen = with_vitals(healthy(HEAD, machine("worker-1")), head=OLD_START, worker_1=OLD_SETUP)
     plan = plan_up(cluster(min_workers=1), seen, "never")
     assert touched(plan) == [("worker-1", "update")]
-    assert not plan.disturbs
+    assert not plan.is_disruptive
 
 
 def test_changed_start_commands_restart_ray_without_another_setup() -> None:
@@ -162,7 +162,7 @@ def test_changed_start_commands_restart_ray_without_another_setup() -> None:
 def test_restart_only_restarts_every_node() -> None:
     plan = plan_up(cluster(min_workers=1), healthy(HEAD, machine("worker-1")), "only")
     assert touched(plan) == [("head", "restart"), ("worker-1", "restart")]
-    assert plan.disturbs
+    assert plan.is_disruptive
 
 
 def test_a_machine_that_cannot_be_reached_is_asked_for_anew() -> None:
@@ -211,7 +211,7 @@ def test_a_worker_with_another_node_config_is_replaced() -> None:
     assert words(plan) == [("create", "1 x worker"), ("terminate", "worker-1")]
     assert "node_config" in plan.steps[1].reason
     assert plan.replaced == plan.terminate == (old[1],)
-    assert plan.disturbs
+    assert plan.is_disruptive
     assert plan_up(before, healthy(*old)).empty, "as long as the file says the same"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.exec_options import (
     multiplexer_options,
     no_cache_option,
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 @click.option("--node-ip", metavar="NODE", help="The address or name of a node; else, the head.")
 @run_env_option
 @no_cache_option
-@which_cluster
+@cluster_ref_options
 def command(
-    wanted: ClusterRef,
+    ref: ClusterRef,
     start: bool,
     multiplexer: Multiplexer | None,
     new: bool,
@@ -49,17 +49,17 @@ def command(
     cluster; without it, the only one that is up.
     """
     from shoal.ops import cluster_lookup
-    from shoal.ops.attach import Shell, attach
+    from shoal.ops.attach import ShellOptions, attach
     from shoal.ops.context import Context
     from shoal.ops.ephemeral_cluster import ephemeral_cluster
 
     if new and multiplexer is None:
         raise click.UsageError("--new goes with --screen or --tmux.")
-    shell = Shell(multiplexer, new)
+    shell = ShellOptions(multiplexer, new)
 
     async def operation(ctx: Context) -> int:
         resolve = cluster_lookup.resolve_or_default if start else cluster_lookup.resolve
-        spec = await resolve(ctx, wanted)
+        spec = await resolve(ctx, ref)
         async with ephemeral_cluster(ctx, spec, start=start, stop=False):
             return await attach(
                 ctx,

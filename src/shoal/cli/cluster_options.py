@@ -37,9 +37,9 @@ def complete_cluster(
 cluster_argument = click.argument("cluster", required=False, shell_complete=complete_cluster)
 
 
-def which_cluster(function: F) -> F:
+def cluster_ref_options(function: F) -> F:
     """`--cluster-name`, `--nodes` and what belongs to it, and the argument CLUSTER if the command
-    has it: all of it reaches the command as one `wanted`."""
+    has it: all of it reaches the command as one `ref`."""
 
     @functools.wraps(function)
     def command(
@@ -51,8 +51,8 @@ def which_cluster(function: F) -> F:
         cluster: str | None = None,
         **rest: Any,
     ) -> Any:
-        wanted = _wanted(cluster, cluster_name, nodes, key_file, username)
-        return function(wanted=wanted, **rest)
+        ref = _cluster_ref(cluster, cluster_name, nodes, key_file, username)
+        return function(ref=ref, **rest)
 
     for option in (
         click.option("--username", metavar="USER", help="Who logs in to the machines of --nodes."),
@@ -74,19 +74,17 @@ def which_cluster(function: F) -> F:
     return command  # type: ignore[return-value]
 
 
-def paths_of(
-    words: tuple[str, ...], wanted: ClusterRef
-) -> tuple[ClusterRef, tuple[str, str] | None]:
+def paths_of(words: tuple[str, ...], ref: ClusterRef) -> tuple[ClusterRef, tuple[str, str] | None]:
     """The cluster, and the SOURCE and TARGET if they are among the words."""
     named = words[0] if len(words) in (1, 3) else None
-    if len(words) > 3 or (named is not None and wanted.named is not None):
+    if len(words) > 3 or (named is not None and ref.source is not None):
         raise click.UsageError("Expected [CLUSTER], or [CLUSTER] SOURCE TARGET.")
     if named is not None:
-        wanted = replace(wanted, named=named)
-    return wanted, (words[-2], words[-1]) if len(words) > 1 else None
+        ref = replace(ref, source=named)
+    return ref, (words[-2], words[-1]) if len(words) > 1 else None
 
 
-def _wanted(
+def _cluster_ref(
     cluster: str | None,
     cluster_name: str | None,
     nodes: str | None,

@@ -1,4 +1,4 @@
-"""How the controller's own account reads: what waits, what it decided lately, and why."""
+"""How the controller's own explanation reads: what waits, what it decided lately, and why."""
 
 from __future__ import annotations
 

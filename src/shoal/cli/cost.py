@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.formatting import columns
 from shoal.cli.run import run
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 @click.command("cost")
 @cluster_argument
 @click.option("--json", "json", is_flag=True, help="Print for a program: JSON only.")
-@which_cluster
-def command(wanted: ClusterRef, json: bool) -> None:
+@cluster_ref_options
+def command(ref: ClusterRef, json: bool) -> None:
     """Show what a cluster has cost so far, by node type and market.
 
     Also of a cluster that is gone, by its name. Machines only, at list prices: disks, traffic and
@@ -32,7 +32,7 @@ def command(wanted: ClusterRef, json: bool) -> None:
     from shoal.ops.cost import cost
 
     async def operation(ctx: Context) -> Cost:
-        return await cost(ctx, wanted)
+        return await cost(ctx, ref)
 
     found = run(operation, json=json, answers=True)
     if json:

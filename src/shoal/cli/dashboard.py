@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.exec_options import no_cache_option
 from shoal.cli.run import follow, output_options
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 )
 @click.option("--open/--no-open", "browser", default=False, help="Open it in a browser, too.")
 @no_cache_option
-@which_cluster
+@cluster_ref_options
 @output_options
 def command(
-    wanted: ClusterRef,
+    ref: ClusterRef,
     port: int | None,
     remote_port: int | None,
     browser: bool,
@@ -52,7 +52,7 @@ def command(
             webbrowser.open(url)
 
     async def operation(ctx: Context) -> None:
-        spec = await cluster_lookup.resolve(ctx, wanted)
+        spec = await cluster_lookup.resolve(ctx, ref)
         await dashboard.show(ctx, spec, port=port, remote_port=remote_port, opened=opened)
 
     follow(operation, json=json, verbose=verbose)

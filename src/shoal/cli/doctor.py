@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.render.messages import finding
 from shoal.cli.run import run
 from shoal.core.errors import ConfigError
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @click.command("doctor")
 @cluster_argument
-@which_cluster
+@cluster_ref_options
 @click.option("--json", "json", is_flag=True, help="Print for a program: JSON only.")
-def command(wanted: ClusterRef, json: bool) -> None:
+def command(ref: ClusterRef, json: bool) -> None:
     """Find what would keep a cluster from coming up, before a cent is spent.
 
     CLUSTER is a YAML file, an http(s) address of one, or the name of a cluster that is up, of
@@ -35,7 +35,7 @@ def command(wanted: ClusterRef, json: bool) -> None:
     from shoal.ops.preflight import diagnose
 
     async def operation(ctx: Context) -> list[Found]:
-        return await diagnose(ctx, await cluster_lookup.load(ctx, wanted))
+        return await diagnose(ctx, await cluster_lookup.load(ctx, ref))
 
     found = run(operation, json=json, answers=True)
     errors = sum(one.severity == "error" for one in found)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.run import output_options, run, yes_option
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 @click.option("--workers-only", is_flag=True, help="Keep the head.")
 @click.option("--keep-min-workers", is_flag=True, help="Keep as many workers as min_workers says.")
 @yes_option
-@which_cluster
+@cluster_ref_options
 @output_options
 def command(
-    wanted: ClusterRef,
+    ref: ClusterRef,
     everything: bool,
     workers_only: bool,
     keep_min_workers: bool,
@@ -39,7 +39,7 @@ def command(
     from shoal.ops.context import Context
     from shoal.ops.down import Keep, down, down_all
 
-    if everything and not wanted.nothing_said:
+    if everything and not ref.is_empty:
         raise click.UsageError("Name a cluster or use --all, not both.")
     keep = Keep(head=workers_only, min_workers=keep_min_workers)
 
@@ -47,7 +47,7 @@ def command(
         if everything:
             results = await down_all(ctx, keep)
         else:
-            results = [await down(ctx, await cluster_lookup.resolve(ctx, wanted), keep)]
+            results = [await down(ctx, await cluster_lookup.resolve(ctx, ref), keep)]
         return all(result.ended is not None for result in results)
 
     if not run(operation, json=json, verbose=verbose, yes=yes):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import complete_cluster, which_cluster
-from shoal.cli.exec_options import manner_options
+from shoal.cli.cluster_options import cluster_ref_options, complete_cluster
+from shoal.cli.exec_options import exec_options
 from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 @click.argument(
     "words", nargs=-1, required=True, metavar="[CLUSTER] COMMAND", shell_complete=complete_cluster
 )
-@manner_options
-@which_cluster
+@exec_options
+@cluster_ref_options
 @output_options
 def command(
-    words: tuple[str, ...], wanted: ClusterRef, manner: ExecOptions, json: bool, verbose: bool
+    words: tuple[str, ...], ref: ClusterRef, options: ExecOptions, json: bool, verbose: bool
 ) -> None:  # fmt: skip
     """Run a command on a cluster's head, and exit with its exit code.
 
@@ -48,12 +48,12 @@ def command(
     if len(words) == 1 and cluster_lookup.looks_like_a_file(words[0]):
         raise click.UsageError(f"No command to run on {words[0]}.")
     if len(words) == 2:
-        if wanted.named is not None:
+        if ref.source is not None:
             raise click.UsageError("Name a CLUSTER or give --nodes, not both.")
-        wanted = replace(wanted, named=words[0])
+        ref = replace(ref, source=words[0])
 
     async def operation(ctx: Context) -> int:
-        resolve = cluster_lookup.resolve_or_default if manner.start else cluster_lookup.resolve
-        return await execute(ctx, await resolve(ctx, wanted), words[-1], manner)
+        resolve = cluster_lookup.resolve_or_default if options.start else cluster_lookup.resolve
+        return await execute(ctx, await resolve(ctx, ref), words[-1], options)
 
     sys.exit(run(operation, json=json, verbose=verbose))

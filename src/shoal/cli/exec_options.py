@@ -78,7 +78,7 @@ def multiplexer_options(function: F) -> F:
     return command  # type: ignore[return-value]
 
 
-def manner_options(function: F) -> F:
+def exec_options(function: F) -> F:
     """All of them, as one function that makes a `Manner` once it is known whether to print
     JSON."""
 
@@ -96,10 +96,10 @@ def manner_options(function: F) -> F:
         from shoal.ops.execute import ExecOptions
 
         streams: Streams = "terminal" if has_terminal() else "raw"
-        manner = ExecOptions(
+        options = ExecOptions(
             "events" if json else streams, start, stop, multiplexer, forwards, run_env
         )
-        return function(manner=manner, json=json, **rest)
+        return function(options=options, json=json, **rest)
 
     command = multiplexer_options(command)
     usage = click.option(

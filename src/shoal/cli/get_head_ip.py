@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 @click.command("get-head-ip")
 @cluster_argument
-@which_cluster
+@cluster_ref_options
 @output_options
-def command(wanted: ClusterRef, json: bool, verbose: bool) -> None:
+def command(ref: ClusterRef, json: bool, verbose: bool) -> None:
     """Print the address of a cluster's head, the public one if it has one."""
     from shoal.ops import addresses, cluster_lookup
     from shoal.ops.context import Context
 
     async def operation(ctx: Context) -> str:
-        return await addresses.head_address(ctx, await cluster_lookup.resolve(ctx, wanted))
+        return await addresses.head_address(ctx, await cluster_lookup.resolve(ctx, ref))
 
     address = run(operation, json=json, verbose=verbose, answers=True)
     click.echo(jsonlib.dumps({"head_ip": address}) if json else address)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.run import follow, output_options
 from shoal.cli.status import status_lines
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     expose_value=False,
     help="As in Ray, where it is for the autoscaler's log. Nothing is tailed here.",
 )
-@which_cluster
+@cluster_ref_options
 @output_options
-def command(wanted: ClusterRef, every: float, json: bool, verbose: bool) -> None:  # fmt: skip
+def command(ref: ClusterRef, every: float, json: bool, verbose: bool) -> None:  # fmt: skip
     """Show what `shoal status` shows, again and again, until Ctrl-C."""
     from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
@@ -52,6 +52,6 @@ def command(wanted: ClusterRef, every: float, json: bool, verbose: bool) -> None
             click.echo(line)
 
     async def operation(ctx: Context) -> None:
-        await watch(ctx, await cluster_lookup.resolve(ctx, wanted), show, every=every)
+        await watch(ctx, await cluster_lookup.resolve(ctx, ref), show, every=every)
 
     follow(operation, json=json, verbose=verbose, answers=True)

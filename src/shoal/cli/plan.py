@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 @cluster_argument
 @click.option("--min-workers", type=int, help="Override the file's min_workers.")
 @click.option("--max-workers", type=int, help="Override the file's max_workers.")
-@which_cluster
+@cluster_ref_options
 @output_options
 def command(
-    wanted: ClusterRef,
+    ref: ClusterRef,
     min_workers: int | None,
     max_workers: int | None,
     json: bool,
@@ -35,10 +35,10 @@ def command(
     from shoal.ops.context import Context
     from shoal.ops.preview import show
 
-    overrides = replace(wanted.overrides, min_workers=min_workers, max_workers=max_workers)
+    overrides = replace(ref.overrides, min_workers=min_workers, max_workers=max_workers)
 
     async def operation(ctx: Context) -> None:
-        found = await cluster_lookup.locate_or_default(ctx, replace(wanted, overrides=overrides))
+        found = await cluster_lookup.locate_or_default(ctx, replace(ref, overrides=overrides))
         await show(ctx, found.spec, found.place_of)
 
     run(operation, json=json, verbose=verbose)

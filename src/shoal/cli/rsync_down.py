@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import complete_cluster, paths_of, which_cluster
+from shoal.cli.cluster_options import cluster_ref_options, complete_cluster, paths_of
 from shoal.cli.exec_options import run_env_option
 from shoal.cli.run import output_options, run
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     "words", nargs=-1, metavar="[CLUSTER] [SOURCE TARGET]", shell_complete=complete_cluster
 )
 @run_env_option
-@which_cluster
+@cluster_ref_options
 @output_options
 def command(
-    words: tuple[str, ...], wanted: ClusterRef, run_env: RunEnv, json: bool, verbose: bool
+    words: tuple[str, ...], ref: ClusterRef, run_env: RunEnv, json: bool, verbose: bool
 ) -> None:
     """Copy files from a cluster's head to this machine.
 
@@ -34,10 +34,10 @@ def command(
     from shoal.ops import cluster_lookup, rsync_transfer
     from shoal.ops.context import Context
 
-    wanted, paths = paths_of(words, wanted)
+    ref, paths = paths_of(words, ref)
 
     async def operation(ctx: Context) -> None:
-        spec = await cluster_lookup.resolve(ctx, wanted)
+        spec = await cluster_lookup.resolve(ctx, ref)
         if paths is None:
             await rsync_transfer.download_mounts(ctx, spec, run_env=run_env)
         else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.run import run
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 @click.command("ssh-config")
 @cluster_argument
 @click.option("--write", is_flag=True, help="Add it to ~/.ssh/config, until `shoal down`.")
-@which_cluster
-def command(wanted: ClusterRef, write: bool) -> None:
+@cluster_ref_options
+def command(ref: ClusterRef, write: bool) -> None:
     """Let plain ssh reach a cluster's machines by name.
 
     Prints what ~/.ssh/config needs for `ssh CLUSTER` and `ssh CLUSTER-worker-1`, or puts it
@@ -28,7 +28,7 @@ def command(wanted: ClusterRef, write: bool) -> None:
     from shoal.ops.context import Context
 
     async def operation(ctx: Context) -> str:
-        spec = await cluster_lookup.resolve(ctx, wanted)
+        spec = await cluster_lookup.resolve(ctx, ref)
         if write:
             file = await ssh_config.install(ctx, spec, Path.home())
             return f"written to {file}; now: ssh {spec.cluster_name}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @click.command("start")
 @cluster_argument
-@which_cluster
+@cluster_ref_options
 @output_options
-def command(wanted: ClusterRef, json: bool, verbose: bool) -> None:
+def command(ref: ClusterRef, json: bool, verbose: bool) -> None:
     """Start Ray again on a cluster that was stopped.
 
     Ray starts on the machines where it does not run; nothing is set up again, and nothing that
@@ -27,6 +27,6 @@ def command(wanted: ClusterRef, json: bool, verbose: bool) -> None:
     from shoal.ops.context import Context
 
     async def operation(ctx: Context) -> None:
-        await stop_start.start(ctx, await cluster_lookup.resolve(ctx, wanted))
+        await stop_start.start(ctx, await cluster_lookup.resolve(ctx, ref))
 
     run(operation, json=json, verbose=verbose)

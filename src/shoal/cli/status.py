@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.controller_status import controller_lines
 from shoal.cli.formatting import columns, duration, gib, number
 from shoal.cli.run import output_options, run
@@ -24,9 +24,9 @@ _NOT_READY = 4
 
 @click.command("status")
 @cluster_argument
-@which_cluster
+@cluster_ref_options
 @output_options
-def command(wanted: ClusterRef, json: bool, verbose: bool) -> None:
+def command(ref: ClusterRef, json: bool, verbose: bool) -> None:
     """Show a cluster's nodes and what they do.
 
     Exits with 0 when all nodes are ready, 3 when the cluster is not up, 4 when nodes are missing.
@@ -37,7 +37,7 @@ def command(wanted: ClusterRef, json: bool, verbose: bool) -> None:
     from shoal.ops.status import status
 
     async def operation(ctx: Context) -> ClusterStatus:
-        return await status(ctx, await cluster_lookup.resolve(ctx, wanted))
+        return await status(ctx, await cluster_lookup.resolve(ctx, ref))
 
     result = run(operation, json=json, verbose=verbose, answers=True)
     if json:

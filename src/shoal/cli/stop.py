@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.run import output_options, run, yes_option
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 @click.command("stop")
 @cluster_argument
 @yes_option
-@which_cluster
+@cluster_ref_options
 @output_options
-def command(wanted: ClusterRef, yes: bool, json: bool, verbose: bool) -> None:
+def command(ref: ClusterRef, yes: bool, json: bool, verbose: bool) -> None:
     """End Ray on a cluster whose machines stay.
 
     What was set up on the machines stays as well, so `shoal start` is quick. Machines of a cloud
@@ -29,7 +29,7 @@ def command(wanted: ClusterRef, yes: bool, json: bool, verbose: bool) -> None:
     from shoal.ops.context import Context
 
     async def operation(ctx: Context) -> bool:
-        return await stop_start.stop(ctx, await cluster_lookup.resolve(ctx, wanted)) is not None
+        return await stop_start.stop(ctx, await cluster_lookup.resolve(ctx, ref)) is not None
 
     if not run(operation, json=json, verbose=verbose, yes=yes):
         sys.exit(1)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import complete_cluster, which_cluster
-from shoal.cli.exec_options import manner_options
+from shoal.cli.cluster_options import cluster_ref_options, complete_cluster
+from shoal.cli.exec_options import exec_options
 from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     shell_complete=complete_cluster,
 )
 @click.option("--args", metavar="TEXT", help="As in Ray: the arguments as one text.")
-@manner_options
-@which_cluster
+@exec_options
+@cluster_ref_options
 @output_options
 def command(
     words: tuple[str, ...],
     args: str | None,
-    wanted: ClusterRef,
-    manner: ExecOptions,
+    ref: ClusterRef,
+    options: ExecOptions,
     json: bool,
     verbose: bool,
 ) -> None:  # fmt: skip
@@ -52,17 +52,17 @@ def command(
     from shoal.ops.context import Context
     from shoal.ops.submit import submit
 
-    named, script, arguments = _split(words, has_cluster=wanted.named is not None)
+    named, script, arguments = _split(words, has_cluster=ref.source is not None)
     if named is not None:
-        wanted = replace(wanted, named=named)
+        ref = replace(ref, source=named)
     if args is not None:
         if arguments:
             raise click.UsageError("Use --args or arguments after --, not both.")
         arguments = tuple(shlex.split(args))
 
     async def operation(ctx: Context) -> int:
-        resolve = cluster_lookup.resolve_or_default if manner.start else cluster_lookup.resolve
-        return await submit(ctx, await resolve(ctx, wanted), Path(script), arguments, manner)
+        resolve = cluster_lookup.resolve_or_default if options.start else cluster_lookup.resolve
+        return await submit(ctx, await resolve(ctx, ref), Path(script), arguments, options)
 
     sys.exit(run(operation, json=json, verbose=verbose))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, which_cluster
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.run import output_options, run, yes_option
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 @click.option("--no-config-cache", is_flag=True, help="As in Ray. Nothing is cached here.")
 @click.option("--disable-usage-stats", is_flag=True, help="As in Ray. They are always off here.")
 @yes_option
-@which_cluster
+@cluster_ref_options
 @output_options
 def command(
-    wanted: ClusterRef,
+    ref: ClusterRef,
     min_workers: int | None,
     max_workers: int | None,
     autostop: float | None,
@@ -91,13 +91,13 @@ def command(
     restart: RestartPolicy = "as needed"
     if no_restart or restart_only:
         restart = "never" if no_restart else "only"
-    overrides = replace(wanted.overrides, min_workers=min_workers, max_workers=max_workers)
+    overrides = replace(ref.overrides, min_workers=min_workers, max_workers=max_workers)
 
     async def operation(ctx: Context) -> UpResult:
-        if wanted.named is None:
+        if ref.source is None:
             found = cluster_lookup.LocatedSpec(spec.default_embedded(overrides).spec)
         else:
-            found = await cluster_lookup.locate(ctx, replace(wanted, overrides=overrides))
+            found = await cluster_lookup.locate(ctx, replace(ref, overrides=overrides))
         cluster = found.spec
         if autostop is not None:
             cluster = replace(cluster, shoal=replace(cluster.shoal, autostop=autostop))

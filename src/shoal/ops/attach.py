@@ -17,7 +17,7 @@ _LOGIN_SHELL = 'exec "${SHELL:-bash}" -l'
 
 
 @dataclass(frozen=True)
-class Shell:
+class ShellOptions:
     """What kind of shell: a plain one, or in a session that outlives the connection, which is
     found again unless it is to be `new`."""
 
@@ -28,7 +28,7 @@ class Shell:
 async def attach(
     ctx: Context,
     spec: ClusterSpec,
-    shell: Shell,
+    shell: ShellOptions,
     *,
     tty: bool,
     node: str | None = None,
@@ -47,11 +47,11 @@ async def attach(
                 why="standard input is none",
                 fix="shoal exec runs a command without one",
             )
-    site = ClusterHandle.of(ctx, spec)
-    head = await site.head()
-    instance = head if node is None else await site.named(node)
-    runner = site.inside(instance, run_env)
-    start = site.provider.ray_start(spec, instance, head)
+    cluster = ClusterHandle.of(ctx, spec)
+    head = await cluster.head()
+    instance = head if node is None else await cluster.named(node)
+    runner = cluster.inside(instance, run_env)
+    start = cluster.provider.ray_start(spec, instance, head)
     command: str | None = None
     if program is not None:
         await multiplexer.check_there(runner, program, node=instance.name)

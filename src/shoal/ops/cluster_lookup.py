@@ -28,12 +28,12 @@ class ClusterRef:
     """What a person said of the cluster they mean: a file, an address or a name, or a list of
     machines; and what counts over what the file says."""
 
-    named: str | NodesFile | None = None
+    source: str | NodesFile | None = None
     overrides: spec.Overrides = field(default_factory=spec.Overrides)
 
     @property
-    def nothing_said(self) -> bool:
-        return self.named is None and self.overrides.cluster_name is None
+    def is_empty(self) -> bool:
+        return self.source is None and self.overrides.cluster_name is None
 
 
 @dataclass(frozen=True)
@@ -44,24 +44,24 @@ class LocatedSpec:
     place_of: PlaceOf = nowhere
 
 
-async def resolve(ctx: Context, wanted: ClusterRef) -> ClusterSpec:
+async def resolve(ctx: Context, ref: ClusterRef) -> ClusterSpec:
     """The spec of the cluster that is meant. Without a name it is the one cluster that is up;
     the warnings that a file gives rise to are emitted."""
-    return (await locate(ctx, wanted)).spec
+    return (await locate(ctx, ref)).spec
 
 
-async def locate(ctx: Context, wanted: ClusterRef) -> LocatedSpec:
+async def locate(ctx: Context, ref: ClusterRef) -> LocatedSpec:
     """The same, with where its values stand."""
-    loaded = await load(ctx, wanted)
+    loaded = await load(ctx, ref)
     for warning in loaded.warnings:
         ctx.emit(Warned(str(warning)))
     return LocatedSpec(loaded.launchable(), source_lines(loaded))
 
 
-async def load(ctx: Context, wanted: ClusterRef) -> spec.LoadedSpec:
+async def load(ctx: Context, ref: ClusterRef) -> spec.LoadedSpec:
     """The same, with where each value came from, as far as a file says."""
-    named, overrides = wanted.named, wanted.overrides
-    if wanted.nothing_said:
+    named, overrides = ref.source, ref.overrides
+    if ref.is_empty:
         return _without_file(_only_one(ctx, await names(ctx)))
     if named is not None and (not isinstance(named, str) or looks_like_a_file(named)):
         return spec.load(named, overrides)
@@ -77,20 +77,20 @@ async def load(ctx: Context, wanted: ClusterRef) -> spec.LoadedSpec:
     )
 
 
-async def resolve_or_default(ctx: Context, wanted: ClusterRef) -> ClusterSpec:
+async def resolve_or_default(ctx: Context, ref: ClusterRef) -> ClusterSpec:
     """The cluster that is meant, or, where none was named and none is up, one on this machine:
     for whoever is about to bring it up."""
-    return (await locate_or_default(ctx, wanted)).spec
+    return (await locate_or_default(ctx, ref)).spec
 
 
-async def locate_or_default(ctx: Context, wanted: ClusterRef) -> LocatedSpec:
+async def locate_or_default(ctx: Context, ref: ClusterRef) -> LocatedSpec:
     """The same, with where its values stand."""
     try:
-        return await locate(ctx, wanted)
+        return await locate(ctx, ref)
     except NotFoundError:
-        if wanted.named is not None:
+        if ref.source is not None:
             raise
-        return LocatedSpec(spec.default_embedded(wanted.overrides).spec)
+        return LocatedSpec(spec.default_embedded(ref.overrides).spec)
 
 
 def looks_like_a_file(named: str) -> bool:

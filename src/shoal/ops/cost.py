@@ -30,9 +30,9 @@ class Cost:
     per_hour: float
 
 
-async def cost(ctx: Context, wanted: ClusterRef) -> Cost:
+async def cost(ctx: Context, ref: ClusterRef) -> Cost:
     """What was spent. Raises `NotFoundError` for a cluster of which nothing is known here."""
-    name, spec = await _meant(ctx, wanted)
+    name, spec = await _meant(ctx, ref)
     on = {} if spec is None else {i.id: i for i in await _on(ctx, spec)}
     rentals = local_ledger.rentals(ctx, name)
     rows = spent(rentals, ctx.clock.now(), on)
@@ -46,13 +46,13 @@ async def cost(ctx: Context, wanted: ClusterRef) -> Cost:
     )
 
 
-async def _meant(ctx: Context, wanted: ClusterRef) -> tuple[str, ClusterSpec | None]:
+async def _meant(ctx: Context, ref: ClusterRef) -> tuple[str, ClusterSpec | None]:
     """The cluster's name, and its spec if it is not over and done with."""
     try:
-        spec = await cluster_lookup.resolve(ctx, wanted)
+        spec = await cluster_lookup.resolve(ctx, ref)
         return spec.cluster_name, spec
     except NotFoundError:
-        name = wanted.named if isinstance(wanted.named, str) else wanted.overrides.cluster_name
+        name = ref.source if isinstance(ref.source, str) else ref.overrides.cluster_name
         known = local_ledger.clusters(ctx)
         if name is None and len(known) == 1:
             return known[0], None
@@ -63,16 +63,16 @@ async def _meant(ctx: Context, wanted: ClusterRef) -> tuple[str, ClusterSpec | N
 
 async def _on(ctx: Context, spec: ClusterSpec) -> list[Instance]:
     """The machines that cost money now, having written down what they and their head know."""
-    site = ClusterHandle.of(ctx, spec)
+    cluster = ClusterHandle.of(ctx, spec)
     try:
-        there = await site.provider.find(spec.cluster_name)
+        there = await cluster.provider.find(spec.cluster_name)
     except ShoalError as error:
         why = f"{error}; told is what is known here"
         ctx.emit(Warned("the provider cannot be asked", why, error.fix))
         return []
     head = next((i for i in there if i.role == "head" and i.state is State.RUNNING), None)
     if head is not None:
-        await local_ledger.take_over(ctx, site, head)
+        await local_ledger.take_over(ctx, cluster, head)
     on = [i for i in there if i.state in local_ledger.ON]
     local_ledger.note(ctx, spec.cluster_name, on)
     return on

@@ -39,10 +39,10 @@ async def show(
 ) -> None:
     """Keep the dashboard open here until cancelled; `opened` gets its address once it is. Without
     a `port`, it is Ray's usual one, or the next that is free."""
-    site = ClusterHandle.of(ctx, spec)
-    head = await site.head()
-    runner = site.provider.runner(spec, head)
-    start = site.provider.ray_start(spec, head, head)
+    cluster = ClusterHandle.of(ctx, spec)
+    head = await cluster.head()
+    runner = cluster.provider.runner(spec, head)
+    start = cluster.provider.ray_start(spec, head, head)
     remote = start.dashboard_port if remote_port is None else remote_port
     if start.dashboard:  # it is on this machine
         host, local = head.address, remote
@@ -112,7 +112,7 @@ def _reply(request_line: bytes, path: str, page: str, token: str) -> bytes:
     if method != "GET" or not secrets.compare_digest(asked.encode(), path.encode()):
         return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     # The page leads on by itself instead of by its status: a browser gives a strict cookie only
-    # to requests that come from the same site, and following a link from elsewhere is none.
+    # to requests that come from the same cluster, and following a link from elsewhere is none.
     body = f'<!doctype html><meta http-equiv="refresh" content="0;url={page}">'
     headers = [
         "HTTP/1.1 200 OK",

@@ -61,8 +61,8 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
     if not ctx.confirm(f"End {what} cluster {spec.cluster_name}?"):
         return DownResult(None)
 
-    site = ClusterHandle(provider, spec)
-    await _dismiss_controller(ctx, site, there)
+    cluster = ClusterHandle(provider, spec)
+    await _dismiss_controller(ctx, cluster, there)
     # It may have launched machines while the question was being answered.
     there = await provider.find(spec.cluster_name)
     kept = _kept(spec, there, keep or Keep())
@@ -87,7 +87,7 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
         ctx.emit(i.entered(Phase.GONE))
     seconds = ctx.clock.monotonic() - began
     if kept:
-        await _hand_over(ctx, site, kept, keep)
+        await _hand_over(ctx, cluster, kept, keep)
         ctx.emit(ClusterShrunk(spec.cluster_name, len(ending), len(kept), seconds))
     else:
         _forget(ctx, spec.cluster_name)
@@ -129,7 +129,7 @@ async def _switch_off(ctx: Context, spec: ClusterSpec) -> DownResult:
 
 
 async def _dismiss_controller(
-    ctx: Context, site: ClusterHandle, instances: Sequence[Instance]
+    ctx: Context, cluster: ClusterHandle, instances: Sequence[Instance]
 ) -> None:
     """See to it that nobody launches machines while they are being ended, and keep what the head
     knows of those that are gone."""
@@ -137,20 +137,20 @@ async def _dismiss_controller(
         if instance.role != "head" or instance.state is not State.RUNNING:
             continue
         try:
-            if await client.stop_controller(site, instance):
-                await local_ledger.take_over(ctx, site, instance)
+            if await client.stop_controller(cluster, instance):
+                await local_ledger.take_over(ctx, cluster, instance)
         except SetupError as error:  # it goes with its machine
             ctx.emit(Warned(error.what, error.why, error.fix, instance.name))
 
 
 async def _hand_over(
-    ctx: Context, site: ClusterHandle, kept: Sequence[Instance], keep: Keep | None
+    ctx: Context, cluster: ClusterHandle, kept: Sequence[Instance], keep: Keep | None
 ) -> None:
     """Leave what is kept to the controller again, unless it would at once bring back what was
     just ended: then `up` does, when it is wanted."""
     head = next((i for i in kept if i.role == "head"), None)
     if head is not None and keep is not None and keep.min_workers:
-        await client.deploy_controller(ctx, site, head)
+        await client.deploy_controller(ctx, cluster, head)
 
 
 def _forget(ctx: Context, cluster: str) -> None:

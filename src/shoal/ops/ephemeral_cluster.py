@@ -32,9 +32,9 @@ async def ephemeral_cluster(
 
 async def _runs(ctx: Context, spec: ClusterSpec) -> bool:
     """Whether the head is there and its Ray runs."""
-    seen = await ClusterHandle.of(ctx, spec).look()
+    observed = await ClusterHandle.of(ctx, spec).look()
     return any(
-        i.role == "head" and seen.vitals[i.id].ray_runs
-        for i in seen.instances
-        if i.id in seen.vitals
+        i.role == "head" and observed.vitals[i.id].ray_runs
+        for i in observed.instances
+        if i.id in observed.vitals
     )

@@ -36,33 +36,33 @@ class ExecOptions:
     run_env: RunEnv = "auto"
 
 
-async def execute(ctx: Context, spec: ClusterSpec, command: str, manner: ExecOptions) -> int:
-    """Run a command in this manner and return its exit code."""
-    check(spec, manner)
-    if not manner.start and not manner.stop:
-        return await perform(ctx, spec, command, manner)
+async def execute(ctx: Context, spec: ClusterSpec, command: str, options: ExecOptions) -> int:
+    """Run a command and return its exit code."""
+    check(spec, options)
+    if not options.start and not options.stop:
+        return await perform(ctx, spec, command, options)
     from shoal.ops.ephemeral_cluster import (
         ephemeral_cluster,  # a third of all modules, which few commands need
     )
 
-    async with ephemeral_cluster(ctx, spec, start=manner.start, stop=manner.stop):
-        return await perform(ctx, spec, command, manner)
+    async with ephemeral_cluster(ctx, spec, start=options.start, stop=options.stop):
+        return await perform(ctx, spec, command, options)
 
 
-def check(spec: ClusterSpec, manner: ExecOptions) -> None:
-    """Raise `ConfigError` for what cannot be done in this manner on this cluster."""
-    check_run_env(spec, manner.run_env)
-    program = manner.multiplexer
+def check(spec: ClusterSpec, options: ExecOptions) -> None:
+    """Raise `ConfigError` for what cannot be done with these options on this cluster."""
+    check_run_env(spec, options.run_env)
+    program = options.multiplexer
     if program is None:
         return
     multiplexer.check_makes_sense(spec, program)
-    if manner.stop:
+    if options.stop:
         raise ConfigError(
             f"--stop does not go with --{program}",
             why="the command goes on when this program has ended, and nobody would end the cluster",
             fix="leave one of them out",
         )
-    if manner.forwards:
+    if options.forwards:
         raise ConfigError(
             f"--port-forward does not go with --{program}",
             why="ports are led here only while this program runs",
@@ -70,30 +70,30 @@ def check(spec: ClusterSpec, manner: ExecOptions) -> None:
         )
 
 
-async def perform(ctx: Context, spec: ClusterSpec, command: str, manner: ExecOptions) -> int:
+async def perform(ctx: Context, spec: ClusterSpec, command: str, options: ExecOptions) -> int:
     """Run a command on a cluster that is up."""
-    if manner.multiplexer is not None:
-        await _detach(ctx, spec, command, manner, manner.multiplexer)
+    if options.multiplexer is not None:
+        await _detach(ctx, spec, command, options, options.multiplexer)
         return 0
-    if manner.streams == "events":
-        return (await run(ctx, spec, command, run_env=manner.run_env)).code
-    site = ClusterHandle.of(ctx, spec)
-    if presumed := site.presumed_head(manner.run_env):
+    if options.streams == "events":
+        return (await run(ctx, spec, command, run_env=options.run_env)).code
+    cluster = ClusterHandle.of(ctx, spec)
+    if presumed := cluster.presumed_head(options.run_env):
         # Spares a look. If it is not the head, looking tells what is.
         with contextlib.suppress(PreconditionFailedError):
-            return await _attach(site, command, manner, *presumed)
-    return await _attach(site, command, manner, await site.head())
+            return await _attach(cluster, command, options, *presumed)
+    return await _attach(cluster, command, options, await cluster.head())
 
 
 async def _attach(
-    site: ClusterHandle, command: str, manner: ExecOptions, head: Instance, only_if: str = ""
+    cluster: ClusterHandle, command: str, options: ExecOptions, head: Instance, only_if: str = ""
 ) -> int:
-    start = site.provider.ray_start(site.spec, head, head)
-    return await site.inside(head, manner.run_env).attach(
+    start = cluster.provider.ray_start(cluster.spec, head, head)
+    return await cluster.inside(head, options.run_env).attach(
         start.command(command),
         env=start.session_env(),
-        tty=manner.streams == "terminal",
-        forwards=manner.forwards,
+        tty=options.streams == "terminal",
+        forwards=options.forwards,
         only_if=only_if,
     )
 
@@ -118,19 +118,19 @@ async def run(
 
 
 async def _detach(
-    ctx: Context, spec: ClusterSpec, command: str, manner: ExecOptions, program: Multiplexer
+    ctx: Context, spec: ClusterSpec, command: str, options: ExecOptions, program: Multiplexer
 ) -> None:
-    runner, start = await _head(ctx, spec, manner.run_env)
+    runner, start = await _head(ctx, spec, options.run_env)
     await multiplexer.start_detached(
         runner, program, start.command(command), start.session_env(), node="head"
     )
     how = f"shoal attach {shlex.quote(spec.cluster_name)} --{program}"
-    if manner.run_env == "host":
+    if options.run_env == "host":
         how += " --run-env host"
     ctx.emit(Detached("head", program, how))
 
 
 async def _head(ctx: Context, spec: ClusterSpec, run_env: RunEnv) -> tuple[Runner, RayStart]:
-    site = ClusterHandle.of(ctx, spec)
-    head = await site.head()
-    return site.inside(head, run_env), site.provider.ray_start(spec, head, head)
+    cluster = ClusterHandle.of(ctx, spec)
+    head = await cluster.head()
+    return cluster.inside(head, run_env), cluster.provider.ray_start(spec, head, head)

@@ -73,8 +73,8 @@ class Images:
         for name, kind in self._spec.node_types.items():
             if kind.max_workers:
                 setups.append((("node_types", name, "setup"), kind.setup))
-        seen: set[str] = set()
+        images: set[str] = set()
         for at, setup in setups:
-            if setup.container is not None and setup.container.image not in seen:
-                seen.add(setup.container.image)
+            if setup.container is not None and setup.container.image not in images:
+                images.add(setup.container.image)
                 yield (*at, "container", "image"), setup

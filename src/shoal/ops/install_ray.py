@@ -76,8 +76,8 @@ class RaySource:
 async def versions(ctx: Context, spec: ClusterSpec, installation: Installation) -> dict[str, str]:
     """The Ray that each of the machines uses, by node name; empty where there is none. Raises
     `IncompleteError` when one cannot be asked."""
-    site = ClusterHandle.of(ctx, spec)
-    return await _versions(site, await _machines(site), installation)
+    cluster = ClusterHandle.of(ctx, spec)
+    return await _versions(cluster, await _machines(cluster), installation)
 
 
 def same_everywhere(found: dict[str, str]) -> str:
@@ -110,15 +110,15 @@ async def install(
     """Give every machine the Ray that is wished for, and return its version. With `newer`, the
     Ray that is there does not do unless there is no newer one."""
     began = ctx.clock.monotonic()
-    site = ClusterHandle.of(ctx, spec)
+    cluster = ClusterHandle.of(ctx, spec)
     ctx.emit(Stage("looking at the machines"))
-    machines = await _machines(site)
-    found = await _versions(site, machines, installation)
+    machines = await _machines(cluster)
+    found = await _versions(cluster, machines, installation)
     there = next(iter(found.values())) if len(set(found.values())) == 1 else ""
     if there and not newer and (wish.is_met_by_any or wish.version == there):
         ctx.emit(Unchanged(spec.cluster_name, f"Ray {there} is installed on all nodes"))
         return there
-    work = _Installing(ctx, spec, site, installation, wish, there)
+    work = _Installing(ctx, spec, cluster, installation, wish, there)
     cluster_lookup.remember(ctx, spec)
     version = await work.run(machines)
     if work.is_there:
@@ -144,7 +144,7 @@ class _Installing:
         self,
         ctx: Context,
         spec: ClusterSpec,
-        site: ClusterHandle,
+        cluster: ClusterHandle,
         installation: Installation,
         wish: RaySource,
         there: str,
@@ -152,7 +152,7 @@ class _Installing:
         loop = asyncio.get_running_loop()
         self._ctx = ctx
         self._spec = spec
-        self._site = site
+        self._site = cluster
         self._installation = installation
         self._wish = wish
         self._there = there
@@ -302,10 +302,10 @@ class _Installing:
                 future.exception()  # looked at here, in case no worker is waiting
 
 
-async def _machines(site: ClusterHandle) -> list[Instance]:
+async def _machines(cluster: ClusterHandle) -> list[Instance]:
     """All machines of the list, whether or not they are the cluster's yet."""
-    spec = site.spec
-    found = await site.provider.find(spec.cluster_name)
+    spec = cluster.spec
+    found = await cluster.provider.find(spec.cluster_name)
     there = [i for i in found if i.state is not State.UNREACHABLE]
     heads = sum(i.role == "head" for i in there)
     wanted = spec.node_types[spec.head_node_type].max_workers
@@ -315,17 +315,17 @@ async def _machines(site: ClusterHandle) -> list[Instance]:
             spec.head_node_type, "worker", wanted - (len(there) - heads), "install-workers"
         ),
     ]
-    created = await site.provider.create(spec, [launch for launch in launches if launch.count])
+    created = await cluster.provider.create(spec, [launch for launch in launches if launch.count])
     return sorted([*there, *created], key=lambda i: (i.role != "head", i.name))
 
 
 async def _versions(
-    site: ClusterHandle, machines: Sequence[Instance], installation: Installation
+    cluster: ClusterHandle, machines: Sequence[Instance], installation: Installation
 ) -> dict[str, str]:
     silent: dict[str, ShoalError] = {}
 
     async def one(machine: Instance) -> str:
-        runner = site.provider.runner(site.spec, machine)
+        runner = cluster.provider.runner(cluster.spec, machine)
         try:
             await runner.connect(timeout=_REACH_SECONDS)
             _, printed = await capture(runner, installation.version(), timeout=_SHORT_SECONDS)

@@ -94,8 +94,8 @@ def with_workers(
 
 
 async def _refuse_if_busy(ctx: Context, spec: ClusterSpec) -> None:
-    site = ClusterHandle.of(ctx, spec)
-    nodes = await site.alive(await site.head())
+    cluster = ClusterHandle.of(ctx, spec)
+    nodes = await cluster.alive(await cluster.head())
     if not nodes:
         raise ShoalError(
             "Ray does not run", why="there are no workers to restart", fix="cluster.start_ray(...)"

@@ -26,29 +26,29 @@ _SECONDS = 60.0
 async def diagnose(ctx: Context, loaded: LoadedSpec) -> list[Found]:
     """All that would keep the cluster from coming up, or a node of it from joining, errors first.
     Nothing is created."""
-    site = ClusterHandle.of(ctx, loaded.launchable())
-    looks = [check(site), examine(site, ctx.clock, _SECONDS), _odd_rays(site)]
+    cluster = ClusterHandle.of(ctx, loaded.launchable())
+    looks = [check(cluster), examine(cluster, ctx.clock, _SECONDS), _odd_rays(cluster)]
     found = await run_all(looks)
     return locate([finding for some in found for finding in some], source_lines(loaded))
 
 
-async def check(site: ClusterHandle) -> list[Finding]:
+async def check(cluster: ClusterHandle) -> list[Finding]:
     """What needs no more than the file and a glance."""
     try:
-        return [*site.check_files(), *await site.provider.check(site.spec)]
+        return [*cluster.check_files(), *await cluster.provider.check(cluster.spec)]
     except ShoalError as error:
-        return [*site.check_files(), Finding("error", error.what, error.why, error.fix)]
+        return [*cluster.check_files(), Finding("error", error.what, error.why, error.fix)]
 
 
-async def examine(site: ClusterHandle, clock: Clock, seconds: float) -> list[Finding]:
+async def examine(cluster: ClusterHandle, clock: Clock, seconds: float) -> list[Finding]:
     """What only the provider and the registries of images know. That they cannot be asked is no
     error of the file's."""
-    images = Images(site.spec, site.provider, clock)
+    images = Images(cluster.spec, cluster.provider, clock)
 
     async def of_provider() -> Sequence[Finding]:
-        if not isinstance(site.provider, Examines):
+        if not isinstance(cluster.provider, Examines):
             return []
-        return await site.provider.examine(site.spec, images.room)
+        return await cluster.provider.examine(cluster.spec, images.room)
 
     try:
         looks = run_all([of_provider(), images.findings()])
@@ -63,18 +63,18 @@ async def examine(site: ClusterHandle, clock: Clock, seconds: float) -> list[Fin
     return [finding for some in found for finding in some]
 
 
-async def _odd_rays(site: ClusterHandle) -> list[Finding]:
+async def _odd_rays(cluster: ClusterHandle) -> list[Finding]:
     """Nodes of a cluster that is up whose Ray is not that of their head. When nobody says which
     nodes there are, the reason is found elsewhere."""
     try:
-        instances = await site.provider.find(site.spec.cluster_name)
+        instances = await cluster.provider.find(cluster.spec.cluster_name)
     except ShoalError:
         return []
     there = [i for i in instances if i.state is State.RUNNING]
     head = next((i for i in there if i.role == "head"), None)
     if head is None:
         return []
-    odd = await ray_versions.differing(site, head, [i for i in there if i is not head])
+    odd = await ray_versions.differing(cluster, head, [i for i in there if i is not head])
     names = {i.id: i.name for i in there}
     return [
         Finding(

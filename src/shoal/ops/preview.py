@@ -30,7 +30,7 @@ _EXAMINE_SECONDS = 15.0
 class UpPreview:
     """What there is, what is to be done about it, and what the cluster then costs an hour."""
 
-    seen: ObservedCluster
+    observed: ObservedCluster
     plan: UpPlan
     price: Priced | None
 
@@ -43,47 +43,47 @@ class UpPreview:
 
 
 async def preview_up(
-    ctx: Context, site: ClusterHandle, place_of: PlaceOf, restart: RestartPolicy = "as needed"
+    ctx: Context, cluster: ClusterHandle, place_of: PlaceOf, restart: RestartPolicy = "as needed"
 ) -> UpPreview:
     """Look at everything at once: at the machines that are there, and, only where new ones are
     needed, at what would keep them from coming, and at prices. Raises `ConfigError` when it could
     not work."""
     ctx.emit(Stage("checking"))
-    wrong = await preflight.check(site)
+    wrong = await preflight.check(cluster)
     try:
-        there = await site.provider.find(site.spec.cluster_name)
+        there = await cluster.provider.find(cluster.spec.cluster_name)
     except ConfigError:
-        _refuse(ctx, wrong, place_of)  # which may be why
+        raise_on_errors(ctx, wrong, place_of)  # which may be why
         raise
-    market = _Market(site)
-    looks: list[Coroutine[Any, Any, Any]] = [site.look(there)]
-    if needs_machines(site.spec, there, restart):
-        looks += [preflight.examine(site, ctx.clock, _EXAMINE_SECONDS), market.look()]
-    seen, *found = await run_all(looks)
+    market = _Market(cluster)
+    looks: list[Coroutine[Any, Any, Any]] = [cluster.look(there)]
+    if needs_machines(cluster.spec, there, restart):
+        looks += [preflight.examine(cluster, ctx.clock, _EXAMINE_SECONDS), market.look()]
+    observed, *found = await run_all(looks)
     if found:
         wrong += found[0]
-    _refuse(ctx, wrong, place_of)
-    plan = plan_up(site.spec, seen, restart)
-    price = price_estimate(site.spec, seen, plan, market.offers, market.source)
-    return UpPreview(seen, plan, price)
+    raise_on_errors(ctx, wrong, place_of)
+    plan = plan_up(cluster.spec, observed, restart)
+    price = price_estimate(cluster.spec, observed, plan, market.offers, market.source)
+    return UpPreview(observed, plan, price)
 
 
 async def show(ctx: Context, spec: ClusterSpec, place_of: PlaceOf = nowhere) -> UpPlan:
     """What `up` would do now, told and not done."""
-    foreseen = await preview_up(ctx, ClusterHandle.of(ctx, spec), place_of)
-    foreseen.tell(ctx.emit)
-    if foreseen.plan.empty:
+    preview = await preview_up(ctx, ClusterHandle.of(ctx, spec), place_of)
+    preview.tell(ctx.emit)
+    if preview.plan.empty:
         ctx.emit(Unchanged(spec.cluster_name, "it is up and as asked for"))
-    return foreseen.plan
+    return preview.plan
 
 
 class _Market:
     """What the file's machines are sold for: as the provider says, or as the catalog has it."""
 
-    def __init__(self, site: ClusterHandle) -> None:
-        self._site = site
-        self.offers: Sequence[Offering] = offerings_for(site.spec)
-        cloud = "gcp" if site.spec.provider.type == "gcp" else "aws"
+    def __init__(self, cluster: ClusterHandle) -> None:
+        self._site = cluster
+        self.offers: Sequence[Offering] = offerings_for(cluster.spec)
+        cloud = "gcp" if cluster.spec.provider.type == "gcp" else "aws"
         self.source = f"the catalog of {price_table(cloud).dated}"
 
     async def look(self) -> None:
@@ -96,7 +96,7 @@ class _Market:
                 return  # which is told elsewhere, if it matters
 
 
-def _refuse(ctx: Context, findings: Sequence[Finding], place_of: PlaceOf) -> None:
+def raise_on_errors(ctx: Context, findings: Sequence[Finding], place_of: PlaceOf) -> None:
     """Tell what was found, and go on only if nothing of it is an error."""
     found = preflight.locate(findings, place_of)
     errors = [one for one in found if one.severity == "error"]

@@ -23,7 +23,7 @@ def price_estimate(
         return None
     offers = {offer.node_type: offer for offer in sold}
     ended = {i.id for i in plan.terminate}
-    touched = {touch.instance.id for touch in plan.touches}
+    touched = {touch.instance.id for touch in plan.updates}
     counts: Counter[tuple[str, str, str, float | None]] = Counter()
     for instance in seen.instances:
         off = instance.state in _SWITCHED_OFF and instance.id not in touched

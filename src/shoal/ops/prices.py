@@ -60,10 +60,10 @@ def prices(wish: PriceQuery) -> list[PriceLine]:
 
 def cheapest_of_each(lines: Sequence[PriceLine]) -> list[PriceLine]:
     """The first line of every machine: the region where it costs least."""
-    seen: dict[tuple[str, str], PriceLine] = {}
+    cheapest: dict[tuple[str, str], PriceLine] = {}
     for line in lines:
-        seen.setdefault((line.cloud, line.name), line)
-    return list(seen.values())
+        cheapest.setdefault((line.cloud, line.name), line)
+    return list(cheapest.values())
 
 
 def _lines(cloud: Cloud, wish: PriceQuery) -> Iterator[PriceLine]:

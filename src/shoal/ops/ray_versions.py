@@ -10,13 +10,13 @@ from shoal.providers.model import Instance
 
 
 async def differing(
-    site: ClusterHandle, head: Instance, workers: Sequence[Instance]
+    cluster: ClusterHandle, head: Instance, workers: Sequence[Instance]
 ) -> dict[str, str]:
     """Those of the workers, by id, that have another Ray than the head, in words. One that does
     not say what it has is not among them."""
     if not workers:
         return {}
-    heads, *theirs = await run_all(site.ray_version(i, head) for i in (head, *workers))
+    heads, *theirs = await run_all(cluster.ray_version(i, head) for i in (head, *workers))
     return {
         worker.id: f"it has Ray {version}, and the head has {heads}"
         for worker, version in zip(workers, theirs, strict=True)

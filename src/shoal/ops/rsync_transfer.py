@@ -35,9 +35,9 @@ async def upload(
     here = _here(source)
     if here.is_dir():
         target = _into(source, target)
-    site = ClusterHandle.of(ctx, spec)
-    nodes = await _nodes(site, all_nodes)
-    await run_all(_put(ctx, site, node, here, target, run_env) for node in nodes)
+    cluster = ClusterHandle.of(ctx, spec)
+    nodes = await _nodes(cluster, all_nodes)
+    await run_all(_put(ctx, cluster, node, here, target, run_env) for node in nodes)
 
 
 async def download(
@@ -45,38 +45,38 @@ async def download(
 ) -> None:
     """Bring a file or directory of the head to this machine."""
     check_run_env(spec, run_env)
-    site = ClusterHandle.of(ctx, spec)
-    (head,) = await _nodes(site, False)
-    runner = site.inside(head, run_env)
+    cluster = ClusterHandle.of(ctx, spec)
+    (head,) = await _nodes(cluster, False)
+    runner = cluster.inside(head, run_env)
     is_directory = await _is_directory(runner, source)
     if is_directory:
         target = _into(source, target)
     there = _place(target, is_directory=is_directory or target.endswith("/"))
-    await _get(ctx, site, head, source, there, run_env)
+    await _get(ctx, cluster, head, source, there, run_env)
 
 
 async def upload_mounts(
     ctx: Context, spec: ClusterSpec, *, all_nodes: bool = False, run_env: RunEnv = "auto"
 ) -> None:
     """Bring the file mounts to the head, or to all nodes, as they are here now."""
-    site = ClusterHandle.of(ctx, spec)
-    mounts = _mounts(site)
-    nodes = await _nodes(site, all_nodes)
+    cluster = ClusterHandle.of(ctx, spec)
+    mounts = _mounts(cluster)
+    nodes = await _nodes(cluster, all_nodes)
 
     async def send(node: Instance) -> None:
         for there, here in mounts:
-            await _put(ctx, site, node, Path(here), there, run_env)
+            await _put(ctx, cluster, node, Path(here), there, run_env)
 
     await run_all(send(node) for node in nodes)
 
 
 async def download_mounts(ctx: Context, spec: ClusterSpec, *, run_env: RunEnv = "auto") -> None:
     """Bring the file mounts back from the head, as they are there now."""
-    site = ClusterHandle.of(ctx, spec)
-    mounts = _mounts(site)
-    (head,) = await _nodes(site, False)
+    cluster = ClusterHandle.of(ctx, spec)
+    mounts = _mounts(cluster)
+    (head,) = await _nodes(cluster, False)
     for there, here in mounts:
-        await _get(ctx, site, head, there, Path(here), run_env)
+        await _get(ctx, cluster, head, there, Path(here), run_env)
 
 
 def _here(source: str) -> Path:
@@ -94,27 +94,27 @@ def _place(target: str, *, is_directory: bool) -> Path:
     return place
 
 
-def _mounts(site: ClusterHandle) -> list[tuple[str, str]]:
-    if not site.files.mounts:
+def _mounts(cluster: ClusterHandle) -> list[tuple[str, str]]:
+    if not cluster.files.mounts:
         raise ConfigError(
-            f"the file of {site.spec.cluster_name} has no file_mounts",
+            f"the file of {cluster.spec.cluster_name} has no file_mounts",
             why="without SOURCE and TARGET, those are what is copied",
             fix="give a SOURCE and a TARGET",
         )
-    return list(site.files.mounts.items())
+    return list(cluster.files.mounts.items())
 
 
-async def _nodes(site: ClusterHandle, all_nodes: bool) -> Sequence[Instance]:
-    if site.spec.provider.type == "embedded":
+async def _nodes(cluster: ClusterHandle, all_nodes: bool) -> Sequence[Instance]:
+    if cluster.spec.provider.type == "embedded":
         raise ConfigError(
             "there is nothing to copy",
             why="the nodes of an embedded cluster see this machine's own files",
             fix="use the paths as they are here",
         )
-    head = await site.head()
+    head = await cluster.head()
     if not all_nodes:
         return [head]
-    nodes = await site.provider.find(site.spec.cluster_name)
+    nodes = await cluster.provider.find(cluster.spec.cluster_name)
     silent = [node.name for node in nodes if node.state is State.UNREACHABLE]
     if silent:
         raise NotFoundError(
@@ -125,21 +125,21 @@ async def _nodes(site: ClusterHandle, all_nodes: bool) -> Sequence[Instance]:
 
 
 async def _put(
-    ctx: Context, site: ClusterHandle, node: Instance, source: Path, target: str, run_env: RunEnv
+    ctx: Context, cluster: ClusterHandle, node: Instance, source: Path, target: str, run_env: RunEnv
 ) -> None:
-    await site.inside(node, run_env).put(source, target, _filters(site))
+    await cluster.inside(node, run_env).put(source, target, _filters(cluster))
     ctx.emit(Copied(node.name, str(source), target))
 
 
 async def _get(
-    ctx: Context, site: ClusterHandle, node: Instance, source: str, target: Path, run_env: RunEnv
+    ctx: Context, cluster: ClusterHandle, node: Instance, source: str, target: Path, run_env: RunEnv
 ) -> None:
-    await site.inside(node, run_env).get(source, target, _filters(site))
+    await cluster.inside(node, run_env).get(source, target, _filters(cluster))
     ctx.emit(Copied(node.name, source, str(target)))
 
 
-def _filters(site: ClusterHandle) -> Filters:
-    return Filters(site.spec.files.rsync_exclude, site.spec.files.rsync_filter)
+def _filters(cluster: ClusterHandle) -> Filters:
+    return Filters(cluster.spec.files.rsync_exclude, cluster.spec.files.rsync_filter)
 
 
 async def _is_directory(runner: Runner, path: str) -> bool:

@@ -22,11 +22,11 @@ _INCLUDE = "# Clusters of Shoal; shoal ssh-config --write put this here.\nInclud
 async def text(ctx: Context, spec: ClusterSpec) -> str:
     """The blocks for the cluster's machines: the head under the cluster's name, the others under
     that and their own."""
-    site = ClusterHandle.of(ctx, spec)
-    await site.head()
+    cluster = ClusterHandle.of(ctx, spec)
+    await cluster.head()
     targets = {}
-    for instance in await site.provider.find(spec.cluster_name):
-        runner = site.provider.runner(spec, instance)
+    for instance in await cluster.provider.find(spec.cluster_name):
+        runner = cluster.provider.runner(spec, instance)
         if not isinstance(runner, SshRunner):
             raise ConfigError(
                 f"the machines of {spec.cluster_name} are not reached by ssh",

@@ -80,30 +80,30 @@ class ClusterStatus:
 
 async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     """The cluster's nodes as they are now. Ray's own word decides whether a node is ready."""
-    site = ClusterHandle.of(ctx, spec)
-    instances = await site.provider.find(spec.cluster_name)
+    cluster = ClusterHandle.of(ctx, spec)
+    instances = await cluster.provider.find(spec.cluster_name)
     head = next((i for i in instances if i.role == "head"), None)
     alive: Mapping[str, RayNode] = {}
     start = report = None
     if head is not None:
-        start = site.provider.ray_start(spec, head, head)
+        start = cluster.provider.ray_start(spec, head, head)
         if head.state is State.RUNNING:
-            alive, report = await asyncio.gather(site.alive(head), _report(site, head))
+            alive, report = await asyncio.gather(cluster.alive(head), _report(cluster, head))
     silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
     if silent and head is not None and report is not None:
         # Asking Ray takes longest. One that was given back meanwhile is not one that failed.
         instances, report = await asyncio.gather(
-            site.provider.find(spec.cluster_name), _report(site, head)
+            cluster.provider.find(spec.cluster_name), _report(cluster, head)
         )
         silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
         head = next((i for i in instances if i.role == "head"), None)
-    told = await _receipts(site, silent)
+    told = await _receipts(cluster, silent)
     stopped = [i for i in silent if i.id in told and told[i.id].start == applied_state.STOPPED]
     mute = [i for i in silent if i.id not in told]
     asked = [i for i in silent if i not in (*stopped, *mute)]
     odd: Mapping[str, str] = {}
     if head is not None and head not in mute:
-        odd = await ray_versions.differing(site, head, [i for i in asked if i is not head])
+        odd = await ray_versions.differing(cluster, head, [i for i in asked if i is not head])
     spare = spare_workers(spec, instances) if head and head.state is State.RUNNING else []
     doing = _doing(report)
     order = sorted(instances, key=lambda i: (i.role != "head", i.created_at or 0, i.name))
@@ -131,10 +131,10 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     )
 
 
-async def _report(site: ClusterHandle, head: Instance) -> Report | None:
+async def _report(cluster: ClusterHandle, head: Instance) -> Report | None:
     """What the controller says. That its head does not answer is told with the head."""
     with contextlib.suppress(ShoalError):
-        return await client.read_report(site, head)
+        return await client.read_report(cluster, head)
     return None
 
 
@@ -147,14 +147,14 @@ def _doing(report: Report | None) -> dict[str, tuple[Phase, str]]:
 
 
 async def _receipts(
-    site: ClusterHandle, instances: Sequence[Instance]
+    cluster: ClusterHandle, instances: Sequence[Instance]
 ) -> dict[str, applied_state.AppliedState]:
     """What was last done to these machines, by id; one that does not answer soon is left out."""
     found: dict[str, applied_state.AppliedState] = {}
 
     async def ask(instance: Instance) -> None:
         with contextlib.suppress(ShoalError, asyncio.TimeoutError):
-            now = await asyncio.wait_for(site.vitals(instance), _ANSWER_SECONDS)
+            now = await asyncio.wait_for(cluster.vitals(instance), _ANSWER_SECONDS)
             found[instance.id] = now.receipt
 
     await run_all(ask(instance) for instance in instances)
@@ -183,7 +183,7 @@ def _node(ctx: Context, instance: Instance, ray: RayNode | None, *, has_head: bo
 
 
 @dataclass(frozen=True)
-class Listed:
+class ClusterSummary:
     """One line of `shoal ls`. The price is not `complete` where nobody knows that of a machine
     which has one; with a `problem`, nobody could say anything."""
 
@@ -196,12 +196,12 @@ class Listed:
     problem: str = ""
 
 
-async def ls(ctx: Context) -> list[Listed]:
+async def ls(ctx: Context) -> list[ClusterSummary]:
     """Every cluster known here, and how many machines it has according to its provider."""
     return await run_all(_listed(ctx, name) for name in await cluster_lookup.names(ctx))
 
 
-async def _listed(ctx: Context, name: str) -> Listed:
+async def _listed(ctx: Context, name: str) -> ClusterSummary:
     provider = ""
     try:
         spec = cluster_lookup.recall(ctx, name)
@@ -210,14 +210,14 @@ async def _listed(ctx: Context, name: str) -> Listed:
     except ShoalError as error:
         # The others are there, whatever is wrong with this one.
         ctx.emit(Warned(f"cluster {name} cannot be asked for", str(error), error.fix))
-        return Listed(name, provider, 0, None, complete=False, problem=error.what)
+        return ClusterSummary(name, provider, 0, None, complete=False, problem=error.what)
     there = [i for i in instances if i.state is not State.UNREACHABLE]
     oldest = min((i.created_at for i in there if i.created_at is not None), default=None)
     age = None if oldest is None else ctx.clock.now() - oldest
     on = [i for i in there if i.state not in (State.STOPPED, State.TERMINATED)]
     price = math.fsum(i.price_per_hour or 0.0 for i in on)
     complete = provider != "aws" or all(i.price_per_hour is not None for i in on)
-    return Listed(name, provider, len(there), age, price, complete)
+    return ClusterSummary(name, provider, len(there), age, price, complete)
 
 
 def _status(

@@ -35,21 +35,25 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
     was meant. None when the person said no. Raises `IncompleteError` when some cannot be
     reached."""
     began = ctx.clock.monotonic()
-    site, seen = await _there(ctx, spec)
+    cluster, observed = await _there(ctx, spec)
     name = spec.cluster_name
-    silent = [i for i in seen.instances if i.state is State.UNREACHABLE]
+    silent = [i for i in observed.instances if i.state is State.UNREACHABLE]
     if client.has_controller(spec) and any(i.role == "head" for i in silent):
-        raise _unreached(site, silent, "its head would start again what is stopped now")
+        raise _unreached(cluster, silent, "its head would start again what is stopped now")
     switches_off = spec.provider.type == "aws"
-    if loses_head(seen.instances):
+    if loses_head(observed.instances):
         raise ConfigError(
             f"cluster {name} cannot be stopped",
             why="its head is a spot machine, which can only be ended, and without it nothing "
             "could be started again",
             fix=f"shoal down {name}",
         )
-    runs = {i.id for i in seen.instances if i.id in seen.vitals and seen.vitals[i.id].ray_runs}
-    nodes = [i for i in seen.instances if i.state in _ON]
+    runs = {
+        i.id
+        for i in observed.instances
+        if i.id in observed.vitals and observed.vitals[i.id].ray_runs
+    }
+    nodes = [i for i in observed.instances if i.state in _ON]
     stopping = nodes if switches_off else [i for i in nodes if i.id in runs]
     for instance in stopping:
         ctx.emit(_step(instance, switches_off=switches_off))
@@ -58,19 +62,19 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
     for instance in nodes:
         # It would start what is stopped here.
         is_up = instance.role == "head" and instance.state is State.RUNNING
-        if is_up and await client.stop_controller(site, instance):
-            await local_ledger.take_over(ctx, site, instance)
+        if is_up and await client.stop_controller(cluster, instance):
+            await local_ledger.take_over(ctx, cluster, instance)
     # It may have launched machines while the question was being answered.
-    there = await _settled(ctx, site) if switches_off else await site.provider.find(name)
+    there = await _settled(ctx, cluster) if switches_off else await cluster.provider.find(name)
     silent = [i for i in there if i.state is State.UNREACHABLE]
     nodes = [i for i in there if i.state is State.RUNNING]
     local_ledger.note(ctx, name, nodes)
     for instance in nodes:
         ctx.emit(instance.entered(Phase.TERMINATING))
     # Also where nothing seems to run: a stop that was interrupted is finished here.
-    costs = await site.provider.stop(spec, nodes)
+    costs = await cluster.provider.stop(spec, nodes)
     if not switches_off:
-        await run_all(_write_stopped(site, i) for i in nodes)
+        await run_all(_write_stopped(cluster, i) for i in nodes)
     if switches_off:
         local_ledger.close(ctx, name, nodes)
     kept = [i for i in nodes if not (switches_off and i.market == "spot")]
@@ -80,7 +84,7 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
     stopped = ClusterStopped(name, len(kept), seconds, tuple(costs))
     ctx.emit(stopped)
     if silent:
-        raise _unreached(site, silent, "Ray may still run there")
+        raise _unreached(cluster, silent, "Ray may still run there")
     return stopped
 
 
@@ -97,12 +101,12 @@ def _step(instance: Instance, *, switches_off: bool) -> PlanStep:
     return PlanStep("stop", instance.name, becomes)
 
 
-async def _settled(ctx: Context, site: ClusterHandle) -> Sequence[Instance]:
+async def _settled(ctx: Context, cluster: ClusterHandle) -> Sequence[Instance]:
     """The cluster's machines, once none of them is still on its way up: such a one cannot be
     switched off."""
     deadline = ctx.clock.monotonic() + _BOOT_SECONDS
     while True:
-        found = await site.provider.find(site.spec.cluster_name)
+        found = await cluster.provider.find(cluster.spec.cluster_name)
         coming = [i for i in found if i.state is State.PENDING]
         if not coming:
             return found
@@ -119,55 +123,57 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     """Start Ray where it does not run. Raises `IncompleteError` when some nodes do not come
     up, or cannot be reached."""
     began = ctx.clock.monotonic()
-    site, seen = await _there(ctx, spec)
-    off = [i for i in seen.instances if i.state in (State.STOPPED, State.STOPPING)]
+    cluster, observed = await _there(ctx, spec)
+    off = [i for i in observed.instances if i.state in (State.STOPPED, State.STOPPING)]
     if not any(i.role == "head" for i in off):
-        spare = spare_workers(spec, seen.instances)  # the controller wakes them when it needs them
+        spare = spare_workers(
+            spec, observed.instances
+        )  # the controller wakes them when it needs them
         off = [i for i in off if i not in spare]
     if off:
         for instance in off:
             ctx.emit(instance.entered(Phase.BOOTING))
-        await site.provider.start(spec, off)
-        seen = await site.look()
-    silent = [i for i in seen.instances if i.state is State.UNREACHABLE]
-    known = [i for i in seen.instances if i.node_type in spec.node_types]
+        await cluster.provider.start(spec, off)
+        observed = await cluster.look()
+    silent = [i for i in observed.instances if i.state is State.UNREACHABLE]
+    known = [i for i in observed.instances if i.node_type in spec.node_types]
     nodes = [i for i in known if i.state is State.RUNNING]
     head = next((i for i in nodes if i.role == "head"), None)
     if head is None:
         raise _not_up(spec, "its head cannot be reached")
     cluster_lookup.remember(ctx, spec)
     local_ledger.note(ctx, spec.cluster_name, nodes)
-    modes = {i.id: _mode(seen.vitals.get(i.id)) for i in nodes}
+    modes = {i.id: _mode(observed.vitals.get(i.id)) for i in nodes}
     asleep = [i for i in nodes if modes[i.id] is not None]
     if not asleep:
-        await client.deploy_controller(ctx, site, head)
+        await client.deploy_controller(ctx, cluster, head)
         if silent:
-            raise _unreached(site, silent, "Ray runs on all others")
+            raise _unreached(cluster, silent, "Ray runs on all others")
         ctx.emit(Unchanged(spec.cluster_name, "Ray runs on all of its nodes"))
         return
     head_starts = modes[head.id] in ("restart", "full")
     orphans = [i for i in nodes if i not in asleep] if head_starts else []
     for instance in asleep:
-        knows = instance.id in seen.vitals
+        knows = instance.id in observed.vitals
         reason = "Ray is not running on it" if knows else "it did not say how it is"
         ctx.emit(PlanStep("start", instance.name, reason))
     for instance in orphans:
         ctx.emit(PlanStep("start", instance.name, "its head starts anew"))
-    works = [site.work(i, head, modes[i.id] or "restart") for i in (*asleep, *orphans)]
-    head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
-    board = StatusTagger(site.provider, ctx.clock)
-    async with client.controller_paused(site, [head]):
-        await site.provider.halt(spec, orphans)
+    works = [cluster.work(i, head, modes[i.id] or "restart") for i in (*asleep, *orphans)]
+    head_work = next((w for w in works if w.instance is head), None) or cluster.work(head, head)
+    board = StatusTagger(cluster.provider, ctx.clock)
+    async with client.controller_paused(cluster, [head]):
+        await cluster.provider.halt(spec, orphans)
         failures = await bootstrap_nodes(works, head_work, board.heard(nodes, ctx.emit), ctx.clock)
         await board.settle()
         if head.name in failures:
             raise incomplete(failures, len(nodes))
-        await client.deploy_controller(ctx, site, head)
+        await client.deploy_controller(ctx, cluster, head)
     if failures:
         raise incomplete(failures, len(nodes))
     announce_ready(ctx, spec, head_work.start, nodes=len(nodes), began=began)
     if silent:
-        raise _unreached(site, silent, "Ray runs on all others")
+        raise _unreached(cluster, silent, "Ray runs on all others")
 
 
 def _mode(vitals: NodeProbe | None) -> Mode | None:
@@ -181,21 +187,23 @@ def _mode(vitals: NodeProbe | None) -> Mode | None:
 
 
 async def _there(ctx: Context, spec: ClusterSpec) -> tuple[ClusterHandle, ObservedCluster]:
-    site = ClusterHandle.of(ctx, spec)
-    seen = await site.look()
-    if not seen.instances:
+    cluster = ClusterHandle.of(ctx, spec)
+    observed = await cluster.look()
+    if not observed.instances:
         raise _not_up(spec, "it has no machines")
-    return site, seen
+    return cluster, observed
 
 
-async def _write_stopped(site: ClusterHandle, instance: Instance) -> None:
-    container = site.spec.container_for(instance.node_type, instance.role)
-    await node_probe.mark_stopped(site.provider.runner(site.spec, instance), instance, container)
+async def _write_stopped(cluster: ClusterHandle, instance: Instance) -> None:
+    container = cluster.spec.container_for(instance.node_type, instance.role)
+    await node_probe.mark_stopped(
+        cluster.provider.runner(cluster.spec, instance), instance, container
+    )
 
 
-def _unreached(site: ClusterHandle, silent: Sequence[Instance], meaning: str) -> IncompleteError:
+def _unreached(cluster: ClusterHandle, silent: Sequence[Instance], meaning: str) -> IncompleteError:
     names = ", ".join(f"{i.name} ({i.address})" for i in silent)
-    troubles = site.provider.troubles if isinstance(site.provider, Explains) else {}
+    troubles = cluster.provider.troubles if isinstance(cluster.provider, Explains) else {}
     reasons = [f"{meaning}: {troubles[i.id].what}" for i in silent if i.id in troubles]
     return IncompleteError(
         f"{names} cannot be reached",

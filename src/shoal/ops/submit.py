@@ -17,15 +17,15 @@ from shoal.spec.cluster_spec import ClusterSpec
 
 
 async def submit(
-    ctx: Context, spec: ClusterSpec, script: Path, arguments: Sequence[str], manner: ExecOptions
+    ctx: Context, spec: ClusterSpec, script: Path, arguments: Sequence[str], options: ExecOptions
 ) -> int:
     """Copy the script to the head's home directory, run it there with these arguments, to the
     letter, and return its exit code. A cluster on this machine runs it where it is."""
-    execute.check(spec, manner)
+    execute.check(spec, options)
     here = _found(script)
-    async with ephemeral_cluster(ctx, spec, start=manner.start, stop=manner.stop):
-        command = await _placed(ctx, spec, here, arguments, manner.run_env)
-        return await execute.perform(ctx, spec, command, manner)
+    async with ephemeral_cluster(ctx, spec, start=options.start, stop=options.stop):
+        command = await _placed(ctx, spec, here, arguments, options.run_env)
+        return await execute.perform(ctx, spec, command, options)
 
 
 def _found(script: Path) -> Path:
@@ -42,12 +42,12 @@ async def _placed(
     ctx: Context, spec: ClusterSpec, script: Path, arguments: Sequence[str], run_env: RunEnv
 ) -> str:
     """Bring the script to where it is run, and return the command that runs it there."""
-    site = ClusterHandle.of(ctx, spec)
-    head = await site.head()
-    python = site.provider.ray_start(spec, head, head).python
+    cluster = ClusterHandle.of(ctx, spec)
+    head = await cluster.head()
+    python = cluster.provider.ray_start(spec, head, head).python
     if spec.provider.type == "embedded":
         return f"{python} {quote([str(script), *arguments])}"
     target = f"~/{script.name}"
-    await site.inside(head, run_env).put(script, target)
+    await cluster.inside(head, run_env).put(script, target)
     ctx.emit(Copied(head.name, str(script), target))
     return f'{python} "$HOME"/{quote([script.name, *arguments])}'

@@ -62,47 +62,47 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         ctx.emit(event)
 
     provider = provider_for(spec, ctx.home, ctx.clock, emit)
-    site = ClusterHandle(provider, spec, force=options.force)
-    foreseen = await preview_up(ctx, site, options.place_of, options.restart)
-    seen, plan = foreseen.seen, foreseen.plan
+    cluster = ClusterHandle(provider, spec, force=options.force)
+    preview = await preview_up(ctx, cluster, options.place_of, options.restart)
+    observed, plan = preview.observed, preview.plan
     if options.restart == "never" and client.has_controller(spec):
         plan = plan.without_endings()  # the controller drains what is too much
     if plan.outdated:
         ctx.emit(_left_as_they_are(plan.outdated))
     if plan.empty:
         cluster_lookup.remember(ctx, spec)
-        head = next(i for i in seen.instances if i.role == "head")
-        await client.deploy_controller(ctx, site, head)
+        head = next(i for i in observed.instances if i.role == "head")
+        await client.deploy_controller(ctx, cluster, head)
         as_asked = "it is up" if plan.outdated else "it is up and as asked for"
         ctx.emit(Unchanged(spec.cluster_name, as_asked))
-        return UpResult(plan, tuple(seen.instances))
-    replace(foreseen, plan=plan).tell(ctx.emit)
+        return UpResult(plan, tuple(observed.instances))
+    replace(preview, plan=plan).tell(ctx.emit)
     # A question is for what costs money or interrupts work; a cluster here does neither.
     costs = spec.provider.type not in ("embedded", "local")
-    if (costs or plan.disturbs) and not ctx.confirm(f"Bring up cluster {spec.cluster_name}?"):
+    if (costs or plan.is_disruptive) and not ctx.confirm(f"Bring up cluster {spec.cluster_name}?"):
         return UpResult(None)
 
     cluster_lookup.remember(ctx, spec)
-    heads = [i for i in seen.instances if i.role == "head" and i.state is State.RUNNING]
-    async with client.controller_paused(site, heads):
-        result = await _bring_up(ctx, site, seen, plan)
+    heads = [i for i in observed.instances if i.role == "head" and i.state is State.RUNNING]
+    async with client.controller_paused(cluster, heads):
+        result = await _bring_up(ctx, cluster, observed, plan)
         for _ in range(_REFILLS):
-            if not await _were_lost(ctx, site, result):
+            if not await _were_lost(ctx, cluster, result):
                 break
-            seen = await site.look()
+            observed = await cluster.look()
             # Nobody was asked about this round, so nothing ends in it.
             again: RestartPolicy = "never" if options.restart == "never" else "as needed"
-            refill = plan_up(spec, seen, again).without_endings()
-            result = await _bring_up(ctx, site, seen, refill)
+            refill = plan_up(spec, observed, again).without_endings()
+            result = await _bring_up(ctx, cluster, observed, refill)
         if result.head.name in result.failures:
             raise incomplete(result.failures, len(result.nodes))
-        await client.deploy_controller(ctx, site, result.head)
+        await client.deploy_controller(ctx, cluster, result.head)
     total = len(result.nodes)
     if result.failures:
         raise incomplete(result.failures, total)
     if result.missing > 0:
         raise _not_to_be_had(result.missing, total, refusals)
-    start = site.work(result.head, result.head).start
+    start = cluster.work(result.head, result.head).start
     announce_ready(ctx, spec, start, nodes=total, began=began)
     return UpResult(plan, result.nodes)
 
@@ -119,22 +119,22 @@ class _Result:
 
 
 async def _bring_up(
-    ctx: Context, site: ClusterHandle, seen: ObservedCluster, plan: UpPlan
+    ctx: Context, cluster: ClusterHandle, observed: ObservedCluster, plan: UpPlan
 ) -> _Result:
-    created, started = await _carry_out(ctx, site, plan)
+    created, started = await _carry_out(ctx, cluster, plan)
     gone = {i.id for i in (*plan.terminate, *plan.spare, *created)}
-    there = [i for i in seen.instances if i.id not in gone and i.state not in NOT_THERE]
+    there = [i for i in observed.instances if i.id not in gone and i.state not in NOT_THERE]
     kept = [started.get(i.id, i) for i in there]
     head = next(i for i in (*kept, *created) if i.role == "head")
     works = [
         *(
-            site.work(started.get(touch.instance.id, touch.instance), head, touch.mode)
-            for touch in plan.touches
+            cluster.work(started.get(update.instance.id, update.instance), head, update.mode)
+            for update in plan.updates
         ),
-        *(site.work(instance, head) for instance in created),
+        *(cluster.work(instance, head) for instance in created),
     ]
-    head_work = next((w for w in works if w.instance is head), None) or site.work(head, head)
-    board = StatusTagger(site.provider, ctx.clock)
+    head_work = next((w for w in works if w.instance is head), None) or cluster.work(head, head)
+    board = StatusTagger(cluster.provider, ctx.clock)
     heard = board.heard([work.instance for work in works], ctx.emit)
     failures = await bootstrap_nodes(works, head_work, heard, ctx.clock)
     await board.settle()
@@ -146,7 +146,7 @@ async def _bring_up(
     )
 
 
-async def _were_lost(ctx: Context, site: ClusterHandle, result: _Result) -> bool:
+async def _were_lost(ctx: Context, cluster: ClusterHandle, result: _Result) -> bool:
     """Whether machines were taken away while they were being brought up, so that others are to be
     asked for."""
     silent = [
@@ -156,7 +156,7 @@ async def _were_lost(ctx: Context, site: ClusterHandle, result: _Result) -> bool
     ]
     if not silent:
         return False
-    found = {i.id: i.state for i in await site.provider.find(site.spec.cluster_name)}
+    found = {i.id: i.state for i in await cluster.provider.find(cluster.spec.cluster_name)}
     lost = [
         (node, error)
         for node, error in silent
@@ -184,7 +184,7 @@ def announce_ready(
 
 
 async def _carry_out(
-    ctx: Context, site: ClusterHandle, plan: UpPlan
+    ctx: Context, cluster: ClusterHandle, plan: UpPlan
 ) -> tuple[list[Instance], dict[str, Instance]]:
     """End what is surplus, quiet what restarts, switch on what is off, create what is missing:
     all at once, but for machines whose place others take. Those end first: an account's quota may
@@ -192,30 +192,30 @@ async def _carry_out(
     Returns the machines that are new, and those that were off, by id."""
     for instance in plan.terminate:
         ctx.emit(instance.entered(Phase.TERMINATING))
-    quieted = [touch.instance for touch in plan.touches if touch.stops_ray]
-    off = [t.instance for t in plan.touches if t.instance.state in (State.STOPPED, State.STOPPING)]
+    quieted = [update.instance for update in plan.updates if update.stops_ray]
+    off = [t.instance for t in plan.updates if t.instance.state in (State.STOPPED, State.STOPPING)]
     others = [i for i in plan.terminate if i not in plan.replaced]
     created: list[Instance] = []
     started: dict[str, Instance] = {}
 
     async def create() -> None:
-        await site.provider.terminate(site.spec, plan.replaced)
-        created.extend(await site.provider.create(site.spec, plan.launches))
+        await cluster.provider.terminate(cluster.spec, plan.replaced)
+        created.extend(await cluster.provider.create(cluster.spec, plan.launches))
 
     async def start() -> None:
-        started.update({i.id: i for i in await site.provider.start(site.spec, off)})
+        started.update({i.id: i for i in await cluster.provider.start(cluster.spec, off)})
 
     await run_all(
         [
             create(),
             start(),
-            site.provider.halt(site.spec, quieted),
-            site.provider.terminate(site.spec, others),
+            cluster.provider.halt(cluster.spec, quieted),
+            cluster.provider.terminate(cluster.spec, others),
         ]
     )
-    cluster = site.spec.cluster_name
-    local_ledger.note(ctx, cluster, [*created, *started.values()])
-    local_ledger.close(ctx, cluster, plan.terminate)
+    name = cluster.spec.cluster_name
+    local_ledger.note(ctx, name, [*created, *started.values()])
+    local_ledger.close(ctx, name, plan.terminate)
     for instance in plan.terminate:
         ctx.emit(instance.entered(Phase.GONE))
     for instance in created:

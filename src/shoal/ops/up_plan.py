@@ -45,7 +45,7 @@ class UpPlan:
     `outdated` are those that stay although the file asks for others."""
 
     launches: tuple[LaunchRequest, ...] = ()
-    touches: tuple[NodeUpdate, ...] = ()
+    updates: tuple[NodeUpdate, ...] = ()
     terminate: tuple[Instance, ...] = ()
     replaced: tuple[Instance, ...] = ()
     spare: tuple[Instance, ...] = ()
@@ -54,7 +54,7 @@ class UpPlan:
 
     @property
     def empty(self) -> bool:
-        return not (self.launches or self.touches or self.terminate)
+        return not (self.launches or self.updates or self.terminate)
 
     def without_endings(self) -> UpPlan:
         """The plan, with every machine left to live."""
@@ -62,9 +62,9 @@ class UpPlan:
         return replace(self, terminate=(), replaced=(), steps=steps)
 
     @property
-    def disturbs(self) -> bool:
+    def is_disruptive(self) -> bool:
         """Whether something that runs now would be interrupted."""
-        return bool(self.terminate) or any(touch.stops_ray for touch in self.touches)
+        return bool(self.terminate) or any(update.stops_ray for update in self.updates)
 
 
 @dataclass(frozen=True)
@@ -78,34 +78,34 @@ class ObservedCluster:
 
 
 def plan_up(
-    spec: ClusterSpec, seen: ObservedCluster, restart: RestartPolicy = "as needed"
+    spec: ClusterSpec, observed: ObservedCluster, restart: RestartPolicy = "as needed"
 ) -> UpPlan:
     """The steps from what is there to what was asked for. A machine that cannot be reached does
     not count as there, so that it is tried for, or replaced."""
-    stock = _taken_stock(spec, seen.instances, restart)
-    head, keep = stock.head, stock.keep
+    classified = _classify(spec, observed.instances, restart)
+    head, keep = classified.head, classified.keep
     launches, steps = _launches(spec, head, keep)
-    steps += [PlanStep("terminate", i.name, _why_replaced(spec, i)) for i in stock.replaced]
-    steps += [PlanStep("terminate", i.name, _why_surplus(spec, i)) for i in stock.surplus]
+    steps += [PlanStep("terminate", i.name, _why_replaced(spec, i)) for i in classified.replaced]
+    steps += [PlanStep("terminate", i.name, _why_surplus(spec, i)) for i in classified.surplus]
 
-    touches: list[NodeUpdate] = []
+    updates: list[NodeUpdate] = []
     head_stays = False
     if head is not None:
-        mode, reason = _touch(head, seen, restart)
+        mode, reason = _touch(head, observed, restart)
         head_stays = mode in (None, "update")
-        _add(touches, steps, head, seen, mode, reason)
+        _add(updates, steps, head, observed, mode, reason)
     for worker in keep:
-        mode, reason = _touch(worker, seen, restart)
+        mode, reason = _touch(worker, observed, restart)
         if not head_stays and mode in (None, "update"):
             mode = "restart" if mode is None else "full"
             reason = "its head is new" if head is None else "its head restarts"
-        _add(touches, steps, worker, seen, mode, reason)
+        _add(updates, steps, worker, observed, mode, reason)
     return UpPlan(
         launches=tuple(launches),
-        touches=tuple(touches),
-        terminate=(*stock.replaced, *stock.surplus),
-        replaced=tuple(stock.replaced),
-        spare=tuple(stock.spare),
+        updates=tuple(updates),
+        terminate=(*classified.replaced, *classified.surplus),
+        replaced=tuple(classified.replaced),
+        spare=tuple(classified.spare),
         outdated=tuple(i for i in (head, *keep) if i is not None and _is_outdated(spec, i)),
         steps=tuple(steps),
     )
@@ -115,12 +115,12 @@ def needs_machines(
     spec: ClusterSpec, instances: Sequence[Instance], restart: RestartPolicy = "as needed"
 ) -> bool:
     """Whether machines are missing, as can be told from a list alone."""
-    stock = _taken_stock(spec, instances, restart)
-    return bool(_launches(spec, stock.head, stock.keep)[0])
+    classified = _classify(spec, instances, restart)
+    return bool(_launches(spec, classified.head, classified.keep)[0])
 
 
 @dataclass
-class _Stock:
+class _Classified:
     """Of what there is: the head, workers to keep, machines whose place others take, machines that
     are too many, and those that stay off."""
 
@@ -131,9 +131,9 @@ class _Stock:
     spare: list[Instance]
 
 
-def _taken_stock(
+def _classify(
     spec: ClusterSpec, instances: Sequence[Instance], restart: RestartPolicy
-) -> _Stock:
+) -> _Classified:
     there = [i for i in instances if i.state not in NOT_THERE]
     # Whoever wants no restart, or nothing else, wants no other machine.
     replaced = [i for i in there if restart == "as needed" and _is_outdated(spec, i)]
@@ -147,7 +147,7 @@ def _taken_stock(
     if head is not None and head.node_type != spec.head_node_type:
         replaced.append(head)
         head = None
-    return _Stock(head, keep, replaced, surplus, spare)
+    return _Classified(head, keep, replaced, surplus, spare)
 
 
 def _is_outdated(spec: ClusterSpec, instance: Instance) -> bool:
@@ -158,11 +158,11 @@ def _is_outdated(spec: ClusterSpec, instance: Instance) -> bool:
 
 
 def _touch(
-    instance: Instance, seen: ObservedCluster, restart: RestartPolicy
+    instance: Instance, observed: ObservedCluster, restart: RestartPolicy
 ) -> tuple[Mode | None, str]:
     """How much is to be done on a machine for its own sake, and why."""
-    vitals = seen.vitals.get(instance.id)
-    goal = seen.goals[instance.id]
+    vitals = observed.vitals.get(instance.id)
+    goal = observed.goals[instance.id]
     if restart == "only":
         return "restart", "asked for by --restart-only"
     if instance.state in (State.STOPPED, State.STOPPING):
@@ -185,17 +185,17 @@ def _touch(
 
 
 def _add(
-    touches: list[NodeUpdate],
+    updates: list[NodeUpdate],
     steps: list[PlanStep],
     instance: Instance,
-    seen: ObservedCluster,
+    observed: ObservedCluster,
     mode: Mode | None,
     reason: str,
 ) -> None:
     if mode is None:
         return
-    runs = seen.vitals.get(instance.id, NodeProbe()).ray_runs
-    touches.append(NodeUpdate(instance, mode, stops_ray=runs and mode != "update"))
+    runs = observed.vitals.get(instance.id, NodeProbe()).ray_runs
+    updates.append(NodeUpdate(instance, mode, stops_ray=runs and mode != "update"))
     action: Literal["update", "restart", "start"] = "restart" if runs else "start"
     steps.append(PlanStep("update" if mode == "update" else action, instance.name, reason))
 

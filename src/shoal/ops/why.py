@@ -18,7 +18,7 @@ from shoal.spec.cluster_spec import ClusterSpec
 
 
 @dataclass(frozen=True)
-class Story:
+class NodeHistory:
     """One node: why it exists, what it is now, and why it ended if it did."""
 
     name: str
@@ -31,24 +31,24 @@ class Story:
 
 
 @dataclass(frozen=True)
-class Account:
-    """What was asked: decisions, the stories of the nodes of a name (the last one first), or the
+class Explanation:
+    """What was asked: decisions, the nodes of the nodes of a name (the last one first), or the
     rows that wait."""
 
     decisions: tuple[Decision, ...] = ()
-    stories: tuple[Story, ...] = ()
+    nodes: tuple[NodeHistory, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     alive: bool = True
 
 
 async def why(
     ctx: Context, spec: ClusterSpec, node: str | None = None, *, pending: bool = False
-) -> Account:
+) -> Explanation:
     """The account that the controller of a cluster gives. Raises `NotFoundError` when it has
     none, or no such node, and `UnreachableError` when there is no way to ask."""
-    site = ClusterHandle.of(ctx, spec)
-    head = await site.head()
-    report = await read_report(site, head)
+    cluster = ClusterHandle.of(ctx, spec)
+    head = await cluster.head()
+    report = await read_report(cluster, head)
     if report is None:
         raise NotFoundError(
             f"cluster {spec.cluster_name} has no controller to ask",
@@ -56,26 +56,28 @@ async def why(
             fix="shoal up starts it",
         )
     if pending:
-        return Account(waiting=report.state.waiting, alive=report.alive)
+        return Explanation(waiting=report.state.waiting, alive=report.alive)
     if node is None:
-        return Account(decisions=report.state.decisions, alive=report.alive)
-    stories = _stories(report, node)
-    if not stories:  # the report has the last ones only
-        stories = tuple(_story(vars(found)) for found in await read_nodes(site, head, node))[::-1]
-    if not stories:
+        return Explanation(decisions=report.state.decisions, alive=report.alive)
+    nodes = _histories(report, node)
+    if not nodes:  # the report has the last ones only
+        nodes = tuple(_history(vars(found)) for found in await read_nodes(cluster, head, node))[
+            ::-1
+        ]
+    if not nodes:
         names = ", ".join(n["name"] for n in report.state.nodes)
         raise NotFoundError(f"no node {node} is remembered", why=f"there are {names}")
     decisions = tuple(d for d in report.state.decisions if d.subject == node)
-    return Account(decisions, stories, alive=report.alive)
+    return Explanation(decisions, nodes, alive=report.alive)
 
 
-def _stories(report: Report, node: str) -> tuple[Story, ...]:
+def _histories(report: Report, node: str) -> tuple[NodeHistory, ...]:
     found = [n for n in (*report.state.gone, *report.state.nodes) if node in (n["name"], n["id"])]
-    return tuple(_story(n) for n in reversed(found))
+    return tuple(_history(n) for n in reversed(found))
 
 
-def _story(node: Mapping[str, Any]) -> Story:
-    return Story(
+def _history(node: Mapping[str, Any]) -> NodeHistory:
+    return NodeHistory(
         name=node["name"],
         node_type=node["node_type"],
         phase=Phase(node["phase"]).value,
