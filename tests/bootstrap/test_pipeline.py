@@ -52,7 +52,7 @@ def work(name: str, runner: object, mode: Mode = "full", *start: str) -> NodePla
     return NodePlan(
         instance=machine(name),
         runner=way,
-        inside=way,
+        node_runner=way,
         setup=NodeSetup(),
         start=RayStart(start, {}, "127.77.0.1:1", "python3", 0),
         files=FilesSpec(mounts={}),

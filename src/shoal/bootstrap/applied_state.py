@@ -15,7 +15,7 @@ from typing import Any
 from shoal.core.errors import SetupError
 from shoal.remote.runner import Runner, quote
 
-_PATH = ".shoal/receipt.json"
+_PATH = ".shoal/applied_state.json"
 _SECONDS = 30.0
 
 # Stands for the start's digest where Ray was stopped on purpose.
@@ -39,7 +39,7 @@ class AppliedState:
     setup: str = ""
     start: str = ""
     container: str = ""
-    disks: str = ""
+    volumes: str = ""
 
 
 def read_command(places: Sequence[str] = ()) -> str:
@@ -54,9 +54,9 @@ def parse(line: str) -> AppliedState:
         return AppliedState()
 
 
-async def write(runner: Runner, receipt: AppliedState) -> None:
+async def write(runner: Runner, state: AppliedState) -> None:
     command = f"mkdir -p .shoal && cat > {_PATH}.new && mv {_PATH}.new {_PATH}"
-    text = json.dumps(asdict(receipt)) + "\n"
+    text = json.dumps(asdict(state)) + "\n"
     done = await runner.run(command, stdin=text.encode(), timeout=_SECONDS, plain=True)
     if not done.ok:
         raise SetupError(

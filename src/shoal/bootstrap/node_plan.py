@@ -1,55 +1,64 @@
-"""All that is to be done on one machine, as data. Does nothing."""
+"""What bootstrap must do on one node, as data, derived from a cluster's spec and its provider.
+Used by `up` on the laptop and by the controller on the head. Runs nothing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from shoal.bootstrap import volumes
+from shoal.bootstrap import interruption_agent, lease_agent, volumes
 from shoal.bootstrap.applied_state import AppliedState, digest
 from shoal.bootstrap.containers.node_container import NodeContainer
+from shoal.bootstrap.containers.registry_login import login_source
+from shoal.bootstrap.volumes import MountRequest
+from shoal.cluster.node_runner import node_runner
 from shoal.providers.model import Instance
+from shoal.providers.protocol import Provider, Warns
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import Runner
-from shoal.spec.cluster_spec import FilesSpec, NodeSetup
+from shoal.spec.cluster_spec import ClusterSpec, ContainerSpec, FilesSpec, NodeSetup
+
+# Hosts that should be up already get less time to answer than instances that boot.
+_REACH_SECONDS = {"local": 60.0}
+_BOOT_SECONDS = 300.0
 
 Mode = Literal["full", "update", "restart"]
 
 
 @dataclass(frozen=True)
 class NodePlan:
-    """A machine, and all that is to be done on it.
+    """Everything bootstrap needs to know about one node.
 
-    `runner` leads to the machine, `inside` to where its commands and its Ray run: in its `house`,
-    if it has one.
-    `mode` says how much: all of it, all but touching a Ray that runs, or only Ray's restart.
-    `disks` is what is to be mounted there, before anything else.
-    `lease` is a command that has the machine end itself when it has lost its cluster, `notices`
-    one that has the controller hear when its provider is about to take it away.
-    `reach_seconds` is how long the machine may take to answer, `command_seconds` how long one
-    of the user's commands may take.
+    `runner` runs commands on the host; `node_runner` runs them where Ray runs: in the node's
+    `container` if it has one, on the host otherwise.
+    `mode` is `full` (every step), `update` (every step, but a running Ray is not restarted) or
+    `restart` (only restart Ray).
+    `volumes` are mounted before any other step.
+    `lease_agent` is the command that starts the lease agent, `interruption_agent` the command
+    that starts the interruption agent; empty if the node has none.
+    `reach_seconds` bounds the wait for SSH, `command_seconds` each of the user's commands.
     """
 
     instance: Instance
     runner: Runner
-    inside: Runner
+    node_runner: Runner
     setup: NodeSetup
     start: RayStart
     files: FilesSpec
     files_digest: str
     claim: str = ""
-    lease: str = ""
-    notices: str = ""
-    disks: tuple[volumes.MountRequest, ...] = ()
-    house: NodeContainer | None = None
+    lease_agent: str = ""
+    interruption_agent: str = ""
+    volumes: tuple[MountRequest, ...] = ()
+    container: NodeContainer | None = None
     mode: Mode = "full"
     reach_seconds: float = 300.0
     command_seconds: float = 1800.0
 
     @property
-    def goal(self) -> AppliedState:
-        """The receipt of a machine that has been through all of it. The setup counts the files,
-        since setup commands may read them."""
+    def desired_state(self) -> AppliedState:
+        """The applied state of a node on which every step has succeeded. The setup digest covers
+        the files, because setup commands may read them."""
         return AppliedState(
             files=self.files_digest,
             setup=digest(
@@ -60,6 +69,72 @@ class NodePlan:
                 ]
             ),
             start=digest([self.start.commands, self.start.prelude, dict(self.start.env)]),
-            container="" if self.house is None else self.house.origin,
-            disks=digest(self.disks) if self.disks else "",
+            container="" if self.container is None else self.container.digest,
+            volumes=digest(self.volumes) if self.volumes else "",
         )
+
+
+def files_for(spec: ClusterSpec) -> FilesSpec:
+    """The files to send. Embedded nodes share this machine's file system and get none."""
+    return FilesSpec(mounts={}) if spec.provider.type == "embedded" else spec.files
+
+
+@dataclass(frozen=True)
+class NodePlanner:
+    """Makes node plans for one cluster. `files_digest` covers the content of the file mounts; it
+    is passed in because only the machine that holds the files can compute it."""
+
+    spec: ClusterSpec
+    provider: Provider
+    files_digest: str
+    force: bool = False
+
+    def plan(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodePlan:
+        """The plan for one node."""
+        spec = self.spec
+        container = spec.container_for(instance.node_type, instance.role)
+        start = self.provider.ray_start(spec, instance, head)
+        return NodePlan(
+            instance=instance,
+            runner=self.provider.runner(spec, instance),
+            node_runner=node_runner(self.provider, spec, instance),
+            setup=spec.setup_for(instance.node_type, instance.role),
+            start=start,
+            files=files_for(spec),
+            files_digest=self.files_digest,
+            claim=self.provider.claim(spec, instance, force=self.force),
+            lease_agent=self._lease_agent(instance, start),
+            interruption_agent=self._interruption_agent(instance, start),
+            volumes=volumes.mount_requests(spec, self.provider, instance),
+            container=self._container(container, instance) if container else None,
+            mode=mode,
+            reach_seconds=spec.shoal.reach_timeout_s
+            or _REACH_SECONDS.get(spec.provider.type, _BOOT_SECONDS),
+            command_seconds=spec.shoal.command_timeout_s,
+        )
+
+    def _container(self, container: ContainerSpec, instance: Instance) -> NodeContainer:
+        login = login_source(self.spec.shoal.registry, self.provider, container.image)
+        return NodeContainer(container, instance, login)
+
+    def _lease_agent(self, instance: Instance, start: RayStart) -> str:
+        on_lapse = self.provider.on_lapse(self.spec, instance)
+        if not on_lapse:
+            return ""
+        settings = self.spec.shoal
+        return lease_agent.watch_command(
+            start.gcs_address,
+            instance.role,
+            settings.lease_of(instance.role),
+            on_lapse,
+            hand_seconds=settings.hand_seconds,
+            attended=settings.controller,
+        )
+
+    def _interruption_agent(self, instance: Instance, start: RayStart) -> str:
+        if not isinstance(self.provider, Warns) or not self.spec.shoal.controller:
+            return ""
+        watch = self.provider.warnings(self.spec, instance)
+        if not watch:
+            return ""
+        return interruption_agent.agent_command(start.gcs_address, instance.id, watch)

@@ -48,7 +48,7 @@ true
 class NodeProbe:
     """What a machine says of itself. Without a container, `container_runs` has no meaning."""
 
-    receipt: AppliedState = field(default_factory=AppliedState)
+    applied_state: AppliedState = field(default_factory=AppliedState)
     ray_runs: bool = False
     container_runs: bool = False
 
@@ -78,7 +78,7 @@ async def read(
     runs, _, origin = state.partition(" ")
     if container is not None and origin != receipt.container:
         # Whatever was done went with the container that it was done in.
-        receipt = AppliedState(disks=receipt.disks)
+        receipt = AppliedState(volumes=receipt.volumes)
     needed = {"raylet", "gcs_server"} if instance.role == "head" else {"raylet"}
     return NodeProbe(receipt, done.ok and needed <= set(rest), runs == "true")
 
@@ -88,4 +88,4 @@ async def mark_stopped(
 ) -> None:
     """Write on a machine that its Ray was stopped on purpose."""
     now = await read(runner, instance, container)
-    await receipts.write(runner, replace(now.receipt, start=receipts.STOPPED))
+    await receipts.write(runner, replace(now.applied_state, start=receipts.STOPPED))

@@ -89,7 +89,7 @@ class _Shared:
     def relayed(self) -> Manifest:
         """The files that can go by the head: none, where they are in its container, which has no
         key to others at that time."""
-        return file_sync.relayed(self.head.files) if self.head.house is None else {}
+        return file_sync.relayed(self.head.files) if self.head.container is None else {}
 
     async def make_credentials(self) -> None:
         try:
@@ -136,11 +136,11 @@ class _Pipeline:
         finally:
             if self._is_head and not shared.head_has_files.done():
                 shared.head_has_files.set_result(None)
-        if work.house is not None and work.start.shares_credentials:
-            house = work.house
+        if work.container is not None and work.start.shares_credentials:
+            house = work.container
             await self._step(lambda: containers.lodge_secrets(work.runner, house))
-        if work.notices:  # from now on: it may be taken away before it is a node
-            await self._leave_running(work.notices)
+        if work.interruption_agent:  # from now on: it may be taken away before it is a node
+            await self._leave_running(work.interruption_agent)
         now = self._now
         if work.mode != "restart" or self._is_new:
             now = await self._set_up(now)
@@ -170,17 +170,17 @@ class _Pipeline:
         now = self._now = await self._settle(now)
         if (
             (work.mode == "restart" and not self._is_new)
-            or now.receipt.files == work.goal.files
+            or now.applied_state.files == work.desired_state.files
             or not work.files.mounts
         ):
             return
         from_head = await self._head_has_files()
         self._voice.phase(Phase.PREPARING, "sends files")
-        unfinished = replace(now.receipt, files="", setup="")
-        if now.receipt != unfinished:
+        unfinished = replace(now.applied_state, files="", setup="")
+        if now.applied_state != unfinished:
             await self._write(unfinished)
-        if work.house is not None:
-            house = work.house
+        if work.container is not None:
+            house = work.container
             await self._step(lambda: containers.make_way(work.runner, house, work.files))
         began = self._clock.monotonic()
         if from_head:
@@ -190,13 +190,13 @@ class _Pipeline:
                     lambda: self._heads_files().relay(work.files, relayed, self._tell_detour)
                 )
         else:
-            await self._step(lambda: file_sync.send(work.inside, work.files))
+            await self._step(lambda: file_sync.send(work.node_runner, work.files))
         if self._is_head:
             self._shared.head_has_files.set_result(self._clock.monotonic() - began)
 
     async def _look(self) -> NodeProbe:
         work = self._work
-        places = volumes.places(work.disks)
+        places = volumes.places(work.volumes)
         return await self._step(
             lambda: node_probe.read(work.runner, work.instance, work.setup.container, places)
         )
@@ -204,15 +204,15 @@ class _Pipeline:
     async def _mount(self, now: NodeProbe) -> NodeProbe:
         """Have what is to be mounted, before anything is put on the machine."""
         work = self._work
-        if work.mode == "restart" or now.receipt.disks == work.goal.disks:
+        if work.mode == "restart" or now.applied_state.volumes == work.desired_state.volumes:
             return now
-        if work.disks:
+        if work.volumes:
             self._voice.phase(Phase.PREPARING, "prepares its volumes")
-            await self._step(lambda: volumes.have(work.runner, work.disks, work.instance.name))
+            await self._step(lambda: volumes.have(work.runner, work.volumes, work.instance.name))
             now = await self._look()  # a container may have been on what is no longer in use
-        receipt = replace(now.receipt, disks=work.goal.disks)
+        receipt = replace(now.applied_state, volumes=work.desired_state.volumes)
         await self._write(receipt)
-        return replace(now, receipt=receipt)
+        return replace(now, applied_state=receipt)
 
     def _tell_detour(self, error: ShoalError) -> None:
         self._voice.phase(Phase.PREPARING, f"sends files from here: {error.what}")
@@ -234,15 +234,15 @@ class _Pipeline:
     async def _settle(self, now: NodeProbe) -> NodeProbe:
         """Have the node's container running, where it has one. A new one has nothing in it of
         what was done before."""
-        work, house = self._work, self._work.house
+        work, house = self._work, self._work.container
         # One that should be another by now stays until more than Ray's restart is asked for.
-        stays = house is not None and work.mode != "full" and now.receipt.container != ""
-        if stays or now.receipt.container == work.goal.container:
+        stays = house is not None and work.mode != "full" and now.applied_state.container != ""
+        if stays or now.applied_state.container == work.desired_state.container:
             if house is not None and not now.container_runs:
                 woken = house
                 await self._step(lambda: containers.wake(work.runner, woken, self._voice))
             return now
-        bare = AppliedState(disks=now.receipt.disks)
+        bare = AppliedState(volumes=now.applied_state.volumes)
         await self._write(bare)
         if house is None:
             await self._step(lambda: containers.leave(work.runner, work.instance))
@@ -253,7 +253,7 @@ class _Pipeline:
             lambda: containers.build(work.runner, new, self._voice, seconds=work.command_seconds)
         )
         self._is_new = True
-        return NodeProbe(replace(bare, container=house.origin), container_runs=True)
+        return NodeProbe(replace(bare, container=house.digest), container_runs=True)
 
     async def _initialize(self) -> None:
         """What is done on the machine itself, once."""
@@ -264,8 +264,8 @@ class _Pipeline:
 
     async def _set_up(self, now: NodeProbe) -> NodeProbe:
         """Initialization and setup, where they or the files have changed."""
-        work, goal = self._work, self._work.goal
-        done = now.receipt
+        work, goal = self._work, self._work.desired_state
+        done = now.applied_state
         if done.files != goal.files:
             done = replace(done, files=goal.files, setup="")
         if work.files.cluster_synced and not self._is_head:
@@ -275,27 +275,27 @@ class _Pipeline:
         if done.setup != goal.setup:
             self._voice.phase(Phase.PREPARING)
             await self._initialize()
-            await self._run(work.setup.setup_commands, "setup", work.inside, tries=2)
+            await self._run(work.setup.setup_commands, "setup", work.node_runner, tries=2)
             done = replace(done, files=goal.files, setup=goal.setup)
-        if done != now.receipt:
+        if done != now.applied_state:
             await self._write(done)
-        return replace(now, receipt=done)
+        return replace(now, applied_state=done)
 
     async def _start(self, now: NodeProbe) -> None:
         work = self._work
-        if now.receipt.start == receipts.STOPPED:
+        if now.applied_state.start == receipts.STOPPED:
             # From here on it is meant to run; if it does not, nobody stopped it.
-            await self._write(replace(now.receipt, start=""))
+            await self._write(replace(now.applied_state, start=""))
         if not self._is_head:
             self._voice.phase(Phase.PREPARING, "waits for the head")
             await self._gcs_answers()
         self._voice.phase(Phase.STARTING)
         commands = steps.start_commands(work.start, ray_runs=now.ray_runs)
         # `ray start` returns when the node has registered with the head's GCS, not before.
-        await self._run(commands, "start", work.inside, tries=1)
-        if work.lease:
-            await self._leave_running(work.lease)
-        await self._write(replace(now.receipt, start=work.goal.start))
+        await self._run(commands, "start", work.node_runner, tries=1)
+        if work.lease_agent:
+            await self._leave_running(work.lease_agent)
+        await self._write(replace(now.applied_state, start=work.desired_state.start))
 
     async def _leave_running(self, command: str) -> None:
         """Have the machine look after something by itself, until the node ends."""
@@ -306,7 +306,7 @@ class _Pipeline:
         """Wait, on the worker itself, for the head's GCS port. It opens well before the head's
         own `ray start` returns, and that it can be reached from here is what counts."""
         address = self._work.start.gcs_address
-        waiting = asyncio.ensure_future(steps.wait_for_gcs(self._work.inside, address))
+        waiting = asyncio.ensure_future(steps.wait_for_gcs(self._work.node_runner, address))
         either: set[asyncio.Future[Any]] = {waiting, self._shared.is_up}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -323,11 +323,11 @@ class _Pipeline:
     def _heads_files(self) -> HeadRelay:
         work = self._work
         return HeadRelay(
-            self._shared.head.inside,
-            work.inside,
+            self._shared.head.node_runner,
+            work.node_runner,
             work.instance,
             work.command_seconds,
-            None if work.house is None else work.house.container,
+            None if work.container is None else work.container.container,
             machine=work.runner,
         )
 

@@ -23,7 +23,9 @@ _SECONDS = 900.0
 _AS_ROOT = "$(command -v sudo > /dev/null && echo sudo -n || echo env)"
 
 
-def wishes(spec: ClusterSpec, provider: Provider, instance: Instance) -> tuple[MountRequest, ...]:
+def mount_requests(
+    spec: ClusterSpec, provider: Provider, instance: Instance
+) -> tuple[MountRequest, ...]:
     """What a machine is to have, as data that the hand over there reads."""
     owner = {"owner": instance.user}
     found: list[MountRequest] = []

@@ -20,8 +20,7 @@ from shoal.remote.runner import Runner, capture
 from shoal.spec.cluster_spec import ClusterSpec, FilesSpec
 
 if TYPE_CHECKING:
-    from shoal.bootstrap.node_plan import Mode, NodePlan
-    from shoal.bootstrap.node_planner import NodePlanner
+    from shoal.bootstrap.node_plan import Mode, NodePlan, NodePlanner
     from shoal.bootstrap.node_probe import NodeProbe
     from shoal.ops.up_plan import ObservedCluster
 
@@ -45,14 +44,14 @@ class ClusterHandle:
     @cached_property
     def files(self) -> FilesSpec:
         """The files that are sent."""
-        from shoal.bootstrap.node_planner import files_for
+        from shoal.bootstrap.node_plan import files_for
 
         return files_for(self.spec)
 
     @cached_property
     def orders(self) -> NodePlanner:
         """What is wanted of the cluster's machines."""
-        from shoal.bootstrap.node_planner import (
+        from shoal.bootstrap.node_plan import (
             NodePlanner,  # only those need it who change something
         )
         from shoal.spec.hashes import files_hash
@@ -85,7 +84,7 @@ class ClusterHandle:
 
     def work(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodePlan:
         """All that is to be done on one machine."""
-        return self.orders.work(instance, head, mode)
+        return self.orders.plan(instance, head, mode)
 
     async def look(self, there: Sequence[Instance] | None = None) -> ObservedCluster:
         """All that can be seen of the cluster's machines, each asked once and side by side. `there`
@@ -104,7 +103,7 @@ class ClusterHandle:
         return ObservedCluster(
             instances=instances,
             vitals={w.instance.id: said for w, said in zip(running, answers, strict=True) if said},
-            goals={id: work.goal for id, work in works.items()},
+            goals={id: work.desired_state for id, work in works.items()},
         )
 
     def inside(self, instance: Instance, run_env: RunEnv = "auto") -> Runner:

@@ -135,7 +135,7 @@ async def _control(directory: Path, handover: ControllerConfig) -> None:
 
 
 def _workshop(directory: Path, handover: ControllerConfig) -> NodeManager:
-    from shoal.bootstrap.node_planner import NodePlanner
+    from shoal.bootstrap.node_plan import NodePlanner
     from shoal.controller.head_spec import from_the_head
     from shoal.controller.node_manager import ProviderNodeManager
     from shoal.core.clock import SystemClock

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shoal.bootstrap import node_probe
-from shoal.bootstrap.node_planner import NodePlanner
+from shoal.bootstrap.node_plan import NodePlanner
 from shoal.bootstrap.pipeline import bootstrap_nodes
 from shoal.bootstrap.status_tags import StatusTagger
 from shoal.catalog import offerings_for
@@ -125,9 +125,9 @@ class ProviderNodeManager:
             # A machine that is just rebooting has nothing to halt, and the pipeline waits for it.
             with contextlib.suppress(ShoalError):
                 await self._orders.provider.halt(self._orders.spec, [instance])
-        work = self._orders.work(instance, head)
+        work = self._orders.plan(instance, head)
         heard = self._board.heard([instance], emit)
-        failures = await bootstrap_nodes([work], self._orders.work(head, head), heard, self._clock)
+        failures = await bootstrap_nodes([work], self._orders.plan(head, head), heard, self._clock)
         return failures.get(instance.name)
 
     def is_of_the_type(self, error: ShoalError) -> bool:
@@ -191,12 +191,12 @@ class ProviderNodeManager:
             await node_probe.mark_stopped(provider.runner(spec, instance), instance, container)
 
     async def head_runs(self, head: Instance) -> bool:
-        work = self._orders.work(head, head)
+        work = self._orders.plan(head, head)
         return (await node_probe.read(work.runner, head, work.setup.container)).ray_runs
 
     async def revive(self, head: Instance, emit: Emit) -> None:
         await self._orders.provider.halt(self._orders.spec, [head])
-        work = self._orders.work(head, head, "restart")
+        work = self._orders.plan(head, head, "restart")
         failures = await bootstrap_nodes([work], work, self._board.heard([head], emit), self._clock)
         if head.name in failures:
             raise failures[head.name]

@@ -155,7 +155,7 @@ async def _receipts(
     async def ask(instance: Instance) -> None:
         with contextlib.suppress(ShoalError, asyncio.TimeoutError):
             now = await asyncio.wait_for(cluster.vitals(instance), _ANSWER_SECONDS)
-            found[instance.id] = now.receipt
+            found[instance.id] = now.applied_state
 
     await run_all(ask(instance) for instance in instances)
     return found

@@ -183,7 +183,7 @@ def _mode(vitals: NodeProbe | None) -> Mode | None:
     if vitals.ray_runs:
         return None
     # What was never set up is, since nothing could start there.
-    return "restart" if vitals.receipt.setup else "full"
+    return "restart" if vitals.applied_state.setup else "full"
 
 
 async def _there(ctx: Context, spec: ClusterSpec) -> tuple[ClusterHandle, ObservedCluster]:

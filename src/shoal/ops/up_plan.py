@@ -31,7 +31,7 @@ NOT_THERE = (State.UNREACHABLE, State.TERMINATING, State.TERMINATED)
 @dataclass(frozen=True)
 class NodeUpdate:
     """A machine that is there, and how much is to be done on it again. `mode` is that of
-    `bootstrap.work.NodeWork`."""
+    `bootstrap.node_plan.NodePlan`."""
 
     instance: Instance
     mode: Mode
@@ -172,14 +172,14 @@ def _touch(
         return "update", "it did not say how it is"
     if vitals is None or not vitals.ray_runs:
         return "full", "Ray is not running on it"
-    if vitals.receipt == goal:
+    if vitals.applied_state == goal:
         return None, ""
-    if vitals.receipt.container != goal.container and restart != "never":
+    if vitals.applied_state.container != goal.container and restart != "never":
         return "full", "its container changed"
-    if vitals.receipt.disks != goal.disks and restart != "never":
+    if vitals.applied_state.volumes != goal.volumes and restart != "never":
         return "full", "its volumes changed"
-    changed = "its files" if vitals.receipt.files != goal.files else "its setup"
-    if (vitals.receipt.files, vitals.receipt.setup) == (goal.files, goal.setup):
+    changed = "its files" if vitals.applied_state.files != goal.files else "its setup"
+    if (vitals.applied_state.files, vitals.applied_state.setup) == (goal.files, goal.setup):
         return (None, "") if restart == "never" else ("restart", "its start commands changed")
     return ("update" if restart == "never" else "full"), f"{changed} changed"
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from shoal.bootstrap.node_planner import NodePlanner
+from shoal.bootstrap.node_plan import NodePlanner
 from shoal.controller.node_manager import ProviderNodeManager
 from shoal.core.clock import SystemClock
 from shoal.core.errors import CapacityError, ClaimedError, SetupError

@@ -116,7 +116,7 @@ class NodeContainer:
         return Container(self.spec.engine, self.spec.name)
 
     @property
-    def origin(self) -> str:
+    def digest(self) -> str:
         made_from = {k: v for k, v in asdict(self.spec).items() if k != "pull_before_run"}
         return digest([self.instance.cluster, made_from])
 
@@ -224,7 +224,7 @@ def _run_command(house: NodeContainer, facts: Mapping[str, str]) -> str:
     Ray: they may well name variables of the machine."""
     spec, cluster = house.spec, house.instance.cluster
     words = [spec.engine, "run", "--detach", "-it", f"--name={spec.name}"]
-    words += [f"--label={CLUSTER_LABEL}={cluster}", f"--label={ORIGIN_LABEL}={house.origin}"]
+    words += [f"--label={CLUSTER_LABEL}={cluster}", f"--label={ORIGIN_LABEL}={house.digest}"]
     words += ["--env=LC_ALL=C.UTF-8", "--env=LANG=C.UTF-8"]
     words.append("--stop-signal=SIGKILL")  # a shell does not mind any other, and all would wait
     memory = facts.get("memory_kib", "")
