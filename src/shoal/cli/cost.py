@@ -45,12 +45,12 @@ def command(ref: ClusterRef, json: bool) -> None:
 def _lines(found: Cost) -> list[str]:
     name = click.style(found.cluster, bold=True)
     if not found.rows:
-        return [f"{name}: no machine is known to have run"]
+        return [f"{name}: no usage recorded"]
     rows = [
         (
             row.node_type,
             row.market,
-            str(row.machines),
+            str(row.instances),
             f"{row.hours:.2f}",
             "no price" if row.cost is None else f"${row.cost:.2f}",
         )
@@ -59,8 +59,8 @@ def _lines(found: Cost) -> list[str]:
     total = click.style(f"${found.cost:.2f}", bold=True)
     least = "" if found.complete else "at least "
     since = datetime.fromtimestamp(found.since or 0.0).strftime("%Y-%m-%d %H:%M")
-    now = f"; ${found.per_hour:.4g} an hour now" if found.per_hour else ""
+    now = f"; ${found.per_hour:.4g}/h now" if found.per_hour else ""
     return [
-        *columns(("node type", "market", "machines", "hours", "cost"), rows),
+        *columns(("node type", "market", "instances", "hours", "cost"), rows),
         f"{name} has cost {least}{total} since {since}{now}",
     ]

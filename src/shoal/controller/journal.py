@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from shoal.controller.paths import RENTALS
+from shoal.controller.paths import USAGE_LEDGER
 from shoal.controller.state import ControllerState, Entry, NodeUpdated, from_line, to_line
-from shoal.costs.ledger import Rentals
+from shoal.costs.ledger import UsageLedger
 
 _LARGE_BYTES = 4_000_000
 
@@ -28,7 +28,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._rentals = Rentals(path.with_name(RENTALS))
+        self._usage = UsageLedger(path.with_name(USAGE_LEDGER))
         self.memory, self.unreadable = replay(path)
         self.entries = 0
         self.trouble = ""
@@ -43,7 +43,7 @@ class Journal:
             self.entries += 1
         if self._file is not None:
             self._append("".join(to_line(entry) + "\n" for entry in entries).encode())
-        self._rentals.note(entry.node for entry in entries if isinstance(entry, NodeUpdated))
+        self._usage.record_nodes(entry.node for entry in entries if isinstance(entry, NodeUpdated))
 
     def is_whole(self) -> bool:
         """Whether all that is known is on the disk; if it was not, that is tried again."""

@@ -1,172 +1,206 @@
-"""What a cluster's machines cost: a line for each time that one was switched on, and for each time
-that one was let go.
+"""The usage ledger: an append-only file with one record per period in which an instance ran.
 
-The file only ever grows, and says whole records: the last one of a rental counts. The head keeps
-one for as long as it lives, and whoever brings the cluster up or down keeps another; together they
-know most, and what one of them missed the other may have seen.
+The last line of a record wins. The head keeps a ledger while it lives, and each machine that runs
+`shoal` keeps another one; `merge_records` combines them. A ledger must never stop its caller:
+read and write errors are logged and suppressed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
-from shoal.controller.lifecycle import Node
+from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Phase
 
-# Two accounts of when a machine came to be may differ by so much: one is the provider's, the other
-# that of who asked for it. A machine that was off in between was so for longer.
-_SAME_SECONDS = 90.0
-_OFF = (Phase.GONE, Phase.STOPPED)
+_log = logging.getLogger(__name__)
+
+# The provider's start time and the one recorded by the caller may differ by this much. An instance
+# that was stopped and started again was off for longer.
+_SAME_START_TOLERANCE_S = 90.0
+_OFF_PHASES = (Phase.GONE, Phase.STOPPED)
 
 
 @dataclass(frozen=True)
-class Rental:
-    """A machine, from when it was switched on until it was let go. `seen` is when it was last
-    known to be on; the price is that of its first hour, None where there is none or nobody
-    knows it."""
+class UsageRecord:
+    """One period in which an instance ran. `last_seen_at` is when it was last known to run, and
+    `ended_at` is None until its end was observed. `price_per_hour` is the price at its start; None
+    if it is free or unknown."""
 
     id: str
     node_type: str
     market: str
     zone: str
     price_per_hour: float | None
-    began: float
-    seen: float
-    ended: float | None = None
+    started_at: float
+    last_seen_at: float
+    ended_at: float | None = None
 
-    def until(self, now: float, on: Iterable[str]) -> float:
-        """When it ended, or now, if it is among those that are on. What ended unseen is counted
-        for as long as it is known to have been there."""
-        if self.ended is not None:
-            return self.ended
-        return now if self.id in on else self.seen
+    def end(self, now: float, running_ids: Container[str]) -> float:
+        """The time up to which the instance is billed: its end, or now if it still runs. If its
+        end was not observed, the time at which it was last seen."""
+        if self.ended_at is not None:
+            return self.ended_at
+        return now if self.id in running_ids else self.last_seen_at
 
 
-class Rentals:
-    """One file of rentals. Losing a line costs a few cents on paper, so no error stops anyone."""
+class BilledNode(Protocol):
+    """What the ledger reads of a node: `created` is when its instance was launched, `since` when
+    the node entered its phase."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def node_type(self) -> str: ...
+    @property
+    def market(self) -> str: ...
+    @property
+    def zone(self) -> str: ...
+    @property
+    def price_per_hour(self) -> float | None: ...
+    @property
+    def phase(self) -> Phase: ...
+    @property
+    def created(self) -> float: ...
+    @property
+    def since(self) -> float: ...
+
+
+class UsageLedger:
+    """A file of usage records. `_open` holds the records without an end, by instance id; it is
+    read from the file on first use."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._open: dict[str, Rental] | None = None
+        self._open: dict[str, UsageRecord] | None = None
 
-    def read(self) -> list[Rental]:
-        """All that is known."""
+    def read(self) -> list[UsageRecord]:
+        """All records; none if the file cannot be read."""
         try:
-            return parse(self._path.read_text(encoding="utf-8", errors="replace"))
-        except OSError:
+            return parse_records(self._path.read_text(encoding="utf-8", errors="replace"))
+        except OSError as error:
+            _log.debug("could not read the usage ledger %s: %s", self._path, error)
             return []
 
-    def write(self, rentals: Iterable[Rental]) -> None:
-        lines = "".join(json.dumps(asdict(rental)) + "\n" for rental in rentals)
-        with contextlib.suppress(OSError):
+    def append(self, records: Iterable[UsageRecord]) -> None:
+        lines = "".join(json.dumps(asdict(record)) + "\n" for record in records)
+        with suppress_and_log(_log, f"append to the usage ledger {self._path}", OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(lines)
 
-    def note(self, nodes: Iterable[Node]) -> None:
-        """Write down what is new about these nodes: that one is there, or no longer."""
+    def record_nodes(self, nodes: Iterable[BilledNode]) -> None:
+        """Append a record for each node whose instance started or ended since the last call."""
         if self._open is None:
-            self._open = {r.id: r for r in self.read() if r.ended is None}
+            self._open = {r.id: r for r in self.read() if r.ended_at is None}
         changed = []
         for node in nodes:
-            known = self._open.get(node.id)
-            if node.phase in _OFF:
-                if known is not None:
-                    changed.append(replace(known, seen=node.since, ended=node.since))
+            record = self._open.get(node.id)
+            if node.phase in _OFF_PHASES:
+                if record is not None:
+                    changed.append(replace(record, last_seen_at=node.since, ended_at=node.since))
                     del self._open[node.id]
-            elif known is None:
-                self._open[node.id] = _of_node(node)
+            elif record is None:
+                self._open[node.id] = _started(node)
                 changed.append(self._open[node.id])
         if changed:
-            self.write(changed)
+            self.append(changed)
 
 
-def _of_node(node: Node) -> Rental:
-    return Rental(
+def _started(node: BilledNode) -> UsageRecord:
+    return UsageRecord(
         id=node.id,
         node_type=node.node_type,
         market=node.market,
         zone=node.zone,
         price_per_hour=node.price_per_hour,
-        began=node.created,
-        seen=node.since,
+        started_at=node.created,
+        last_seen_at=node.since,
     )
 
 
-def parse(text: str) -> list[Rental]:
-    """The rentals in a file's text, as its last lines have them; what is no rental is left out."""
-    found: dict[tuple[str, float], Rental] = {}
+def parse_records(text: str) -> list[UsageRecord]:
+    """The records in a ledger's text. Lines that are not records are skipped."""
+    records: dict[tuple[str, float], UsageRecord] = {}
     for line in text.splitlines():
-        with contextlib.suppress(ValueError, TypeError):
-            rental = Rental(**json.loads(line))
-            found[rental.id, rental.began] = rental
-    return list(found.values())
+        with suppress_and_log(_log, "parse a line of a usage ledger", ValueError, TypeError):
+            record = UsageRecord(**json.loads(line))
+            records[record.id, record.started_at] = record
+    return list(records.values())
 
 
-def merged(accounts: Iterable[Rental]) -> list[Rental]:
-    """One rental for each time a machine was on, from accounts that may tell of the same."""
-    by_id: dict[str, list[Rental]] = {}
-    for account in sorted(accounts, key=lambda r: r.began):
-        told = by_id.setdefault(account.id, [])
-        if told and account.began - told[-1].began <= _SAME_SECONDS:
-            told[-1] = _joined(told[-1], account)
+def merge_records(records: Iterable[UsageRecord]) -> list[UsageRecord]:
+    """Combine records from several ledgers into one per period in which an instance ran."""
+    by_id: dict[str, list[UsageRecord]] = {}
+    for record in sorted(records, key=lambda r: r.started_at):
+        periods = by_id.setdefault(record.id, [])
+        if periods and record.started_at - periods[-1].started_at <= _SAME_START_TOLERANCE_S:
+            periods[-1] = _combine(periods[-1], record)
         else:
-            told.append(account)
-    return [rental for told in by_id.values() for rental in _in_order(told)]
+            periods.append(record)
+    return [record for periods in by_id.values() for record in _close_earlier(periods)]
 
 
-def _joined(one: Rental, other: Rental) -> Rental:
-    ends = [r.ended for r in (one, other) if r.ended is not None]
-    price = one.price_per_hour if one.price_per_hour is not None else other.price_per_hour
-    seen = max(one.seen, other.seen)
-    # The first who saw it end is right: later accounts only missed it.
-    return replace(one, price_per_hour=price, seen=seen, ended=min(ends, default=None))
+def _combine(first: UsageRecord, second: UsageRecord) -> UsageRecord:
+    ends = [r.ended_at for r in (first, second) if r.ended_at is not None]
+    price = first.price_per_hour if first.price_per_hour is not None else second.price_per_hour
+    last_seen_at = max(first.last_seen_at, second.last_seen_at)
+    # The earliest observed end is the true one: later ones were recorded with a delay.
+    ended_at = min(ends, default=None)
+    return replace(first, price_per_hour=price, last_seen_at=last_seen_at, ended_at=ended_at)
 
 
-def _in_order(told: Sequence[Rental]) -> list[Rental]:
-    """A machine that was switched on again had been off: an end that nobody saw was before."""
-    closed = [r if r.ended is not None else replace(r, ended=r.seen) for r in told[:-1]]
-    return [*closed, told[-1]]
+def _close_earlier(periods: Sequence[UsageRecord]) -> list[UsageRecord]:
+    """End every period but the last: an instance that started again was off in between, even if
+    its end was not observed."""
+    closed = [
+        r if r.ended_at is not None else replace(r, ended_at=r.last_seen_at) for r in periods[:-1]
+    ]
+    return [*closed, periods[-1]]
 
 
 @dataclass(frozen=True)
-class Spent:
-    """What equal machines have cost. `cost` is None where nobody asks for money, or nobody knows
-    how much; not `complete` where the end of one was not seen."""
+class CostRow:
+    """What the instances of one node type and market have cost. `cost` is None if they are free
+    or no price is known; `complete` is false if the end of one was not observed."""
 
     node_type: str
     market: str
-    machines: int
+    instances: int
     hours: float
     cost: float | None
     complete: bool
 
 
-def spent(rentals: Sequence[Rental], now: float, on: Mapping[str, object]) -> list[Spent]:
-    """What was spent so far, by node type and market. `on` has the machines that are on now."""
-    kinds: dict[tuple[str, str], list[Rental]] = {}
-    for rental in rentals:
-        kinds.setdefault((rental.node_type, rental.market), []).append(rental)
-    return [_spent(kind, rentals, now, on) for kind, rentals in sorted(kinds.items())]
+def summarize(
+    records: Sequence[UsageRecord], now: float, running_ids: Container[str]
+) -> list[CostRow]:
+    """The cost so far by node type and market. `running_ids` are the instances that run now."""
+    groups: dict[tuple[str, str], list[UsageRecord]] = {}
+    for record in records:
+        groups.setdefault((record.node_type, record.market), []).append(record)
+    return [_cost_row(key, group, now, running_ids) for key, group in sorted(groups.items())]
 
 
-def _spent(
-    kind: tuple[str, str], rentals: Sequence[Rental], now: float, on: Mapping[str, object]
-) -> Spent:
-    hours = [max(0.0, r.until(now, on) - r.began) / 3600 for r in rentals]
-    known = [
+def _cost_row(
+    key: tuple[str, str], records: Sequence[UsageRecord], now: float, running_ids: Container[str]
+) -> CostRow:
+    node_type, market = key
+    hours = [max(0.0, r.end(now, running_ids) - r.started_at) / 3600 for r in records]
+    costs = [
         length * r.price_per_hour
-        for length, r in zip(hours, rentals, strict=True)
+        for length, r in zip(hours, records, strict=True)
         if r.price_per_hour is not None
     ]
-    return Spent(
-        *kind,
-        machines=len({r.id for r in rentals}),
+    return CostRow(
+        node_type=node_type,
+        market=market,
+        instances=len({r.id for r in records}),
         hours=sum(hours),
-        cost=sum(known) if known else None,
-        complete=all(r.ended is not None or r.id in on for r in rentals),
+        cost=sum(costs) if costs else None,
+        complete=all(r.ended_at is not None or r.id in running_ids for r in records),
     )

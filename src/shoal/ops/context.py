@@ -12,9 +12,23 @@ from shoal.core.events import Emit
 
 
 def default_home() -> Path:
-    """Shoal's directory on this machine. All that it keeps here can be lost without harm."""
+    """Shoal's directory on this machine, for caches: they can be deleted at any time."""
     if own := os.environ.get("SHOAL_HOME"):
         return Path(own).expanduser()
+    return _cache_home()
+
+
+def state_directory(home: Path) -> Path:
+    """The directory for state that should outlive caches. A home other than the default one, such
+    as SHOAL_HOME, holds both."""
+    if home != _cache_home():
+        return home
+    from platformdirs import user_state_path  # not imported on the head, which may lack it
+
+    return user_state_path("shoal", appauthor=False)
+
+
+def _cache_home() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "shoal"
 
@@ -27,3 +41,7 @@ class Context:
     confirm: Callable[[str], bool] = lambda question: True
     home: Path = field(default_factory=default_home)
     clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def state_directory(self) -> Path:
+        return state_directory(self.home)

@@ -14,7 +14,7 @@ from shoal.controller import client
 from shoal.core.errors import IncompleteError, SetupError, ShoalError, TransientError
 from shoal.core.events import ClusterGone, ClusterShrunk, PlanStep, Stage, Unchanged, Warned
 from shoal.core.node_phase import Phase
-from shoal.ops import cluster_lookup, local_ledger, ssh_config, stop_start
+from shoal.ops import cluster_lookup, cost, ssh_config, stop_start
 from shoal.ops.context import Context
 from shoal.providers.model import Instance, State
 from shoal.spec.cluster_spec import ClusterSpec
@@ -69,9 +69,9 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
     ending = [i for i in there if i not in kept]
     for i in ending:
         ctx.emit(i.entered(Phase.TERMINATING))
-    local_ledger.note(ctx, spec.cluster_name, ending)
+    cost.record_running(ctx, spec.cluster_name, ending)
     await provider.terminate(spec, ending)
-    local_ledger.close(ctx, spec.cluster_name, ending)
+    cost.record_ended(ctx, spec.cluster_name, ending)
     wanted = {i.id for i in kept}
     left = [i for i in await provider.find(spec.cluster_name) if i.id not in wanted]
     if left:
@@ -138,7 +138,7 @@ async def _dismiss_controller(
             continue
         try:
             if await client.stop_controller(cluster, instance):
-                await local_ledger.take_over(ctx, cluster, instance)
+                await cost.import_head_ledger(ctx, cluster, instance)
         except SetupError as error:  # it goes with its machine
             ctx.emit(Warned(error.what, error.why, error.fix, instance.name))
 

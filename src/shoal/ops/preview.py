@@ -12,12 +12,19 @@ from shoal.cluster.handle import ClusterHandle
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, ShoalError
 from shoal.core.events import Emit, Priced, Stage, Unchanged
+from shoal.costs.estimate import PlannedNodes, estimate
 from shoal.ops import preflight
 from shoal.ops.context import Context
-from shoal.ops.price_estimate import price_estimate
 from shoal.ops.source_lines import PlaceOf, nowhere
-from shoal.ops.up_plan import ObservedCluster, RestartPolicy, UpPlan, needs_machines, plan_up
-from shoal.providers.model import Finding
+from shoal.ops.up_plan import (
+    NOT_THERE,
+    ObservedCluster,
+    RestartPolicy,
+    UpPlan,
+    needs_machines,
+    plan_up,
+)
+from shoal.providers.model import Finding, State
 from shoal.providers.protocol import Sells
 from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
@@ -64,8 +71,23 @@ async def preview_up(
         wrong += found[0]
     raise_on_errors(ctx, wrong, place_of)
     plan = plan_up(cluster.spec, observed, restart)
-    price = price_estimate(cluster.spec, observed, plan, market.offers, market.source)
+    nodes = planned_nodes(observed, plan)
+    price = estimate(cluster.spec, nodes, market.offers, market.source)
     return UpPreview(observed, plan, price)
+
+
+def planned_nodes(observed: ObservedCluster, plan: UpPlan) -> list[PlannedNodes]:
+    """The nodes that run once the plan is carried out."""
+    terminated = {i.id for i in plan.terminate}
+    updated = {update.instance.id for update in plan.updates}
+    nodes = []
+    for i in observed.instances:
+        stays_off = i.state in (State.STOPPED, State.STOPPING) and i.id not in updated
+        if i.id in terminated or i.state in NOT_THERE or stays_off:
+            continue
+        nodes.append(PlannedNodes(i.node_type, 1, i.machine, i.market, i.price_per_hour))
+    nodes += [PlannedNodes(r.node_type, r.count, market=r.market) for r in plan.launches]
+    return nodes
 
 
 async def show(ctx: Context, spec: ClusterSpec, place_of: PlaceOf = nowhere) -> UpPlan:

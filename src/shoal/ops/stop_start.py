@@ -16,7 +16,7 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, IncompleteError, NotFoundError, TransientError
 from shoal.core.events import ClusterStopped, PlanStep, Unchanged
 from shoal.core.node_phase import Phase
-from shoal.ops import cluster_lookup, local_ledger
+from shoal.ops import cluster_lookup, cost
 from shoal.ops.context import Context
 from shoal.ops.up import announce_ready, incomplete
 from shoal.ops.up_plan import ObservedCluster, spare_workers
@@ -63,12 +63,12 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
         # It would start what is stopped here.
         is_up = instance.role == "head" and instance.state is State.RUNNING
         if is_up and await client.stop_controller(cluster, instance):
-            await local_ledger.take_over(ctx, cluster, instance)
+            await cost.import_head_ledger(ctx, cluster, instance)
     # It may have launched machines while the question was being answered.
     there = await _settled(ctx, cluster) if switches_off else await cluster.provider.find(name)
     silent = [i for i in there if i.state is State.UNREACHABLE]
     nodes = [i for i in there if i.state is State.RUNNING]
-    local_ledger.note(ctx, name, nodes)
+    cost.record_running(ctx, name, nodes)
     for instance in nodes:
         ctx.emit(instance.entered(Phase.TERMINATING))
     # Also where nothing seems to run: a stop that was interrupted is finished here.
@@ -76,7 +76,7 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
     if not switches_off:
         await run_all(_write_stopped(cluster, i) for i in nodes)
     if switches_off:
-        local_ledger.close(ctx, name, nodes)
+        cost.record_ended(ctx, name, nodes)
     kept = [i for i in nodes if not (switches_off and i.market == "spot")]
     for instance in nodes:
         ctx.emit(instance.entered(Phase.STOPPED if instance in kept else Phase.GONE))
@@ -142,7 +142,7 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     if head is None:
         raise _not_up(spec, "its head cannot be reached")
     cluster_lookup.remember(ctx, spec)
-    local_ledger.note(ctx, spec.cluster_name, nodes)
+    cost.record_running(ctx, spec.cluster_name, nodes)
     modes = {i.id: _mode(observed.vitals.get(i.id)) for i in nodes}
     asleep = [i for i in nodes if modes[i.id] is not None]
     if not asleep:

@@ -15,7 +15,7 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import IncompleteError, ShoalError, UnreachableError
 from shoal.core.events import ClusterReady, Event, LaunchTried, Unchanged, Warned
 from shoal.core.node_phase import Phase
-from shoal.ops import cluster_lookup, local_ledger
+from shoal.ops import cluster_lookup, cost
 from shoal.ops.context import Context
 from shoal.ops.preview import preview_up
 from shoal.ops.source_lines import PlaceOf, nowhere
@@ -214,8 +214,8 @@ async def _carry_out(
         ]
     )
     name = cluster.spec.cluster_name
-    local_ledger.note(ctx, name, [*created, *started.values()])
-    local_ledger.close(ctx, name, plan.terminate)
+    cost.record_running(ctx, name, [*created, *started.values()])
+    cost.record_ended(ctx, name, plan.terminate)
     for instance in plan.terminate:
         ctx.emit(instance.entered(Phase.GONE))
     for instance in created:

@@ -73,7 +73,7 @@ async def told(bed: Bed, cluster: str) -> dict[str, Any]:
 
 
 def rows(cost: dict[str, Any]) -> dict[tuple[str, str], int]:
-    return {(row["node_type"], row["market"]): row["machines"] for row in cost["rows"]}
+    return {(row["node_type"], row["market"]): row["instances"] for row in cost["rows"]}
 
 
 async def test_without_the_price_list_the_catalog_is_used_and_said_to_be(account: Account) -> None:
