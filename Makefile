@@ -1,14 +1,16 @@
-# Everything a newcomer types. All paths are relative, so a clone may lie anywhere.
+# The commands of a newcomer. All paths are relative, so a clone can be anywhere.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test test-oldest-ray lint bench compiled clean
+.PHONY: help install demo check test test-oldest-ray lint docs bench compiled clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo      a Ray cluster on this machine, a program on it, and everything gone again"
-	@echo "make install   only make the environment: $(BIN)/shoal"
-	@echo "make test      install what the tests need, then check style, types and behaviour"
+	@echo "make demo      start a Ray cluster on this machine, run a program on it, and remove it"
+	@echo "make install   create the environment only: $(BIN)/shoal"
+	@echo "make check     style, types, import contracts and pure tests: under 90 s"
+	@echo "make test      everything: install what the tests need, then run make lint and all tests"
+	@echo "make docs      build the documentation in build/docs"
 	@echo "make bench     run every benchmark; make bench NAME=cli runs one"
 	@echo "make clean     remove the environment"
 
@@ -17,35 +19,44 @@ install: .venv/.installed
 demo: install
 	@bash examples/demo.sh
 
+# For people who are working: nothing here starts Ray or a simulated host.
+check: lint
+	$(BIN)/python -m pytest -q -n 2 -m "not ray and not simcloud" $(ARGS)
+
 test: .venv/.dev lint compiled
 	@sh scripts/debian-packages --optional $$(cat tests/system-packages.txt)
-	@# In the order of their names: sorted by their number of tests, the longest would come last.
+	@# In the order of their names: sorted by their number of tests, the longest would run last.
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# The oldest Ray that clusters may run, in an environment of its own.
+# The oldest Ray that clusters may run, in a separate environment.
 OLDEST_RAY := 2.52.0
 test-oldest-ray: .venv-oldest-ray/.installed
-	.venv-oldest-ray/bin/python -m pytest tests/engine tests/controller/test_real_cluster.py $(ARGS)
+	.venv-oldest-ray/bin/python -m pytest tests/ray_runtime tests/controller/test_real_cluster.py $(ARGS)
 
 lint: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/shellcheck $$(git ls-files '*.sh') scripts/debian-packages
+	@$(MAKE) --no-print-directory docs
+
+docs: .venv/.dev
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: .venv/.dev compiled
 	@sh scripts/debian-packages --optional $$(cat tests/system-packages.txt)
 	$(BIN)/python -m benchmarks $(NAME)
 
-# As `pip install` leaves packages. Simulated users may not write here, and would compile all of it
-# each time they start `shoal`.
+# As `pip install` does. Simulated users have no write permission here and would compile every
+# module each time they run `shoal`.
 compiled: .venv/.dev
 	@$(BIN)/python -m compileall -q src tests
 
 clean:
-	rm -rf .venv .venv-oldest-ray
+	rm -rf .venv .venv-oldest-ray build
 
-# The stamps come last in their recipes: an interrupted install is made anew, not trusted.
+# Each stamp is written last, so an interrupted install is repeated.
 .venv/.installed: pyproject.toml
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || sh scripts/debian-packages python3-venv
 	@echo "installing Shoal and Ray into .venv (a minute or two)"

@@ -8,12 +8,13 @@
 directory=$1 head_start=$2 worker_start=$3 head=$4
 shift 4
 setup=$(cat)
-options="-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+options=(-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR)
 
 # $1 is the machine, $2 what starts Ray on it.
 bring_up() {
-    rsync -a -e "ssh $options" "$directory/" "ubuntu@$1:project/" &&
-        ssh $options "ubuntu@$1" bash -l -s <<END
+    # shellcheck disable=SC2087 # the setup is expanded here
+    rsync -a -e "ssh ${options[*]}" "$directory/" "ubuntu@$1:project/" &&
+        ssh "${options[@]}" "ubuntu@$1" bash -l -s <<END
 set -e
 $setup
 export RAY_HEAD_IP=$head
@@ -21,6 +22,7 @@ $2
 END
 }
 
+# shellcheck disable=SC2016 # expands on the worker
 wait_for_head='until (exec 3<>/dev/tcp/$RAY_HEAD_IP/6379) 2>/dev/null; do sleep 0.1; done'
 
 bring_up "$head" "$head_start" &
