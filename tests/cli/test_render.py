@@ -18,7 +18,7 @@ from shoal.core.events import (
     NodeChanged,
     Output,
     PlanStep,
-    Priced,
+    PriceEstimated,
     PriceItem,
     Stage,
     Warned,
@@ -118,7 +118,7 @@ def test_the_price_is_told_with_its_parts_and_its_date(capsys: pytest.CaptureFix
         PriceItem(1, "odd", "x99.huge", "on-demand", None),
     )
     with PlainRenderer(verbose=False) as screen:
-        screen.event(Priced("c", items, 0.896, False, "the catalog of 2026-08"))
+        screen.event(PriceEstimated("c", items, 0.896, False, "the catalog of 2026-08"))
     told = capsys.readouterr().err
     assert "$0.90 an hour, and what has no price here, by the catalog of 2026-08" in told
     assert "2 x gpu (g5.xlarge spot): $0.4 each" in told

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.controller import crontab, supervisor
+from shoal.controller import crontab
 from shoal.controller.paths import HANDOVER, SUPERVISOR_LOCK
+from shoal.core.file_lock import FileLock
 
 # A crontab in a file, which behaves as the real one does when there is none.
 CRONTAB = """#!/bin/sh
@@ -70,8 +71,8 @@ def test_it_is_started_when_it_should_run_and_does_not(head: Head) -> None:
 def test_nothing_is_started_beside_a_supervisor_that_lives(head: Head) -> None:
     (head.directory / HANDOVER).touch()
     crontab.enable(head.directory)
-    with supervisor.Lock(head.directory / SUPERVISOR_LOCK) as lock:
-        assert lock.take()
+    with FileLock(head.directory / SUPERVISOR_LOCK) as lock:
+        assert lock.try_acquire()
         head.minute()
     assert not head.started.exists()
 

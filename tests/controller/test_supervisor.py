@@ -15,6 +15,7 @@ from shoal.bootstrap.containers.registry_login import HANDED_OVER
 from shoal.controller import supervisor
 from shoal.controller.__main__ import main
 from shoal.controller.paths import CONTROLLER_LOCK, HANDOVER, PULSE, SUPERVISOR_LOCK
+from shoal.core.file_lock import FileLock
 from tests.polling import alive, until
 
 # A supervisor whose controllers do nothing but show that they live, and hear no request to end if
@@ -22,6 +23,7 @@ from tests.polling import alive, until
 PROGRAM = """
 import signal, sys, time
 from pathlib import Path
+from shoal.core.file_lock import FileLock
 from shoal.controller import paths, supervisor
 
 supervisor.LOOK_SECONDS, supervisor.MOST_LOOKS = 0.1, 30
@@ -52,8 +54,8 @@ def holder(directory: Path, lock: str) -> int:
     """Who holds a lock; 0 if nobody does."""
     if not (directory / lock).exists():
         return 0
-    with supervisor.Lock(directory / lock) as held:
-        return 0 if held.take() else held.signature() or 0
+    with FileLock(directory / lock) as held:
+        return 0 if held.try_acquire() else held.read_owner() or 0
 
 
 async def test_a_killed_controller_has_a_successor_and_there_is_only_one(directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Several things at once: all of their results, or none of them left running."""
+"""Several coroutines at once: all of their results, or none of them left running."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import asyncio
 
 import pytest
 
-from shoal.core.concurrency import run_all
+from shoal.core.clock import SystemClock
+from shoal.core.concurrency import TtlCache, run_all
 
 
-async def _slow_to_end(log: list[str], name: str) -> None:
+async def _record_slow_cleanup(log: list[str], name: str) -> None:
     try:
         await asyncio.sleep(60)
     finally:
@@ -18,7 +19,7 @@ async def _slow_to_end(log: list[str], name: str) -> None:
         log.append(name)
 
 
-async def _answer(value: int) -> int:
+async def _return(value: int) -> int:
     await asyncio.sleep(0)
     return value
 
@@ -28,19 +29,19 @@ async def _fail() -> int:
     raise ValueError("no")
 
 
-async def test_results_come_in_the_order_of_the_work() -> None:
-    assert await run_all(_answer(n) for n in range(5)) == [0, 1, 2, 3, 4]
+async def test_results_keep_the_order_of_the_coroutines() -> None:
+    assert await run_all(_return(n) for n in range(5)) == [0, 1, 2, 3, 4]
 
 
-async def test_nothing_to_do_is_done_at_once() -> None:
+async def test_no_coroutines_have_no_results() -> None:
     assert await run_all([]) == []
 
 
-async def test_a_failure_is_told_after_the_others_have_ended() -> None:
+async def test_a_failure_is_raised_after_the_others_have_ended() -> None:
     log: list[str] = []
 
     async def other() -> int:
-        await _slow_to_end(log, "other")
+        await _record_slow_cleanup(log, "other")
         return 0
 
     with pytest.raises(ValueError, match="no"):
@@ -50,7 +51,8 @@ async def test_a_failure_is_told_after_the_others_have_ended() -> None:
 
 async def test_a_cancelled_caller_waits_for_all_to_clean_up() -> None:
     log: list[str] = []
-    task = asyncio.ensure_future(run_all([_slow_to_end(log, "a"), _slow_to_end(log, "b")]))
+    coroutines = [_record_slow_cleanup(log, "a"), _record_slow_cleanup(log, "b")]
+    task = asyncio.ensure_future(run_all(coroutines))
     await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -58,9 +60,9 @@ async def test_a_cancelled_caller_waits_for_all_to_clean_up() -> None:
     assert sorted(log) == ["a", "b"]
 
 
-async def test_an_impatient_caller_waits_all_the_same() -> None:
+async def test_a_caller_that_is_cancelled_twice_waits_too() -> None:
     log: list[str] = []
-    task = asyncio.ensure_future(run_all([_slow_to_end(log, "a")]))
+    task = asyncio.ensure_future(run_all([_record_slow_cleanup(log, "a")]))
     await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.sleep(0)
@@ -68,3 +70,21 @@ async def test_an_impatient_caller_waits_all_the_same() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert log == ["a"]
+
+
+async def test_concurrent_callers_share_one_load() -> None:
+    cache, loads = TtlCache(SystemClock(), ttl_seconds=60), []
+
+    async def load() -> int:
+        loads.append(1)
+        return await _return(7)
+
+    assert await run_all(cache.get_or_load("key", load) for _ in range(3)) == [7, 7, 7]
+    assert len(loads) == 1
+
+
+async def test_a_failed_load_is_not_cached() -> None:
+    cache = TtlCache(SystemClock(), ttl_seconds=60)
+    with pytest.raises(ValueError, match="no"):
+        await cache.get_or_load("key", _fail)
+    assert await cache.get_or_load("key", lambda: _return(7)) == 7

@@ -9,7 +9,7 @@ import pytest
 
 from shoal import spec as specs
 from shoal.catalog import offerings_for, price_table
-from shoal.core.events import Priced
+from shoal.core.events import PriceEstimated
 from shoal.costs.estimate import estimate
 from shoal.ops.preview import planned_nodes
 from shoal.ops.up_plan import ObservedCluster, UpPlan, plan_up
@@ -38,7 +38,7 @@ def spec(tmp_path: Path) -> ClusterSpec:
     return specs.load(path).spec
 
 
-def price_of(spec: ClusterSpec, observed: ObservedCluster, plan: UpPlan) -> Priced | None:
+def price_of(spec: ClusterSpec, observed: ObservedCluster, plan: UpPlan) -> PriceEstimated | None:
     return estimate(spec, planned_nodes(observed, plan), offerings_for(spec), "the catalog")
 
 
@@ -72,7 +72,7 @@ def test_a_new_cluster_is_priced_by_the_catalog(spec: ClusterSpec) -> None:
     expected = catalog_price("m5.large", "on-demand") + 2 * catalog_price("g5.xlarge", "spot")
     assert priced.per_hour == pytest.approx(expected)
     assert priced.complete
-    assert [(i.count, i.machine, i.market) for i in priced.items] == [
+    assert [(i.count, i.instance_type, i.market) for i in priced.items] == [
         (1, "m5.large", "on-demand"),
         (2, "g5.xlarge", "spot"),
     ]
@@ -90,10 +90,10 @@ def test_an_existing_instance_keeps_its_own_instance_type(spec: ClusterSpec) -> 
         spec, ObservedCluster([replace(worker(1, hourly=9.0), machine="p3.2xlarge")]), UpPlan()
     )
     assert priced is not None
-    assert [(item.machine, item.price) for item in priced.items] == [("p3.2xlarge", 9.0)]
+    assert [(item.instance_type, item.price) for item in priced.items] == [("p3.2xlarge", 9.0)]
     unknown = price_of(spec, ObservedCluster([replace(worker(1), machine="z9.mega")]), UpPlan())
     assert unknown is not None
-    assert [(item.machine, item.price) for item in unknown.items] == [("z9.mega", None)]
+    assert [(item.instance_type, item.price) for item in unknown.items] == [("z9.mega", None)]
 
 
 def test_terminated_and_stopped_instances_cost_nothing(spec: ClusterSpec) -> None:

@@ -70,7 +70,7 @@ async def test_a_cluster_without_ray_is_not_started(session: Session) -> None:
 
 async def test_every_machine_gets_ray_and_each_package_is_fetched_once(session: Session) -> None:
     done = await session.call("cluster.install_ray()")
-    assert "Installed(cluster='nodes', version='1.0', nodes=2" in done.stdout, done.stdout
+    assert "RayInstalled(cluster='nodes', version='1.0', nodes=2" in done.stdout, done.stdout
     assert await session.versions() == ["1.0"] * 2
     assert session.index.fetched() == {
         "ray-1.0-py3-none-any.whl": 1,
@@ -111,7 +111,7 @@ async def test_when_one_machine_fails_none_moves(session: Session, tmp_path: Pat
 async def test_all_machines_move_to_a_newer_ray_together(session: Session, tmp_path: Path) -> None:
     session.index.add(make_wheel(tmp_path, "ray", "2.0", needs="paddle"))
     done = await session.call("cluster.update_ray()")
-    assert "Installed(cluster='nodes', version='2.0', nodes=2" in done.stdout
+    assert "RayInstalled(cluster='nodes', version='2.0', nodes=2" in done.stdout
     assert await session.versions() == ["2.0"] * 2
 
 

@@ -15,7 +15,7 @@ from shoal.cli.run import run
 from shoal.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from shoal.core.events import Found
+    from shoal.core.events import PreflightFinding
     from shoal.ops.cluster_lookup import ClusterRef
 
 
@@ -34,7 +34,7 @@ def command(ref: ClusterRef, json: bool) -> None:
     from shoal.ops.context import Context
     from shoal.ops.preflight import diagnose
 
-    async def operation(ctx: Context) -> list[Found]:
+    async def operation(ctx: Context) -> list[PreflightFinding]:
         return await diagnose(ctx, await cluster_lookup.load(ctx, ref))
 
     found = run(operation, json=json, answers=True)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from shoal.controller import crontab, supervisor
 from shoal.controller.paths import CONTROLLER_LOCK, DEPUTY_LOCK, HANDOVER, SUPERVISOR_LOCK, TOKEN
+from shoal.core.file_lock import lock_owner
 
 if TYPE_CHECKING:
     from shoal.controller.controller_config import ControllerConfig
@@ -56,7 +57,7 @@ def _has_other_secrets(directory: Path, secrets: Sequence[str]) -> bool:
     """Whether this process was handed secrets, such as a registry's password, that the supervisor
     which runs does not have: one that was started without them after a reboot, or before they
     changed. They are only ever in an environment, so another one has to be started."""
-    holder = supervisor.holder(directory / SUPERVISOR_LOCK) if secrets else None
+    holder = lock_owner(directory / SUPERVISOR_LOCK) if secrets else None
     if holder is None:
         return False
     try:

@@ -17,8 +17,8 @@ from shoal.ray_runtime.gcs_client import Reading
 # How long one turn waits for the cluster's end before the loop turns again.
 _TURN_SECONDS = 5.0
 # How long it rests when that failed: longer each time, since it may be throttled.
-_FIRST_REST_SECONDS = 5.0
-_LONGEST_REST_SECONDS = 300.0
+_FIRST_BACKOFF_SECONDS = 5.0
+_LONGEST_BACKOFF_SECONDS = 300.0
 
 
 class Engine(Protocol):
@@ -44,7 +44,7 @@ class Autostop:
         self._used_at = float("-inf")
         self._ending: asyncio.Task[None] | None = None
         self._begun = False
-        self._rest = Backoff(_FIRST_REST_SECONDS, _LONGEST_REST_SECONDS)
+        self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
 
     @property
     def has_begun(self) -> bool:
@@ -84,7 +84,7 @@ class Autostop:
             self._say("stop", f"idle for {handover.spec.shoal.autostop:.0f} s, as autostop allows")
             await self._actor.close()
         if self._ending is None:
-            if self._rest.goes_on(self._clock.now()):
+            if self._backoff.is_active(self._clock.now()):
                 return False
             machines = list(self._actor.known.values())
             self._ending = asyncio.ensure_future(self._actor.workshop.give_back(machines))
@@ -96,7 +96,7 @@ class Autostop:
             ended.result()
         except Exception as error:  # whatever it is, nobody else would try again
             self._say("retry", str(as_shoal_error(error)))
-            self._rest.after_failure(self._clock.now())
+            self._backoff.record_failure(self._clock.now())
             return False
         return True
 
@@ -106,7 +106,7 @@ class Autostop:
         if self._ending is not None:
             return False
         self._begun = False
-        self._rest.over()
+        self._backoff.reset()
         self._say("keep", "somebody wants it again")
         return True
 

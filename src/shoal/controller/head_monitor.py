@@ -17,8 +17,8 @@ from shoal.ray_runtime.gcs_client import Reading
 
 # A GCS may be silent for a moment under load, or miss the node it is on; then the machine is asked.
 _SILENCE_SECONDS = 5.0
-_FIRST_REST_SECONDS = 10.0
-_LONGEST_REST_SECONDS = 300.0
+_FIRST_BACKOFF_SECONDS = 10.0
+_LONGEST_BACKOFF_SECONDS = 300.0
 
 
 class HeadMonitor:
@@ -31,7 +31,7 @@ class HeadMonitor:
         self._journal = journal
         self._clock = clock
         self._missed_since: float | None = None
-        self._rest = Backoff(_FIRST_REST_SECONDS, _LONGEST_REST_SECONDS)
+        self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
         self._task: asyncio.Task[None] | None = None
         self.trouble = ""
 
@@ -51,12 +51,12 @@ class HeadMonitor:
         head = self.instance(instances)
         if reading is not None and (head is None or head.id in reading.nodes):
             self._missed_since, self.trouble = None, ""
-            self._rest.over()
+            self._backoff.reset()
             return
         self._actor.head_missed_at = now
         if self._missed_since is None:
             self._missed_since = now
-        if head is None or self.busy or self._rest.goes_on(now):
+        if head is None or self.busy or self._backoff.is_active(now):
             return
         if now - self._missed_since >= _SILENCE_SECONDS:
             self._task = asyncio.ensure_future(self._revive(head, list(instances.values())))
@@ -71,7 +71,7 @@ class HeadMonitor:
         try:
             if await self._actor.workshop.head_runs(head):
                 self.trouble = "Ray runs on the head, but its GCS does not answer or know of it"
-                self._rest.after_failure(self._clock.now())
+                self._backoff.record_failure(self._clock.now())
                 return
             self._say("restart", "the head's Ray has died; all nodes start theirs again")
             self.trouble = "the head's Ray has died and is being started again"
@@ -83,7 +83,7 @@ class HeadMonitor:
         except Exception as error:  # it is tried again, and meanwhile the rest goes on
             self.trouble = f"the head's Ray has died and cannot be started: {as_shoal_error(error)}"
             self._say("failed", self.trouble)
-            self._rest.after_failure(self._clock.now())
+            self._backoff.record_failure(self._clock.now())
         finally:
             self._missed_since = None  # the new one may take its time, too
 

@@ -17,6 +17,7 @@ from typing import IO
 
 from shoal.controller.paths import USAGE_LEDGER
 from shoal.controller.state import ControllerState, Entry, NodeUpdated, from_line, to_line
+from shoal.core.atomic_write import write_atomically
 from shoal.costs.ledger import UsageLedger
 
 _LARGE_BYTES = 4_000_000
@@ -82,17 +83,8 @@ class Journal:
         self.trouble = f"no machine is launched: {self._path} cannot be written: {error.strerror}"
 
     def _compact(self) -> None:
-        draft = self._path.with_suffix(".new")
-        try:
-            with draft.open("wb") as file:
-                file.writelines(f"{to_line(entry)}\n".encode() for entry in self.memory.entries())
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                draft.unlink()  # it would take the room that others need as well
-            raise
+        lines = "".join(f"{to_line(entry)}\n" for entry in self.memory.entries())
+        write_atomically(self._path, lines, fsync=True)
 
 
 def replay(path: Path) -> tuple[ControllerState, int]:

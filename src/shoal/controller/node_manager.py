@@ -19,7 +19,7 @@ from shoal.controller.batcher import Batcher
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ClaimedError, ShoalError, UnreachableError
-from shoal.core.events import Emit, Event, LaunchTried
+from shoal.core.events import Emit, Event, LaunchAttempted
 from shoal.providers.model import Instance, LaunchRequest, State
 from shoal.providers.protocol import Keeps, Sells
 from shoal.remote.runner import Runner
@@ -104,8 +104,8 @@ class ProviderNodeManager:
 
     def hear(self, event: Event) -> None:
         """Take note of what the provider tells on its way."""
-        if isinstance(event, LaunchTried):
-            self._refusals[event.node_type] = event.refusal
+        if isinstance(event, LaunchAttempted):
+            self._refusals[event.node_type] = event.error
 
     async def find(self) -> Sequence[Instance]:
         return await self._orders.provider.find(self._orders.spec.cluster_name)

@@ -12,8 +12,8 @@ from shoal.core.clock import Clock
 from shoal.scaling.inputs import Offering
 
 _RENEW_SECONDS = 3600.0
-_FIRST_REST_SECONDS = 10.0
-_LONGEST_REST_SECONDS = 900.0
+_FIRST_BACKOFF_SECONDS = 10.0
+_LONGEST_BACKOFF_SECONDS = 900.0
 
 
 class OfferingCache:
@@ -23,22 +23,22 @@ class OfferingCache:
         self._clock = clock
         self._asked: asyncio.Task[Sequence[Offering]] | None = None
         self._good_until = float("-inf")
-        self._rest = Backoff(_FIRST_REST_SECONDS, _LONGEST_REST_SECONDS)
+        self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
 
     def news(self, workshop: NodeManager) -> Sequence[Offering] | None:
         """What the provider has said since this was last asked; None for nothing."""
         now = self._clock.now()
         if self._asked is None:
-            if now >= self._good_until and not self._rest.goes_on(now):
+            if now >= self._good_until and not self._backoff.is_active(now):
                 self._asked = asyncio.ensure_future(workshop.offers())
             return None
         if not self._asked.done():
             return None
         asked, self._asked = self._asked, None
         if asked.exception() is not None:
-            self._rest.after_failure(now)
+            self._backoff.record_failure(now)
             return None
-        self._rest.over()
+        self._backoff.reset()
         self._good_until = now + _RENEW_SECONDS
         return asked.result()
 
@@ -47,4 +47,4 @@ class OfferingCache:
         if self._asked is not None:
             self._asked.cancel()
         self._asked, self._good_until = None, float("-inf")
-        self._rest.over()
+        self._backoff.reset()

@@ -19,6 +19,7 @@ from shoal.controller.agent_server import AgentServer
 from shoal.controller.controller_config import ControllerConfig
 from shoal.controller.interruption import Interruption
 from shoal.controller.paths import DEPUTY_LOCK, HANDOVER, LAST_HANDOVER, LOG, TOKEN
+from shoal.core.file_lock import FileLock
 from shoal.core.node_phase import Role
 
 _PAUSE_SECONDS = 0.5
@@ -54,10 +55,10 @@ def run(directory: Path, seconds: float) -> None:
     """Be the deputy for so long, and then give the cluster back: whoever dismissed its controller
     does not come back, and its machines are not to end over that."""
     handover = handovers.read(directory, LAST_HANDOVER)
-    with supervisor.Lock(directory / DEPUTY_LOCK) as lock:
-        if handover is None or not lock.take():
+    with FileLock(directory / DEPUTY_LOCK) as lock:
+        if handover is None or not lock.try_acquire():
             return
-        lock.sign()
+        lock.write_owner()
         asyncio.run(_answer(directory, handover, seconds))
     give_back(directory)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from shoal.controller.paths import STATE
 from shoal.controller.state import ControllerState, Decision
+from shoal.core.atomic_write import write_atomically
 from shoal.ray_runtime.nodes import RayNode
 from shoal.scaling import Demand, Plan, Shape, Unmet
 from shoal.scaling.demand import Resources
@@ -162,15 +162,10 @@ def remembered(memory: ControllerState) -> dict[str, Any]:
 
 def write(directory: Path, state: State) -> None:
     """Replace the file; one for which there is no room stays as it is."""
-    draft = directory / f"{STATE}.{os.getpid()}"
     # `asdict` copies everything, which at ten thousand nodes is most of a turn.
     text = json.dumps(vars(state), default=vars)
-    try:
-        draft.write_text(text)
-        draft.replace(directory / STATE)
-    except OSError:
-        with contextlib.suppress(OSError):
-            draft.unlink()
+    with contextlib.suppress(OSError):
+        write_atomically(directory / STATE, text)
 
 
 def parse(text: str) -> State:

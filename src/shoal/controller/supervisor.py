@@ -11,7 +11,6 @@ does nothing is ended as well: its loop leaves a sign at every turn.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import subprocess
@@ -28,6 +27,8 @@ from shoal.controller.paths import (
     PULSE,
     SUPERVISOR_LOCK,
 )
+from shoal.core.backoff import backoff_delay
+from shoal.core.file_lock import FileLock, lock_owner
 
 _FIRST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 3.0
@@ -42,10 +43,6 @@ LOOK_SECONDS = 5.0
 MOST_LOOKS = 12
 # A loop that has not turned for so long stands still.
 STILL_SECONDS = LOOK_SECONDS * MOST_LOOKS
-# More than the number of any process has.
-_NAME_BYTES = 20
-
-
 # macOS ends a process that forks after it has loaded certain libraries, unless told that it may.
 _MAY_FORK = {"OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
 
@@ -74,7 +71,7 @@ def end(directory: Path, *locks: str) -> None:
     """Return when none of these locks is held any more."""
     asked_until = time.monotonic() + _GRACE_SECONDS
     killed_until = asked_until + _KILL_SECONDS
-    while holders := [pid for name in locks if (pid := holder(directory / name))]:
+    while holders := [pid for name in locks if (pid := lock_owner(directory / name))]:
         now = time.monotonic()
         if now > killed_until:
             sys.exit(f"these processes do not end, not even when killed: {holders}")
@@ -86,8 +83,8 @@ def end(directory: Path, *locks: str) -> None:
 
 def see_to_supervisor(directory: Path) -> bool:
     """Start a supervisor if there is none. Returns whether that was so."""
-    with Lock(directory / SUPERVISOR_LOCK) as lock:
-        missing = lock.take()
+    with FileLock(directory / SUPERVISOR_LOCK) as lock:
+        missing = lock.try_acquire()
     if missing:
         start(directory)
     return missing
@@ -96,52 +93,15 @@ def see_to_supervisor(directory: Path) -> bool:
 def supervise(directory: Path, load: Callable[[], None], control: Callable[[], None]) -> None:
     """Run `control` in one process after the other until there is no handover any more. `load` is
     called once, before."""
-    with Lock(directory / SUPERVISOR_LOCK) as lock:
-        if lock.take():
-            lock.sign()
+    with FileLock(directory / SUPERVISOR_LOCK) as lock:
+        if lock.try_acquire():
+            lock.write_owner()
             _Supervisor(directory, lock, load, control).run()
-
-
-class Lock:
-    """A file that one process has at a time, and that names it. It goes with the process, however
-    that ends."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-
-    def __enter__(self) -> Lock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
-
-    def take(self, *, wait: bool = False) -> bool:
-        """Whether this process has it now. With `wait`, as soon as nobody else does."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            return False
-        return True
-
-    def sign(self) -> None:
-        """Write down whose it is. In the place of the last name, which works on a disk that is
-        full; where not even that does, no name is better than a wrong one."""
-        name = f"{os.getpid()}\n".encode()
-        try:
-            os.pwrite(self._file, name, 0)
-        except OSError:
-            name = b""
-        os.ftruncate(self._file, len(name))
-
-    def signature(self) -> int | None:
-        """Who signed last."""
-        text = os.pread(self._file, _NAME_BYTES, 0).partition(b"\n")[0]
-        return int(text) if text.isdigit() else None
 
 
 class _Supervisor:
     def __init__(
-        self, directory: Path, own: Lock, load: Callable[[], None], control: Callable[[], None]
+        self, directory: Path, own: FileLock, load: Callable[[], None], control: Callable[[], None]
     ) -> None:
         self._directory = directory
         self._own = own
@@ -159,36 +119,36 @@ class _Supervisor:
         watchdog = Watchdog(self._directory)
         signal.signal(signal.SIGALRM, lambda *_: watchdog.look())
         signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS, LOOK_SECONDS)
-        pause = _FIRST_PAUSE_SECONDS
+        failures = 0
         child: int | None = None
         began = time.monotonic()
         while self._wanted():
-            with Lock(self._directory / CONTROLLER_LOCK) as lock:
-                lock.take(wait=True)  # returns when the last one has died
+            with FileLock(self._directory / CONTROLLER_LOCK) as lock:
+                lock.acquire()  # returns when the last one has died
                 code = _reaped(child)
                 if not self._wanted():
                     return
                 if child is not None:
                     healthy = time.monotonic() - began > _HEALTHY_SECONDS
-                    pause = _FIRST_PAUSE_SECONDS if healthy else pause * 2
-                    pause = min(pause, _LONGEST_PAUSE_SECONDS)
+                    failures = 0 if healthy else failures + 1
+                    pause = backoff_delay(failures, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
                     _print(f"the controller ended with {code}, and starts again in {pause:.1f} s")
                     time.sleep(pause)
                 began = time.monotonic()
                 child = self._fork(lock)
 
-    def _fork(self, lock: Lock) -> int:
+    def _fork(self, lock: FileLock) -> int:
         """A controller that has the lock from its first moment on."""
         child = os.fork()
         if child:
             return child
         # The supervisor's lock must not outlive it here.
-        self._own.__exit__()
+        self._own.close()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         code = 1
         try:
-            lock.sign()
+            lock.write_owner()
             self._control()
             code = 0
         except BaseException:
@@ -220,7 +180,7 @@ class Watchdog:
         if self._in_vain < MOST_LOOKS:
             return
         self._in_vain = 0
-        if pid := holder(self._directory / CONTROLLER_LOCK):
+        if pid := lock_owner(self._directory / CONTROLLER_LOCK):
             _print(f"the controller stands still, and is killed: process {pid}")
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -236,14 +196,6 @@ def _changed_at(path: Path) -> int | None:
 def _reaped(child: int | None) -> int | None:
     """How a child that has ended did."""
     return None if child is None else os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def holder(path: Path) -> int | None:
-    """The process that holds a lock now."""
-    if not path.exists():
-        return None
-    with Lock(path) as lock:
-        return None if lock.take() else lock.signature()
 
 
 def _print(text: str) -> None:

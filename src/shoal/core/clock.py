@@ -1,4 +1,4 @@
-"""Time as an argument, so that a test can hold it still and a simulation can run it ahead."""
+"""Time as an argument, so that tests and simulations control it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where code that waits or stamps gets its time from."""
+    """The source of time for code that waits or records timestamps."""
 
     def now(self) -> float:
-        """Seconds since the epoch, for stamps that a person or another machine reads."""
+        """Seconds since the epoch, for timestamps that people or other machines read."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never run backwards, for deadlines and durations."""
+        """Seconds that never go backwards, for deadlines and durations."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -24,7 +24,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own time."""
+    """The time of this machine."""
 
     def now(self) -> float:
         return time.time()

@@ -1,7 +1,7 @@
-"""Doing several things at once, never leaving one of them behind, and asking nothing twice.
+"""Runs several coroutines at once without leaving one behind, and shares the results of lookups.
 
-`asyncio.gather` returns at the first failure while the others run on, which is no way to end
-processes on machines; Python 3.11's task groups are too new for a cluster's Python 3.10.
+`asyncio.gather` returns at the first failure while the others keep running, which would leave
+processes on remote hosts. Task groups need Python 3.11, and a cluster may have 3.10.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from shoal.core.clock import Clock
 T = TypeVar("T")
 
 
-async def run_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def run_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Run all at once and return their results in order. When one fails, or the caller is
-    cancelled, the others are cancelled, and awaited to their very end, before that is told."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
+    cancelled, cancel the others and wait until they have ended before raising."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     if not tasks:
         return []
     try:
@@ -26,41 +26,41 @@ async def run_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     finally:
         for task in tasks:
             task.cancel()
-        await _all_ended(tasks)
+        await _wait_for_all(tasks)
     failed = [task for task in tasks if not task.cancelled() and task.exception() is not None]
     return [task.result() for task in failed or tasks]
 
 
 class TtlCache:
-    """Answers that several want at once: the first who asks has them found, and all others get the
-    same for so many seconds. A failure is nobody's answer: the next one asks again."""
+    """Values that expire after some seconds. Concurrent callers that need the same key share one
+    load. A load that fails is not cached: the next caller loads again."""
 
-    def __init__(self, clock: Clock, seconds: float) -> None:
+    def __init__(self, clock: Clock, ttl_seconds: float) -> None:
         self._clock = clock
-        self._seconds = seconds
-        self._known: dict[str, tuple[float, Any]] = {}
-        self._asking: dict[str, asyncio.Lock] = {}
+        self._ttl_seconds = ttl_seconds
+        self._values: dict[str, tuple[float, Any]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
 
-    async def get(self, subject: str, look: Callable[[], Awaitable[T]]) -> T:
-        """What `look` finds out about the subject, now or a while ago."""
-        async with self._asking.setdefault(subject, asyncio.Lock()):
+    async def get_or_load(self, key: str, load: Callable[[], Awaitable[T]]) -> T:
+        """The cached value of `key`, or what `load` returns if it is missing or expired."""
+        async with self._locks.setdefault(key, asyncio.Lock()):
             now = self._clock.monotonic()
-            at, answer = self._known.get(subject, (float("-inf"), None))
-            if now - at > self._seconds:
-                answer = await look()
-                self._known[subject] = (now, answer)
-            found: T = answer
-            return found
+            loaded_at, cached = self._values.get(key, (float("-inf"), None))
+            if now - loaded_at > self._ttl_seconds:
+                cached = await load()
+                self._values[key] = (now, cached)
+            value: T = cached
+            return value
 
 
-async def _all_ended(tasks: list[asyncio.Task[T]]) -> None:
-    """Wait for all, also when the caller loses patience: a second Ctrl-C must not leave what the
-    first is just cleaning up."""
-    impatient = False
+async def _wait_for_all(tasks: list[asyncio.Task[T]]) -> None:
+    """Wait for all, even if the caller is cancelled again: a second Ctrl-C must not interrupt the
+    cleanup that the first one started."""
+    cancelled = False
     while pending := [task for task in tasks if not task.done()]:
         try:
             await asyncio.wait(pending)
         except asyncio.CancelledError:
-            impatient = True
-    if impatient:
+            cancelled = True
+    if cancelled:
         raise asyncio.CancelledError

@@ -1,7 +1,7 @@
-"""Every failure a person can meet, as a type the caller can switch on.
+"""Every failure that a user can see, as a type that callers can switch on.
 
-An error says what failed, why, and what to do about it. It never prints and never exits:
-the command line turns it into words and an exit code.
+An error says what failed, why, and how to fix it. It never prints and never exits: the command
+line renders it and chooses the exit code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import ClassVar
 
 
 class ShoalError(Exception):
-    """The one base. `what` failed, `why`, the `fix`, on which `node`, and the last `output`."""
+    """The base of all errors: `what` failed, `why`, the `fix`, on which `node`, and the last lines
+    of `output`. A fix is a command that can be pasted, wherever there is one."""
 
     exit_code: ClassVar[int] = 1
     label: ClassVar[str] = "error"
@@ -38,16 +39,16 @@ class ShoalError(Exception):
 
 
 class ConfigError(ShoalError):
-    """What was asked for cannot be right, whoever tries it. Never retried."""
+    """The configuration or the arguments are invalid. Retrying cannot help."""
 
     exit_code = 2
     label = "config"
 
 
 class ClaimedError(ConfigError):
-    """A machine is another cluster's. Another machine may do."""
+    """A host belongs to another cluster. Another host may work."""
 
-    label = "taken"
+    label = "claimed"
 
 
 class NotFoundError(ShoalError):
@@ -58,55 +59,55 @@ class NotFoundError(ShoalError):
 
 
 class IncompleteError(ShoalError):
-    """The operation ended, but not everything it was asked for is there."""
+    """The operation finished, but part of what was requested is missing."""
 
     exit_code = 4
     label = "incomplete"
 
 
 class ProviderError(ShoalError):
-    """A provider said no. The subclass tells what kind of no."""
+    """A provider rejected or failed a request. The subclass says in which way."""
 
     exit_code = 5
     label = "provider"
 
 
 class AuthError(ProviderError):
-    """Credentials are missing, wrong, expired, or not allowed to do this. Stop at once."""
+    """Credentials are missing, invalid, expired or lack a permission. Not retried."""
 
     label = "auth"
 
 
 class DeniedError(AuthError):
-    """The credentials are good, and may not do this one thing. Others may still be allowed."""
+    """The credentials are valid but lack this permission. Other calls may succeed."""
 
 
 class QuotaError(ProviderError):
-    """An account limit is in the way. Another type or region may do."""
+    """An account limit is reached. Another instance type or region may work."""
 
     label = "quota"
 
 
 class CapacityError(ProviderError):
-    """The provider has none left just now. Another zone, type or market may do."""
+    """The provider is out of capacity. Another zone, instance type or market may work."""
 
     label = "capacity"
 
 
 class TransientError(ProviderError):
-    """Likely to pass: a throttle, a reset connection, a service that is restarting. Back off."""
+    """A temporary failure: throttling, a reset connection, a restart. Retry with backoff."""
 
     label = "transient"
 
 
 class SetupError(ShoalError):
-    """A machine is there, but making it a Ray node failed."""
+    """An instance runs, but bootstrapping it as a Ray node failed."""
 
     exit_code = 6
     label = "setup"
 
 
 class UnreachableError(SetupError):
-    """No connection to a machine that should be there."""
+    """An instance that should run does not answer."""
 
     label = "unreachable"

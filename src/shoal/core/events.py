@@ -1,6 +1,6 @@
-"""What happened, as typed records: the only output of everything below the command line.
+"""Typed records of what happened: the only output of everything below the command line.
 
-An operation calls `emit(event)` as it goes along; a renderer, a log or a test is listening.
+An operation calls `emit(event)` as it proceeds; a renderer, a log or a test receives the events.
 Nothing here formats for a terminal.
 """
 
@@ -26,12 +26,12 @@ Emit = Callable[[Event], None]
 
 
 def ignore_events(event: Event) -> None:
-    """The listener of an operation that nobody listens to."""
+    """The receiver for operations whose events are not needed."""
 
 
 @dataclass(frozen=True)
 class Stage(Event):
-    """The operation entered a stage that a person may have to wait for."""
+    """The operation entered a stage that may take a while."""
 
     kind = "stage"
     text: str
@@ -39,7 +39,7 @@ class Stage(Event):
 
 @dataclass(frozen=True)
 class Warned(Event):
-    """Something is odd, or was left out, without stopping the operation."""
+    """Something is wrong or was skipped; the operation continues."""
 
     kind = "warning"
     what: str
@@ -49,21 +49,21 @@ class Warned(Event):
 
 
 @dataclass(frozen=True)
-class Found(Event):
-    """Something that a look beforehand found. An error would keep the cluster from coming up;
-    `place` is where in the file it comes from."""
+class PreflightFinding(Event):
+    """A problem that a preflight check found. An error would make `up` fail; `location` is the
+    position in the cluster's file that causes it."""
 
     kind = "finding"
     severity: Literal["error", "warning"]
     what: str
     why: str = ""
     fix: str = ""
-    place: str = ""
+    location: str = ""
 
 
 @dataclass(frozen=True)
 class PlanStep(Event):
-    """One thing that is about to be done, and the reason for it."""
+    """An action that is about to be taken, and its reason."""
 
     kind = "plan"
     action: Literal["create", "use", "start", "restart", "update", "stop", "terminate", "remove"]
@@ -73,19 +73,19 @@ class PlanStep(Event):
 
 @dataclass(frozen=True)
 class PriceItem:
-    """Equal machines. `price` is US dollars an hour for one of them, where it is known."""
+    """Equal instances. `price` is US dollars per hour for one of them, None if unknown."""
 
     count: int
     node_type: str
-    machine: str
+    instance_type: str
     market: str
     price: float | None
 
 
 @dataclass(frozen=True)
-class Priced(Event):
-    """What the cluster costs an hour, in US dollars. `source` says whose prices they are, and of
-    which day. Not `complete` where a price is not known."""
+class PriceEstimated(Event):
+    """The price of the cluster in US dollars per hour. `source` names the origin and date of the
+    prices. `complete` is false if the price of an item is unknown."""
 
     kind = "price"
     cluster: str
@@ -97,7 +97,7 @@ class Priced(Event):
 
 @dataclass(frozen=True)
 class NodeChanged(Event):
-    """A node entered a phase, or its phase has something new to say."""
+    """A node entered a phase, or the detail of its phase changed."""
 
     kind = "node"
     node: str
@@ -109,19 +109,19 @@ class NodeChanged(Event):
 
 
 @dataclass(frozen=True)
-class LaunchTried(Event):
-    """A provider was asked for machines, and gave some, or none and the reason. `price` is US
-    dollars an hour for one of them, where it is known."""
+class LaunchAttempted(Event):
+    """A provider launched some or all of the requested instances, or none because of `error`.
+    `price` is US dollars per hour for one of them, None if unknown."""
 
     kind = "launch"
     node_type: str
-    asked: int
-    got: int
-    machine: str
+    requested: int
+    launched: int
+    instance_type: str
     market: str
     zone: str
     price: float | None = None
-    refusal: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Output(Event):
 
 @dataclass(frozen=True)
 class Unchanged(Event):
-    """The cluster already is what was asked for; nothing was done."""
+    """The cluster already matches what was requested; nothing was done."""
 
     kind = "unchanged"
     cluster: str
@@ -145,7 +145,7 @@ class Unchanged(Event):
 
 @dataclass(frozen=True)
 class ClusterReady(Event):
-    """All that was asked for is there. `next_steps` are commands a person may want now."""
+    """Everything that was requested is ready. `next_steps` are commands that may be useful now."""
 
     kind = "ready"
     cluster: str
@@ -158,7 +158,7 @@ class ClusterReady(Event):
 
 @dataclass(frozen=True)
 class ClusterGone(Event):
-    """Nothing of the cluster is left."""
+    """The cluster no longer exists."""
 
     kind = "gone"
     cluster: str
@@ -167,39 +167,39 @@ class ClusterGone(Event):
 
 
 @dataclass(frozen=True)
-class ClusterShrunk(Event):
-    """Some of the cluster's machines were ended, and the others kept."""
+class ClusterScaledDown(Event):
+    """Some of the cluster's nodes were terminated, and the others kept."""
 
-    kind = "shrunk"
+    kind = "scaled_down"
     cluster: str
-    ended: int
-    left: int
+    terminated: int
+    remaining: int
     seconds: float
 
 
 @dataclass(frozen=True)
 class ClusterStopped(Event):
-    """Ray has ended on all of the cluster's machines, which stay. `still_costs` says in words
-    what goes on costing money."""
+    """Ray is stopped on all of the cluster's instances, which are kept. `ongoing_costs` lists what
+    continues to cost money."""
 
     kind = "stopped"
     cluster: str
     nodes: int
     seconds: float
-    still_costs: tuple[str, ...] = ()
+    ongoing_costs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Removed(Event):
-    """These things, in words, are gone from the account; none, when there was nothing to remove."""
+class ResourcesDeleted(Event):
+    """These resources were deleted from the account; empty if there was nothing to delete."""
 
-    kind = "removed"
-    things: tuple[str, ...]
+    kind = "deleted"
+    resources: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Installed(Event):
-    """All of the cluster's machines use this version of Ray from now on."""
+class RayInstalled(Event):
+    """All of the cluster's hosts use this version of Ray from now on."""
 
     kind = "installed"
     cluster: str
@@ -209,8 +209,8 @@ class Installed(Event):
 
 
 @dataclass(frozen=True)
-class Copied(Event):
-    """A file or a tree is now at `target` as it is at `source`."""
+class FilesCopied(Event):
+    """A file or a directory was copied from `source` to `target`."""
 
     kind = "copied"
     node: str
@@ -219,19 +219,20 @@ class Copied(Event):
 
 
 @dataclass(frozen=True)
-class Detached(Event):
-    """A command runs on by itself on a node; `attach` is the command that shows it."""
+class CommandDetached(Event):
+    """A command runs in the background on a node, in a terminal `multiplexer`; `attach` is the
+    command that shows it."""
 
     kind = "detached"
     node: str
-    program: str
+    multiplexer: str
     attach: str
 
 
 @dataclass(frozen=True)
-class DashboardOpen(Event):
-    """The dashboard can be opened at this address, which lets in whoever has it for as long as
-    the operation lasts."""
+class DashboardOpened(Event):
+    """The dashboard is available at this URL until the operation ends. The URL grants access, so it
+    is a secret."""
 
     kind = "dashboard"
     cluster: str
@@ -240,14 +241,14 @@ class DashboardOpen(Event):
 
 def to_json(event: Event) -> dict[str, Any]:
     """The event as plain data, its kind first."""
-    return {"event": event.kind, **_plain(dataclasses.asdict(event))}
+    return {"event": event.kind, **_jsonable(dataclasses.asdict(event))}
 
 
-def _plain(value: Any) -> Any:
+def _jsonable(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: _jsonable(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [_jsonable(v) for v in value]
     return value

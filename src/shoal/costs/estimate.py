@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shoal.core.events import Priced, PriceItem
+from shoal.core.events import PriceEstimated, PriceItem
 from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -25,7 +25,7 @@ class PlannedNodes:
 
 def estimate(
     spec: ClusterSpec, nodes: Iterable[PlannedNodes], offerings: Sequence[Offering], source: str
-) -> Priced | None:
+) -> PriceEstimated | None:
     """The hourly price of these nodes by offerings from `source`; None if the provider is free."""
     if spec.provider.type not in ("aws", "gcp"):
         return None
@@ -46,7 +46,7 @@ def estimate(
         for (node_type, instance_type, market, price), count in counts.items()
     )
     known = [item.count * item.price for item in items if item.price is not None]
-    return Priced(
+    return PriceEstimated(
         cluster=spec.cluster_name,
         items=items,
         per_hour=sum(known),

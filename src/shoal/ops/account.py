@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal.core.concurrency import run_all
-from shoal.core.events import PlanStep, Removed, Stage, Warned
+from shoal.core.events import PlanStep, ResourcesDeleted, Stage, Warned
 from shoal.ops.context import Context
 from shoal.providers import require_aws
 from shoal.providers.model import State
@@ -63,12 +63,12 @@ async def collect_garbage(ctx: Context) -> bool:
         for thing in holding.others:
             ctx.emit(PlanStep("remove", thing, f"{where} has no machine"))
     if not orphans:
-        ctx.emit(Removed(()))
+        ctx.emit(ResourcesDeleted(()))
         return True
     if not ctx.confirm("Remove all of this?"):
         return False
     removed = await run_all(delete_orphan(h, ctx.clock, ctx.emit) for h in orphans)
-    ctx.emit(Removed(tuple(thing for things in removed for thing in things)))
+    ctx.emit(ResourcesDeleted(tuple(thing for things in removed for thing in things)))
     return True
 
 

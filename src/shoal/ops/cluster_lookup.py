@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shoal import providers, spec
+from shoal.core.atomic_write import write_atomically
 from shoal.core.errors import ConfigError, NotFoundError
 from shoal.core.events import Warned
 from shoal.ops.context import Context
@@ -118,9 +119,8 @@ def remembered_names(home: Path) -> list[str]:
 def remember(ctx: Context, cluster: ClusterSpec) -> None:
     directory = _directory(ctx.home)
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = directory / f"{cluster.cluster_name}.new"
-    draft.write_text(json.dumps(spec.to_json(cluster)))
-    draft.replace(directory / f"{cluster.cluster_name}.json")
+    file = directory / f"{cluster.cluster_name}.json"
+    write_atomically(file, json.dumps(spec.to_json(cluster)))
 
 
 def recall(ctx: Context, name: str) -> ClusterSpec:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 
 from shoal.cluster.handle import ClusterHandle
 from shoal.core.errors import ConfigError, SetupError
-from shoal.core.events import DashboardOpen, Warned
+from shoal.core.events import DashboardOpened, Warned
 from shoal.ops.context import Context
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import Forward, Runner, capture
@@ -59,7 +59,7 @@ async def show(
 
         def is_open() -> None:
             checks.append(asyncio.ensure_future(_check_answers(ctx, host, local, remote)))
-            ctx.emit(DashboardOpen(spec.cluster_name, url))
+            ctx.emit(DashboardOpened(spec.cluster_name, url))
             opened(url)
 
         await runner.forward([Forward(local, remote)], is_open)

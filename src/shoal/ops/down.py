@@ -12,7 +12,7 @@ from shoal import providers
 from shoal.cluster.handle import ClusterHandle
 from shoal.controller import client
 from shoal.core.errors import IncompleteError, SetupError, ShoalError, TransientError
-from shoal.core.events import ClusterGone, ClusterShrunk, PlanStep, Stage, Unchanged, Warned
+from shoal.core.events import ClusterGone, ClusterScaledDown, PlanStep, Stage, Unchanged, Warned
 from shoal.core.node_phase import Phase
 from shoal.ops import cluster_lookup, cost, ssh_config, stop_start
 from shoal.ops.context import Context
@@ -88,7 +88,7 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
     seconds = ctx.clock.monotonic() - began
     if kept:
         await _hand_over(ctx, cluster, kept, keep)
-        ctx.emit(ClusterShrunk(spec.cluster_name, len(ending), len(kept), seconds))
+        ctx.emit(ClusterScaledDown(spec.cluster_name, len(ending), len(kept), seconds))
     else:
         _forget(ctx, spec.cluster_name)
         ctx.emit(ClusterGone(spec.cluster_name, len(ending), seconds))
@@ -121,7 +121,7 @@ async def _switch_off(ctx: Context, spec: ClusterSpec) -> DownResult:
     ctx.emit(
         Warned(
             "the machines are switched off, not ended",
-            why="; ".join(("shoal.down in the file is stop", *stopped.still_costs)),
+            why="; ".join(("shoal.down in the file is stop", *stopped.ongoing_costs)),
             fix="set shoal: {down: terminate} and shoal down again ends them for good",
         )
     )

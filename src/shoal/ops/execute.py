@@ -10,7 +10,7 @@ from typing import Literal
 
 from shoal.cluster.handle import ClusterHandle, RunEnv, check_run_env
 from shoal.core.errors import ConfigError
-from shoal.core.events import Detached, Output
+from shoal.core.events import CommandDetached, Output
 from shoal.ops import multiplexer
 from shoal.ops.context import Context
 from shoal.ops.multiplexer import Multiplexer
@@ -127,7 +127,7 @@ async def _detach(
     how = f"shoal attach {shlex.quote(spec.cluster_name)} --{program}"
     if options.run_env == "host":
         how += " --run-env host"
-    ctx.emit(Detached("head", program, how))
+    ctx.emit(CommandDetached("head", program, how))
 
 
 async def _head(ctx: Context, spec: ClusterSpec, run_env: RunEnv) -> tuple[Runner, RayStart]:

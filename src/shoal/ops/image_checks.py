@@ -65,7 +65,7 @@ class Images:
             except asyncio.TimeoutError:
                 return 0
 
-        return await self._rooms.get(f"{image} {architecture}", look)
+        return await self._rooms.get_or_load(f"{image} {architecture}", look)
 
     def _setups(self) -> Iterator[tuple[tuple[str, ...], NodeSetup]]:
         """How nodes are set up, and where in the spec their image is named; each image once."""

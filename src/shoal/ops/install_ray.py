@@ -20,7 +20,7 @@ from shoal.bootstrap.steps import NodeReporter
 from shoal.cluster.handle import ClusterHandle
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, IncompleteError, SetupError, ShoalError, UnreachableError
-from shoal.core.events import Installed, Stage, Unchanged, Warned
+from shoal.core.events import RayInstalled, Stage, Unchanged, Warned
 from shoal.core.node_phase import Phase
 from shoal.ops import cluster_lookup
 from shoal.ops.context import Context
@@ -125,7 +125,7 @@ async def install(
         ctx.emit(Unchanged(spec.cluster_name, f"Ray {there} is the newest"))
         return version
     seconds = ctx.clock.monotonic() - began
-    ctx.emit(Installed(spec.cluster_name, version, len(machines), seconds))
+    ctx.emit(RayInstalled(spec.cluster_name, version, len(machines), seconds))
     if there and work.runs:
         ctx.emit(
             Warned(

@@ -11,7 +11,7 @@ from shoal.cluster.handle import ClusterHandle
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, ShoalError
-from shoal.core.events import Found
+from shoal.core.events import PreflightFinding
 from shoal.ops import ray_versions
 from shoal.ops.context import Context
 from shoal.ops.image_checks import Images
@@ -23,7 +23,7 @@ from shoal.spec import LoadedSpec
 _SECONDS = 60.0
 
 
-async def diagnose(ctx: Context, loaded: LoadedSpec) -> list[Found]:
+async def diagnose(ctx: Context, loaded: LoadedSpec) -> list[PreflightFinding]:
     """All that would keep the cluster from coming up, or a node of it from joining, errors first.
     Nothing is created."""
     cluster = ClusterHandle.of(ctx, loaded.launchable())
@@ -88,12 +88,12 @@ async def _odd_rays(cluster: ClusterHandle) -> list[Finding]:
     ]
 
 
-def locate(findings: Sequence[Finding], place_of: PlaceOf) -> list[Found]:
+def locate(findings: Sequence[Finding], place_of: PlaceOf) -> list[PreflightFinding]:
     """The findings with their places, each once, errors first. What is an error for one kind of
     node and a warning for another is an error."""
-    once: dict[Finding, Found] = {}
+    once: dict[Finding, PreflightFinding] = {}
     for finding in sorted(findings, key=lambda finding: finding.severity != "error"):
         place = place_of(finding.at)
-        found = Found(finding.severity, finding.what, finding.why, finding.fix, place)
+        found = PreflightFinding(finding.severity, finding.what, finding.why, finding.fix, place)
         once.setdefault(replace(finding, severity="error"), found)
     return list(once.values())

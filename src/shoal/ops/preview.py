@@ -11,7 +11,7 @@ from shoal.catalog import offerings_for, price_table
 from shoal.cluster.handle import ClusterHandle
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, ShoalError
-from shoal.core.events import Emit, Priced, Stage, Unchanged
+from shoal.core.events import Emit, PriceEstimated, Stage, Unchanged
 from shoal.costs.estimate import PlannedNodes, estimate
 from shoal.ops import preflight
 from shoal.ops.context import Context
@@ -39,7 +39,7 @@ class UpPreview:
 
     observed: ObservedCluster
     plan: UpPlan
-    price: Priced | None
+    price: PriceEstimated | None
 
     def tell(self, emit: Emit) -> None:
         """The plan and its price, for a person to agree to."""
@@ -127,7 +127,7 @@ def raise_on_errors(ctx: Context, findings: Sequence[Finding], place_of: PlaceOf
             ctx.emit(one)
     if len(errors) == 1:
         (only,) = errors
-        what = f"{only.place}: {only.what}" if only.place else only.what
+        what = f"{only.location}: {only.what}" if only.location else only.what
         raise ConfigError(what, why=only.why, fix=only.fix)
     if errors:
         raise ConfigError(

@@ -10,7 +10,7 @@ from pathlib import Path
 from shoal.cluster.handle import ClusterHandle, RunEnv, check_run_env
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, NotFoundError
-from shoal.core.events import Copied
+from shoal.core.events import FilesCopied
 from shoal.ops.context import Context
 from shoal.providers.model import Instance, State
 from shoal.remote.runner import Filters, Runner, quote
@@ -128,14 +128,14 @@ async def _put(
     ctx: Context, cluster: ClusterHandle, node: Instance, source: Path, target: str, run_env: RunEnv
 ) -> None:
     await cluster.inside(node, run_env).put(source, target, _filters(cluster))
-    ctx.emit(Copied(node.name, str(source), target))
+    ctx.emit(FilesCopied(node.name, str(source), target))
 
 
 async def _get(
     ctx: Context, cluster: ClusterHandle, node: Instance, source: str, target: Path, run_env: RunEnv
 ) -> None:
     await cluster.inside(node, run_env).get(source, target, _filters(cluster))
-    ctx.emit(Copied(node.name, source, str(target)))
+    ctx.emit(FilesCopied(node.name, source, str(target)))
 
 
 def _filters(cluster: ClusterHandle) -> Filters:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.cluster.handle import ClusterHandle
+from shoal.core.atomic_write import write_atomically
 from shoal.core.errors import ConfigError
 from shoal.ops.context import Context
 from shoal.providers.model import Instance, State
@@ -69,9 +70,5 @@ def _file(cluster: str, home: Path) -> Path:
 def _write(file: Path, content: str) -> None:
     """Put a file in place whole, behind a link if it is one, and for its owner alone."""
     file = file.resolve()
-    draft = file.with_name(f"{file.name}.shoal-new")
-    draft.touch(mode=0o600)
-    draft.write_text(content)
-    if file.exists():
-        draft.chmod(file.stat().st_mode & 0o777)
-    draft.replace(file)
+    mode = file.stat().st_mode & 0o777 if file.exists() else 0o600
+    write_atomically(file, content, mode=mode)

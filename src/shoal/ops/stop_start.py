@@ -16,6 +16,7 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, IncompleteError, NotFoundError, TransientError
 from shoal.core.events import ClusterStopped, PlanStep, Unchanged
 from shoal.core.node_phase import Phase
+from shoal.core.polling import PollUntilDeadline
 from shoal.ops import cluster_lookup, cost
 from shoal.ops.context import Context
 from shoal.ops.up import announce_ready, incomplete
@@ -104,19 +105,17 @@ def _step(instance: Instance, *, switches_off: bool) -> PlanStep:
 async def _settled(ctx: Context, cluster: ClusterHandle) -> Sequence[Instance]:
     """The cluster's machines, once none of them is still on its way up: such a one cannot be
     switched off."""
-    deadline = ctx.clock.monotonic() + _BOOT_SECONDS
-    while True:
+    coming: list[Instance] = []
+    async for _ in PollUntilDeadline(ctx.clock, _BOOT_SECONDS, _PAUSE_SECONDS):
         found = await cluster.provider.find(cluster.spec.cluster_name)
         coming = [i for i in found if i.state is State.PENDING]
         if not coming:
             return found
-        if ctx.clock.monotonic() > deadline:
-            raise TransientError(
-                f"{', '.join(i.name for i in coming)} cannot be stopped yet",
-                why=f"still on the way up after {_BOOT_SECONDS:.0f} s",
-                fix="shoal stop again finishes the job",
-            )
-        await ctx.clock.sleep(_PAUSE_SECONDS)
+    raise TransientError(
+        f"{', '.join(i.name for i in coming)} cannot be stopped yet",
+        why=f"still on the way up after {_BOOT_SECONDS:.0f} s",
+        fix="shoal stop again finishes the job",
+    )
 
 
 async def start(ctx: Context, spec: ClusterSpec) -> None:

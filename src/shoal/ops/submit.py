@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shoal.cluster.handle import ClusterHandle, RunEnv
 from shoal.core.errors import ConfigError
-from shoal.core.events import Copied
+from shoal.core.events import FilesCopied
 from shoal.ops import execute
 from shoal.ops.context import Context
 from shoal.ops.ephemeral_cluster import ephemeral_cluster
@@ -49,5 +49,5 @@ async def _placed(
         return f"{python} {quote([str(script), *arguments])}"
     target = f"~/{script.name}"
     await cluster.inside(head, run_env).put(script, target)
-    ctx.emit(Copied(head.name, str(script), target))
+    ctx.emit(FilesCopied(head.name, str(script), target))
     return f'{python} "$HOME"/{quote([script.name, *arguments])}'

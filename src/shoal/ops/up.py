@@ -13,7 +13,7 @@ from shoal.cluster.handle import ClusterHandle
 from shoal.controller import client
 from shoal.core.concurrency import run_all
 from shoal.core.errors import IncompleteError, ShoalError, UnreachableError
-from shoal.core.events import ClusterReady, Event, LaunchTried, Unchanged, Warned
+from shoal.core.events import ClusterReady, Event, LaunchAttempted, Unchanged, Warned
 from shoal.core.node_phase import Phase
 from shoal.ops import cluster_lookup, cost
 from shoal.ops.context import Context
@@ -57,8 +57,8 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     refusals: list[str] = []
 
     def emit(event: Event) -> None:
-        if isinstance(event, LaunchTried) and event.refusal:
-            refusals.append(f"{event.machine} in {event.zone}: {event.refusal}")
+        if isinstance(event, LaunchAttempted) and event.error:
+            refusals.append(f"{event.instance_type} in {event.zone}: {event.error}")
         ctx.emit(event)
 
     provider = provider_for(spec, ctx.home, ctx.clock, emit)

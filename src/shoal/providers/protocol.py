@@ -47,7 +47,7 @@ class Provider(Protocol):
     ) -> Sequence[Instance]:
         """Ask for machines. Intent is on record before the first one exists, so that whoever
         comes after a crash finds them by `find`. Fewer workers than asked for are returned when
-        no more are to be had; `LaunchTried` events say why."""
+        no more are to be had; `LaunchAttempted` events say why."""
         ...
 
     async def find(

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import os
-import random
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from shoal.core.clock import Clock
+from shoal.core.backoff import backoff_delays
+from shoal.core.clock import Clock, SystemClock
 from shoal.core.errors import ConfigError, UnreachableError
+from shoal.core.file_lock import FileLock
+from shoal.core.polling import poll_until
 from shoal.remote.line_buffer import TAIL_LINES
 from shoal.remote.process import run_process
 from shoal.remote.runner import Completed, quote
@@ -30,6 +29,7 @@ _LONGEST_PAUSE = 1.0
 # Servers punish and guards ban addresses that fail to log in often: ask rarely.
 _DENIED_PAUSE = 4.0
 _FAREWELL_SECONDS = 2.0
+_LOCK_POLL_SECONDS = 0.02
 
 
 async def open_connection(
@@ -40,7 +40,7 @@ async def open_connection(
     _check_files(node, target)
     deadline = clock.monotonic() + timeout
     denied_since: float | None = None
-    pause = _FIRST_PAUSE
+    delays = backoff_delays(_FIRST_PAUSE, _LONGEST_PAUSE, factor=1.5, jitter=(0.8, 1.2))
     while True:
         left = deadline - clock.monotonic()
         if target.jump is not None:
@@ -56,8 +56,7 @@ async def open_connection(
             denied_since = now if denied_since is None else denied_since
             wait, until = _DENIED_PAUSE, min(deadline, denied_since + login_grace)
         else:
-            wait, until = pause * random.uniform(0.8, 1.2), deadline
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            wait, until = next(delays), deadline
         if trouble.chance is Chance.NEVER or now + wait > until:
             raise trouble.error
         await clock.sleep(wait)
@@ -147,19 +146,7 @@ async def _lock(target: SshTarget, seconds: float) -> AsyncIterator[bool]:
     """One process at a time opens a connection: a second holder would find the socket taken and
     stay behind unused. The lock goes with its owner, however that ends; an owner that neither ends
     nor gets on is waited for so long, and then the answer is no."""
-    deadline = time.monotonic() + seconds
-    path = target.socket.with_suffix(".lock")
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    yield False
-                    return
-                await asyncio.sleep(0.02)
-        yield True
-    finally:
-        os.close(descriptor)
+    with FileLock(target.socket.with_suffix(".lock"), mode=0o600) as lock:
+        yield await poll_until(
+            lock.try_acquire, clock=SystemClock(), timeout=seconds, interval=_LOCK_POLL_SECONDS
+        )

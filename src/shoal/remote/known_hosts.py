@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from shoal.core.atomic_write import write_atomically
+
 HostKeys = Mapping[str, Sequence[str]]
 
 
@@ -23,9 +25,7 @@ def read(file: Path) -> dict[str, list[str]]:
 def write(file: Path, keys: HostKeys) -> None:
     """Have a file pin these and nothing else. It is replaced as a whole."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    draft = file.with_name(f"{file.name}.new")
-    draft.write_text("".join(f"{name} {key}\n" for name, own in keys.items() for key in own))
-    draft.replace(file)
+    write_atomically(file, "".join(f"{name} {key}\n" for name, own in keys.items() for key in own))
 
 
 class Keyring(Protocol):

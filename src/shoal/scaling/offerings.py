@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from shoal.core.backoff import backoff_delay
 from shoal.scaling.demand import Resources
 from shoal.scaling.inputs import FailureKind, History, LaunchFailure, Market, Offering
 from shoal.spec.cluster_spec import ClusterSpec, NodeType
@@ -159,7 +160,7 @@ def _rest(offer: Offering, failures: Iterable[LaunchFailure], now: float) -> Off
     if not own:
         return None
     last = own[-1]
-    rest = min(FIRST_REST_S[last.kind] * 2.0 ** min(len(own) - 1, 10), LONGEST_REST_S)
+    rest = backoff_delay(len(own) - 1, FIRST_REST_S[last.kind], LONGEST_REST_S)
     return OfferingBackoff(offer, last.at + rest, last) if now < last.at + rest else None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from shoal import spec
 from shoal.core.clock import SystemClock
-from shoal.core.events import Event, LaunchTried
+from shoal.core.events import Event, LaunchAttempted
 from shoal.providers import provider_for
 from shoal.providers.model import Instance, LaunchRequest
 from shoal.providers.protocol import Provider
@@ -59,7 +59,7 @@ class Account:
     def tried(self, node_type: str) -> list[tuple[str, str, str, int]]:
         """What was asked for on behalf of a node type: machine, market, zone, and what came."""
         return [
-            (e.machine, e.market, e.zone, e.got)
+            (e.instance_type, e.market, e.zone, e.launched)
             for e in self.events
-            if isinstance(e, LaunchTried) and e.node_type == node_type
+            if isinstance(e, LaunchAttempted) and e.node_type == node_type
         ]

@@ -36,7 +36,7 @@ async def test_twelve_mistakes_are_told_at_once_with_their_lines_and_their_fixes
     assert all(f["fix"] for f in found)
     lines = json.dumps(patient.file, indent=1).splitlines()
     (image,) = [f for f in found if "ami-none" in f["what"]]
-    file, _, line = image["place"].rpartition(":")
+    file, _, line = image["location"].rpartition(":")
     assert (file, "ami-none" in lines[int(line) - 1]) == ("c.yaml", True)
 
     refused = await patient_on(bed, patient, "up c.yaml --yes --json")

@@ -12,7 +12,7 @@ import pytest
 
 from shoal.core.clock import SystemClock
 from shoal.core.errors import AuthError
-from shoal.core.events import PlanStep, Removed, Warned
+from shoal.core.events import PlanStep, ResourcesDeleted, Warned
 from shoal.ops.account import ClusterListing, collect_garbage, everything
 from shoal.ops.context import Context
 from shoal.providers.aws.pricing import listed
@@ -129,7 +129,7 @@ async def test_only_what_nobody_leads_is_removed_and_only_after_a_yes(account: A
     assert left not in groups(cloud)
     assert set(await owned(account)) == {"rays"}
     assert await collect_garbage(context(account))
-    assert account.events[-1] == Removed(())
+    assert account.events[-1] == ResourcesDeleted(())
 
 
 async def test_a_cluster_that_came_up_while_the_person_thought_is_left_alone(
@@ -181,7 +181,7 @@ async def test_what_an_up_has_just_made_is_no_leftover(account: Account) -> None
     pair = {"ResourceType": "key-pair", "Tags": labels(shoal_cluster=CLUSTER)}
     client(account.cloud).create_key_pair(KeyName="shoal-mine", TagSpecifications=[pair])
     assert await collect_garbage(context(account, later=False))
-    assert account.events[-1] == Removed(())
+    assert account.events[-1] == ResourcesDeleted(())
     assert any("mine in us-west-2 is left alone" in words for words in warnings(account))
     assert await collect_garbage(context(account))
     assert not client(account.cloud).describe_key_pairs()["KeyPairs"]
@@ -219,7 +219,7 @@ async def test_volumes_that_the_file_keeps_are_told_of_and_never_removed(account
     )["VolumeId"]
 
     assert await collect_garbage(context(account))
-    assert account.events[-1] == Removed((f"volume {left}",))
+    assert account.events[-1] == ResourcesDeleted((f"volume {left}",))
     assert client(account.cloud).describe_volumes(Filters=ours)["Volumes"] == found
     told = [e for e in account.events if isinstance(e, Warned) and "is kept" in e.what]
     assert len(told) == 2

@@ -128,13 +128,13 @@ async def test_machines_are_topped_up_elsewhere_until_there_are_enough(tmp_path:
         told.append,
     )
     assert (len(result.records), result.missing) == (3, 1)
-    assert [(e.machine, e.zone[-1], e.got) for e in told] == [
+    assert [(e.instance_type, e.zone[-1], e.launched) for e in told] == [
         ("m5.large", "a", 2),
         ("m5.large", "b", 1),
         ("m5a.large", "a", 0),
         ("m5a.large", "b", 0),
     ]
-    assert told[-1].refusal == "none left"
+    assert told[-1].error == "none left"
 
 
 async def test_a_quota_is_not_asked_again_in_another_zone(tmp_path: Path) -> None:

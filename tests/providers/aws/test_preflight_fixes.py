@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shoal import spec
-from shoal.core.events import Found
+from shoal.core.events import PreflightFinding
 from shoal.ops.context import Context
 from shoal.ops.preflight import diagnose
 from tests.providers.aws.aws_bed import Bed
@@ -22,7 +22,7 @@ from tests.simcloud.faults import Fault
 pytestmark = pytest.mark.simcloud
 
 
-async def doctor(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> list[Found]:
+async def doctor(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> list[PreflightFinding]:
     """What the doctor says, in this process."""
     for name, text in patient.home.items():
         path = patient.directory / name
@@ -65,7 +65,7 @@ async def test_a_registry_of_aws_that_does_not_let_us_in_is_told(
     (found,) = await doctor(patient, monkeypatch)
     assert (found.severity, found.what) == ("error", "AWS refused GetAuthorizationToken")
     assert "shoal iam-policy" in found.fix
-    line = int(found.place.rpartition(":")[2])
+    line = int(found.location.rpartition(":")[2])
     assert image in json.dumps(patient.file, indent=1).splitlines()[line - 1]
     fault.lift()
     assert await doctor(patient, monkeypatch) == []

@@ -26,11 +26,11 @@ BOB = Claim("other@192.0.2.20", "worker-3", "rack-11")
 HOLDER = """
 import sys, time
 from pathlib import Path
-from shoal.controller.supervisor import Lock
+from shoal.core.file_lock import FileLock
 
-with Lock(Path(sys.argv[1])) as lock:
-    lock.take()
-    lock.sign()
+with FileLock(Path(sys.argv[1])) as lock:
+    lock.try_acquire()
+    lock.write_owner()
     time.sleep(9999)
 """
 

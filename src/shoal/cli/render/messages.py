@@ -10,19 +10,19 @@ from shoal.core.errors import ShoalError
 from shoal.core.events import (
     ClusterGone,
     ClusterReady,
-    ClusterShrunk,
+    ClusterScaledDown,
     ClusterStopped,
-    Copied,
-    DashboardOpen,
-    Detached,
+    CommandDetached,
+    DashboardOpened,
     Event,
-    Found,
-    Installed,
-    LaunchTried,
+    FilesCopied,
+    LaunchAttempted,
     PlanStep,
-    Priced,
+    PreflightFinding,
+    PriceEstimated,
     PriceItem,
-    Removed,
+    RayInstalled,
+    ResourcesDeleted,
     Stage,
     Unchanged,
     Warned,
@@ -48,16 +48,16 @@ def lines(event: Event) -> list[str]:
         return [click.style(event.text, dim=True)]
     if isinstance(event, Warned):
         return block("warning", "yellow", event.what, event.why, event.fix)
-    if isinstance(event, Found):
+    if isinstance(event, PreflightFinding):
         return finding(event)
     if isinstance(event, PlanStep):
         sign = click.style(
             f"{_SIGNS[event.action]} {event.action:<9}", fg=_COLOURS.get(event.action, "yellow")
         )
         return [f"  {sign} {event.subject:<24} {click.style(event.reason, dim=True)}"]
-    if isinstance(event, Priced):
+    if isinstance(event, PriceEstimated):
         return _price(event)
-    if isinstance(event, LaunchTried):
+    if isinstance(event, LaunchAttempted):
         return [_launch(event)]
     if isinstance(event, Unchanged):
         return [f"{click.style(event.cluster, bold=True)}: {event.why}, nothing was done"]
@@ -71,36 +71,39 @@ def lines(event: Event) -> list[str]:
 
 def _of_everyday(event: Event) -> list[str]:
     """The events of commands that use a cluster rather than make it."""
-    if isinstance(event, ClusterShrunk):
+    if isinstance(event, ClusterScaledDown):
         name = click.style(event.cluster, bold=True)
-        return [f"{name}: {_nodes(event.ended)} ended in {event.seconds:.1f} s, {event.left} kept"]
+        return [
+            f"{name}: {_nodes(event.terminated)} terminated in {event.seconds:.1f} s, "
+            f"{event.remaining} kept"
+        ]
     if isinstance(event, ClusterStopped):
         name = click.style(event.cluster, bold=True)
         how = click.style(f"shoal start {shlex.quote(event.cluster)}", fg="cyan")
         return [
             f"{name}: Ray has stopped on {_nodes(event.nodes)} in {event.seconds:.1f} s",
-            *(f"  {'still costs':<20} {cost}" for cost in event.still_costs),
+            *(f"  {'still costs':<20} {cost}" for cost in event.ongoing_costs),
             f"  {'bring it back':<20} {how}",
         ]
-    if isinstance(event, Removed):
-        if not event.things:
+    if isinstance(event, ResourcesDeleted):
+        if not event.resources:
             return ["nothing was left behind"]
-        return [f"{len(event.things)} things are gone: {', '.join(event.things)}"]
-    if isinstance(event, Installed):
+        return [f"{len(event.resources)} things are gone: {', '.join(event.resources)}"]
+    if isinstance(event, RayInstalled):
         name = click.style(event.cluster, bold=True)
         took = f"{_nodes(event.nodes)} in {event.seconds:.1f} s"
         return [f"{name}: Ray {event.version} is installed on {took}"]
-    if isinstance(event, Copied):
+    if isinstance(event, FilesCopied):
         return [f"{event.node}: {event.source} -> {event.target}"]
-    if isinstance(event, Detached):
+    if isinstance(event, CommandDetached):
         how = click.style(event.attach, fg="cyan")
-        return [f"{event.node}: runs in {event.program}", f"  {'look at it':<20} {how}"]
-    if isinstance(event, DashboardOpen):
+        return [f"{event.node}: runs in {event.multiplexer}", f"  {'look at it':<20} {how}"]
+    if isinstance(event, DashboardOpened):
         return [f"dashboard of {event.cluster}: {click.style(event.url, fg='cyan')}"]
     return []
 
 
-def _price(event: Priced) -> list[str]:
+def _price(event: PriceEstimated) -> list[str]:
     total = click.style(f"${event.per_hour:.2f} an hour", bold=True)
     more = "" if event.complete else ", and what has no price here"
     title = f"{event.cluster} then costs {total}{more}, by {event.source}"
@@ -108,23 +111,23 @@ def _price(event: Priced) -> list[str]:
 
 
 def _item(item: PriceItem) -> str:
-    kind = " ".join(filter(None, (item.machine, item.market)))
+    kind = " ".join(filter(None, (item.instance_type, item.market)))
     price = "price unknown" if item.price is None else f"${item.price:.4g} each"
     return f"{item.count} x {item.node_type} ({kind}): {price}"
 
 
-def _launch(event: LaunchTried) -> str:
-    where = f"{event.machine} {event.market} in {event.zone}"
-    if event.refusal:
-        verdict = click.style(f"refused: {event.refusal}", fg="yellow")
+def _launch(event: LaunchAttempted) -> str:
+    where = f"{event.instance_type} {event.market} in {event.zone}"
+    if event.error:
+        verdict = click.style(f"refused: {event.error}", fg="yellow")
         return f"  {event.node_type}: {where} {verdict}"
     price = f", ${event.price:g} an hour each" if event.price is not None else ""
-    return f"  {event.node_type}: {event.got} of {event.asked} x {where}{price}"
+    return f"  {event.node_type}: {event.launched} of {event.requested} x {where}{price}"
 
 
-def finding(event: Found) -> list[str]:
+def finding(event: PreflightFinding) -> list[str]:
     """Something that was found before anything was done, with its line in the file."""
-    what = f"{event.place}: {event.what}" if event.place else event.what
+    what = f"{event.location}: {event.what}" if event.location else event.what
     colour = "red" if event.severity == "error" else "yellow"
     return block(event.severity, colour, what, event.why, event.fix)
 

@@ -50,7 +50,7 @@ from shoal.providers.aws.preflight import access, checks, persistent_spot, run_c
 from shoal.providers.aws.pricing import Prices
 from shoal.providers.aws.ssh_targets import Doors
 from shoal.providers.aws.termination_watch import TERMINAL_STATES, TerminationWatch
-from shoal.providers.aws.waiters import PollInterval, Waiter
+from shoal.providers.aws.waiters import Waiter, poll_intervals
 from shoal.providers.model import (
     Finding,
     ImageSizeLookup,
@@ -353,10 +353,9 @@ class AwsProvider:
         """Return the machines once it is known how to reach them, having seen that nobody else
         is bringing up the same cluster."""
         known = {record["InstanceId"]: record for record in created}
-        pace = PollInterval(self._clock)
         began = self._clock.monotonic()
         has_head = any(self._read(record).role == "head" for record in created)
-        while True:
+        for pause in poll_intervals():
             now = self._clock.monotonic()
             listed = await self._list(self._spec.cluster_name)
             await self._yield_to_elder(known, listed)
@@ -366,7 +365,7 @@ class AwsProvider:
             ready = all(map(_has_addresses, known.values())) or now > began + _ADDRESS_SECONDS
             if ready and looked_late_enough:
                 break
-            await pace.wait()
+            await self._clock.sleep(pause)
         self._note_head(list(known.values()))
         return [self._read(record) for record in known.values()]
 

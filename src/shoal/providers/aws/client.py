@@ -8,12 +8,12 @@ name, and what is already there or already gone is not an error.
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
+from shoal.core.backoff import backoff_delays
 from shoal.core.clock import Clock
 from shoal.core.concurrency import TtlCache
 from shoal.core.errors import ConfigError, ShoalError, TransientError
@@ -91,7 +91,7 @@ class AwsClient:
     async def once(self, subject: str, look: Callable[[], Awaitable[T]]) -> T:
         """What `look` finds, asked for by the first who wants to know and shared with all others
         for some minutes: several parts of one command need the same."""
-        return await self._lookups.get(subject, look)
+        return await self._lookups.get_or_load(subject, look)
 
     async def call(
         self,
@@ -107,8 +107,7 @@ class AwsClient:
         among `ignoring`. A refusal that has a word of `not_yet` is of something made a moment
         ago, which AWS does not know everywhere yet: it passes, too."""
         deadline = self.clock.monotonic() + _PATIENCE_SECONDS
-        pause = _FIRST_PAUSE
-        while True:
+        for delay in backoff_delays(_FIRST_PAUSE, _LONGEST_PAUSE, jitter=(0.5, 1.0)):
             answer = await asyncio.to_thread(self._once, service, operation, params)
             if isinstance(answer, dict):
                 return answer
@@ -116,11 +115,10 @@ class AwsClient:
             if code in ignoring:
                 return {}
             passes = isinstance(error, TransientError) or any(sign in error.why for sign in not_yet)
-            wait = pause * random.uniform(0.5, 1.0)
-            if not passes or self.clock.monotonic() + wait > deadline:
+            if not passes or self.clock.monotonic() + delay > deadline:
                 raise error
-            pause = min(2 * pause, _LONGEST_PAUSE)
-            await self.clock.sleep(wait)
+            await self.clock.sleep(delay)
+        raise AssertionError("the delays are endless")
 
     async def pages(self, service: str, operation: str, key: str, **params: Any) -> list[Any]:
         """What a listing has under `key`, on all of its pages."""

@@ -13,6 +13,7 @@ from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
 from shoal.core.errors import AuthError, DeniedError, ProviderError, ShoalError
 from shoal.core.events import Emit, Warned, ignore_events
+from shoal.core.polling import PollUntilDeadline
 from shoal.providers.aws import ebs, iam_roles, launch_config, tags
 from shoal.providers.aws.client import AwsClient
 from shoal.providers.aws.instances import TYPE, read_instance
@@ -270,17 +271,15 @@ async def _end(aws: AwsClient, ids: Sequence[str]) -> None:
         return
     gone = ("InvalidInstanceID.NotFound",)
     await aws.call("ec2", "terminate_instances", ignoring=gone, InstanceIds=list(ids))
-    deadline = aws.clock.monotonic() + _END_SECONDS
     mine = [{"Name": "instance-id", "Values": list(ids)}]
-    while True:
+    states: set[str] = set()
+    async for _ in PollUntilDeadline(aws.clock, _END_SECONDS, _PAUSE_SECONDS):
         pages = await aws.pages("ec2", "describe_instances", "Reservations", Filters=mine)
         states = {r["State"]["Name"] for page in pages for r in page["Instances"]}
         if states <= {"terminated"}:
             return
-        if aws.clock.monotonic() > deadline:
-            raise ShoalError(
-                "AWS has not ended the machines yet",
-                why=f"they are {', '.join(sorted(states))} after {_END_SECONDS:.0f} s",
-                fix="the same command again, later",
-            )
-        await aws.clock.sleep(_PAUSE_SECONDS)
+    raise ShoalError(
+        "AWS has not ended the machines yet",
+        why=f"they are {', '.join(sorted(states))} after {_END_SECONDS:.0f} s",
+        fix="the same command again, later",
+    )

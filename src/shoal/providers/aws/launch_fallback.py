@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.core.errors import CapacityError, QuotaError, ShoalError
-from shoal.core.events import Emit, LaunchTried
+from shoal.core.events import Emit, LaunchAttempted
 from shoal.providers.aws.launch_options import LaunchOption, UnavailableOfferings
 from shoal.providers.model import LaunchRequest
 
@@ -59,14 +59,14 @@ async def launch_with_fallback(
             refusals.note(offer)
             if isinstance(error, QuotaError):
                 over_quota.add(kind)
-            emit(_tried(launch, offer, result.missing, price, refusal=error.why))
+            emit(_tried(launch, offer, result.missing, price, error=error.why))
             continue
         except ShoalError as error:
             result.error = error
             break
         if len(records) < result.missing:
             refusals.note(offer)
-        emit(_tried(launch, offer, result.missing, price, got=len(records)))
+        emit(_tried(launch, offer, result.missing, price, launched=len(records)))
         result.records += records
     return result
 
@@ -77,16 +77,16 @@ def _tried(
     asked: int,
     price: Price,
     *,
-    got: int = 0,
-    refusal: str = "",
-) -> LaunchTried:
-    return LaunchTried(
+    launched: int = 0,
+    error: str = "",
+) -> LaunchAttempted:
+    return LaunchAttempted(
         node_type=launch.node_type,
-        asked=asked,
-        got=got,
-        machine=offer.instance_type,
+        requested=asked,
+        launched=launched,
+        instance_type=offer.instance_type,
         market=offer.market,
         zone=offer.subnet.zone,
         price=price(offer),
-        refusal=refusal,
+        error=error,
     )

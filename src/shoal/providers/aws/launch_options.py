@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from shoal.core.atomic_write import write_atomically
 from shoal.core.clock import Clock
 
 Market = Literal["spot", "on-demand"]
@@ -73,9 +74,7 @@ class UnavailableOfferings:
         known = {**self._recent(), str(offer): self._clock.now()}
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            draft = self._path.with_suffix(".new")
-            draft.write_text(json.dumps(known))
-            draft.replace(self._path)
+            write_atomically(self._path, json.dumps(known))
 
     def last(self, offered: Sequence[LaunchOption]) -> list[LaunchOption]:
         """The offers, with those that were refused lately at the end, so that they are tried

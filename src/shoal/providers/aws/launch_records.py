@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from shoal.core.atomic_write import write_atomically
 from shoal.core.clock import Clock
 
 # After so long a listing shows what was launched, and what it does not show never was.
@@ -77,6 +78,4 @@ class Journal:
     def _write(self, token: str, record: Record) -> None:
         with contextlib.suppress(OSError):
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            draft = self.directory / f"{token}.new"
-            draft.write_text(json.dumps(asdict(record)))
-            draft.replace(self.directory / f"{token}.json")
+            write_atomically(self.directory / f"{token}.json", json.dumps(asdict(record)))

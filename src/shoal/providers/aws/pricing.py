@@ -18,6 +18,7 @@ from typing import Any
 
 from shoal.catalog.price_table import price_table
 from shoal.catalog.sources import aws as source
+from shoal.core.atomic_write import write_atomically
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ShoalError
 from shoal.providers.aws.client import AwsClient
@@ -145,9 +146,7 @@ class Prices:
     def _keep(self) -> None:
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            draft = self._file.with_suffix(".new")
-            draft.write_text(json.dumps(self._heard))
-            draft.replace(self._file)
+            write_atomically(self._file, json.dumps(self._heard))
 
 
 def _subject(market: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from shoal.core.backoff import backoff_delays
 from shoal.core.clock import Clock
 from shoal.core.errors import TransientError
+from shoal.core.polling import PollUntilDeadline
 from shoal.providers.aws.instances import state_of
 from shoal.providers.aws.termination_watch import TERMINAL_STATES, reason
 from shoal.providers.model import State
@@ -21,16 +23,9 @@ _LAG_SECONDS = 30.0
 Record = Mapping[str, Any]
 
 
-class PollInterval:
-    """The pauses between one look and the next."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._pause = _FIRST_PAUSE
-
-    async def wait(self) -> None:
-        await self._clock.sleep(self._pause)
-        self._pause = min(1.5 * self._pause, _LONGEST_PAUSE)
+def poll_intervals() -> Iterator[float]:
+    """The pauses between one listing and the next."""
+    return backoff_delays(_FIRST_PAUSE, _LONGEST_PAUSE, factor=1.5)
 
 
 class Waiter:
@@ -79,13 +74,13 @@ class Waiter:
     async def _until_none(
         self, waiting: Callable[[Mapping[str, Record]], list[str]], verb: str
     ) -> None:
-        deadline = self._clock.monotonic() + _SECONDS
-        pace = PollInterval(self._clock)
-        while left := waiting({r["InstanceId"]: r for r in await self._listed()}):
-            if self._clock.monotonic() > deadline:
-                raise TransientError(
-                    f"{len(left)} machines did not {verb}: {', '.join(left[:5])}",
-                    why=f"AWS does not say so after {_SECONDS:.0f} s",
-                    fix="the same command again goes on waiting",
-                )
-            await pace.wait()
+        left: list[str] = []
+        async for _ in PollUntilDeadline(self._clock, _SECONDS, poll_intervals()):
+            left = waiting({r["InstanceId"]: r for r in await self._listed()})
+            if not left:
+                return
+        raise TransientError(
+            f"{len(left)} machines did not {verb}: {', '.join(left[:5])}",
+            why=f"AWS does not say so after {_SECONDS:.0f} s",
+            fix="the same command again goes on waiting",
+        )

@@ -7,18 +7,18 @@ whatever is found here is all there is. Nothing in this module starts or ends a 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import secrets
 import shutil
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from shoal.core.atomic_write import write_atomically
 from shoal.core.errors import TransientError
+from shoal.core.file_lock import FileLock
 from shoal.core.node_phase import Role
 
 # Ray puts Unix sockets below its directory, and the system limits the length of their paths.
@@ -68,9 +68,7 @@ class Store:
         if record.role == "head":
             with open(self.token_path(record.id), "w", opener=_owner_only) as file:
                 file.write(secrets.token_hex(32))
-        draft = directory / "machine.json.new"
-        draft.write_text(json.dumps(asdict(record), indent=1))
-        draft.rename(directory / "machine.json")
+        write_atomically(directory / "machine.json", json.dumps(asdict(record), indent=1))
 
     def token_path(self, head_id: str) -> Path:
         """Where the secret that lets a process into this head's cluster is kept."""
@@ -96,20 +94,13 @@ class Store:
     def lock(self) -> Iterator[None]:
         """Hold the right to add or remove machines: two commands at once take turns."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with (self.root / ".lock").open("w") as file:
-            deadline = time.monotonic() + _LOCK_SECONDS
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise TransientError(
-                            "another shoal command is creating or ending embedded machines",
-                            why=f"its lock was still held after {_LOCK_SECONDS:.0f} s",
-                            fix="try again when it is done",
-                        ) from None
-                    time.sleep(0.05)
+        with FileLock(self.root / ".lock") as lock:
+            if not lock.acquire_within(_LOCK_SECONDS):
+                raise TransientError(
+                    "another shoal command is creating or ending embedded machines",
+                    why=f"its lock was still held after {_LOCK_SECONDS:.0f} s",
+                    fix="try again when it is done",
+                )
             yield
 
     def ray_directory(self, id: str) -> str:
