@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The demo: a Ray cluster on this machine that grows for a program and shrinks after it, and
-# everything gone again. However it ends, by itself or by Ctrl-C, the cluster is taken down.
+# The demo: a Ray cluster on this machine that scales up for a program and down after it. The
+# cluster is removed at the end, also after Ctrl-C.
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PWD/.venv/bin:$PATH"
 
 finish() {
     code=$?
-    trap '' INT TERM # what follows must not be interrupted half-way
+    trap '' INT TERM # do not interrupt the cleanup
     if [ "$code" != 0 ]; then
         shoal down demo --yes || true
     fi
@@ -25,8 +25,8 @@ nodes() {
     shoal status demo --json | python -c 'import json, sys; print(len(json.load(sys.stdin)["nodes"]))'
 }
 
-# At most half a minute: the cluster is taken down in any case.
-wait_until_it_has_shrunk() {
+# At most half a minute: the cluster is removed in any case.
+wait_for_scale_down() {
     for _ in $(seq 15); do
         [ "$(nodes)" = 1 ] && return
         sleep 1
@@ -36,8 +36,8 @@ wait_until_it_has_shrunk() {
 show "shoal up examples/elastic.yaml"
 show "shoal exec demo 'python examples/who_ran_what.py'"
 show "shoal status demo"
-printf '\nnobody uses the workers any more ...\n'
-wait_until_it_has_shrunk
+printf '\nwaiting until the idle workers are terminated ...\n'
+wait_for_scale_down
 show "shoal why"
 show "shoal down demo --yes"
 show "shoal ls"

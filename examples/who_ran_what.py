@@ -1,5 +1,5 @@
-"""A small Ray program: sixty tasks, each of which reports the node it ran on. There are more of
-them than the head can run in a while, so a cluster that sizes itself grows."""
+"""A small Ray program: sixty tasks, each of which reports the node it ran on. They are more than
+the head can run at once, so an autoscaling cluster scales up."""
 
 import time
 from collections import Counter
