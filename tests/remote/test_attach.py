@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import ConfigError
-from shoal.remote.runner import Forward, PreconditionFailedError
+from shoal.remote.runner import PortForward, PreconditionFailedError
 from shoal.remote.ssh_runner import SshRunner
 from tests.polling import until
 from tests.remote.sshd import command_lines, free_port, running
@@ -155,7 +155,7 @@ async def test_a_forwarded_port_leads_to_the_machine_as_long_as_the_command_runs
         writer.close()
 
     dashboard = await asyncio.start_server(greet, "127.0.0.1")
-    forward = Forward(local=free_port(), remote=dashboard.sockets[0].getsockname()[1])
+    forward = PortForward(local=free_port(), remote=dashboard.sockets[0].getsockname()[1])
     async with dashboard:
         async with attach(command="echo begun; read -r", forwards=[forward]) as terminal:
             await terminal.shows("begun")
@@ -169,7 +169,7 @@ async def test_a_port_that_is_taken_is_named_before_anything_is_run(runner: SshR
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"port {port} of this machine"):
-            await runner.attach("touch ran", forwards=[Forward(port, 8265)])
+            await runner.attach("touch ran", forwards=[PortForward(port, 8265)])
     assert not (await runner.run("test -e ran")).ok
 
 
@@ -178,14 +178,14 @@ async def test_nothing_is_run_where_something_is_not_as_it_must_be(
     runner: SshRunner, tty: bool
 ) -> None:
     with pytest.raises(PreconditionFailedError):
-        await runner.attach("touch ran", tty=tty, only_if="echo no; false")
+        await runner.attach("touch ran", tty=tty, precondition="echo no; false")
     assert not (await runner.run("test -e ran")).ok
 
 
 async def test_a_command_runs_where_all_is_as_it_must_be(
     runner: SshRunner, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert await runner.attach("echo ran", tty=False, only_if="echo yes # it is") == 0
+    assert await runner.attach("echo ran", tty=False, precondition="echo yes # it is") == 0
     assert capfd.readouterr() == ("ran\n", "")
 
 
@@ -221,7 +221,7 @@ async def test_a_tunnel_stands_until_it_is_let_go(runner: SshRunner) -> None:
         writer.close()
 
     server = await asyncio.start_server(greet, "127.0.0.1")
-    forward = Forward(local=free_port(), remote=server.sockets[0].getsockname()[1])
+    forward = PortForward(local=free_port(), remote=server.sockets[0].getsockname()[1])
     opened = asyncio.Event()
     async with server:
         holding = asyncio.ensure_future(runner.forward([forward], opened.set))

@@ -5,25 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.remote import known_hosts
-from shoal.remote.known_hosts import FilePerMachine, OneFile
+from shoal.remote.known_hosts import HostKeysPerInstance, SharedHostKeys
 
 
 def test_what_is_taken_is_known_beside_what_was(tmp_path: Path) -> None:
-    laptop, head = OneFile(tmp_path / "a" / "laptop"), OneFile(tmp_path / "b" / "head")
+    laptop, head = (
+        SharedHostKeys(tmp_path / "a" / "laptop"),
+        SharedHostKeys(tmp_path / "b" / "head"),
+    )
     assert laptop.keys() == {}
-    laptop.take({"10.0.0.1": ["ssh-ed25519 AAAA"], "10.0.0.2": ["ssh-ed25519 BBBB", "ssh-rsa C"]})
-    head.take({"10.0.0.1": ["ssh-ed25519 old"], "10.0.0.9": ["ssh-ed25519 own"]})
-    head.take(laptop.keys())
+    laptop.add({"10.0.0.1": ["ssh-ed25519 AAAA"], "10.0.0.2": ["ssh-ed25519 BBBB", "ssh-rsa C"]})
+    head.add({"10.0.0.1": ["ssh-ed25519 old"], "10.0.0.9": ["ssh-ed25519 own"]})
+    head.add(laptop.keys())
     assert head.keys() == {**laptop.keys(), "10.0.0.9": ["ssh-ed25519 own"]}
 
 
 def test_a_key_that_was_changed_since_is_not_given_up_for_the_one_before(tmp_path: Path) -> None:
-    keyring = FilePerMachine(tmp_path / "pins")
-    assert keyring.keys() == {}
-    keyring.take({"i-1": ["one-time"], "i-2": ["two"]})
+    host_keys = HostKeysPerInstance(tmp_path / "pins")
+    assert host_keys.keys() == {}
+    host_keys.add({"i-1": ["one-time"], "i-2": ["two"]})
     known_hosts.write(tmp_path / "pins" / "i-1", {"i-1": ["lasting"]})
-    keyring.take({"i-1": ["one-time"], "i-3": ["three"]})
-    assert keyring.keys() == {"i-1": ["lasting"], "i-2": ["two"], "i-3": ["three"]}
+    host_keys.add({"i-1": ["one-time"], "i-3": ["three"]})
+    assert host_keys.keys() == {"i-1": ["lasting"], "i-2": ["two"], "i-3": ["three"]}
 
 
 def test_a_file_that_ssh_wrote_is_read(tmp_path: Path) -> None:

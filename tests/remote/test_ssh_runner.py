@@ -36,7 +36,7 @@ async def test_a_command_sees_the_dotfiles_as_the_command_before_left_them(
 
 async def test_a_plain_command_does_not_wait_for_dotfiles(runner: SshRunner, server: Sshd) -> None:
     (server.home / ".profile").write_text("echo x >> reads\n")
-    assert (await runner.run('echo "$V"', env={"V": "a b"}, plain=True)).tail == ("a b",)
+    assert (await runner.run('echo "$V"', env={"V": "a b"}, skip_profile=True)).tail == ("a b",)
     assert not (server.home / "reads").exists()
 
 

@@ -57,7 +57,7 @@ def parse(line: str) -> AppliedState:
 async def write(runner: Runner, state: AppliedState) -> None:
     command = f"mkdir -p .shoal && cat > {_PATH}.new && mv {_PATH}.new {_PATH}"
     text = json.dumps(asdict(state)) + "\n"
-    done = await runner.run(command, stdin=text.encode(), timeout=_SECONDS, plain=True)
+    done = await runner.run(command, stdin=text.encode(), timeout=_SECONDS, skip_profile=True)
     if not done.ok:
         raise SetupError(
             "cannot write to the machine's disk",

@@ -121,7 +121,7 @@ class HeadRelay:
     async def _copy(self, path: str, how: str, why: str, listed: bytes | None = None) -> None:
         instance, container = self._instance, self._container
         login = f"{instance.user}@{instance.address}"
-        enter = "exec" if container is None else quote(container.enter())
+        enter = "exec" if container is None else quote(container.exec_argv())
         port = str(instance.port or 22)
         make_parent = quote(["sh", "-c", _MAKE_PARENT, path])
         try:

@@ -13,7 +13,7 @@ from shoal.bootstrap import applied_state as receipts
 from shoal.bootstrap.applied_state import AppliedState
 from shoal.core.errors import SetupError
 from shoal.providers.model import Instance
-from shoal.remote.container import ORIGIN_LABEL
+from shoal.remote.container import CONTAINER_HASH_LABEL
 from shoal.remote.runner import Runner, capture, quote
 from shoal.spec.cluster_spec import ContainerSpec
 
@@ -36,7 +36,7 @@ true
 # Prints whether a container runs and what it was made from, and then what is asked inside of it.
 # $0 is the engine, $1 the container, $2 the question.
 _IN_CONTAINER = rf"""
-what='{{{{.State.Running}}}} {{{{index .Config.Labels "{ORIGIN_LABEL}"}}}}'
+what='{{{{.State.Running}}}} {{{{index .Config.Labels "{CONTAINER_HASH_LABEL}"}}}}'
 state=$("$0" container inspect -f "$what" "$1" 2>/dev/null)
 echo "$state"
 case $state in true*) "$0" exec "$1" sh -c "$2" "$3" ;; esac
@@ -69,7 +69,7 @@ async def read(
     command = f"{receipts.read_command(places)}; {quote(question)}"
     try:
         done, (first, *rest) = await capture(
-            runner, command, timeout=_SECONDS, plain=container is None
+            runner, command, timeout=_SECONDS, skip_profile=container is None
         )
         state = rest.pop(0) if container is not None else ""
     except (TimeoutError, ValueError, IndexError):

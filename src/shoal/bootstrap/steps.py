@@ -40,7 +40,7 @@ class NodeReporter:
 
 async def claim(runner: Runner, command: str, voice: NodeReporter) -> None:
     """Make the machine this cluster's own."""
-    done, printed = await capture(runner, command, timeout=_CLAIM_SECONDS, plain=True)
+    done, printed = await capture(runner, command, timeout=_CLAIM_SECONDS, skip_profile=True)
     whose = printed[0] if printed else "another"
     if done.code == EXIT_CLAIMED:
         raise ClaimedError(

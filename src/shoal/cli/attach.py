@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shoal.cluster.handle import RunEnv
     from shoal.ops.cluster_lookup import ClusterRef
     from shoal.ops.multiplexer import Multiplexer
-    from shoal.remote.runner import Forward
+    from shoal.remote.runner import PortForward
 
 
 @click.command("attach")
@@ -39,7 +39,7 @@ def command(
     start: bool,
     multiplexer: Multiplexer | None,
     new: bool,
-    forwards: tuple[Forward, ...],
+    forwards: tuple[PortForward, ...],
     node_ip: str | None,
     run_env: RunEnv,
 ) -> None:

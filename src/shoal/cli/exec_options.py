@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from shoal.cluster.handle import RunEnv
     from shoal.ops.execute import Streams
     from shoal.ops.multiplexer import Multiplexer
-    from shoal.remote.runner import Forward
+    from shoal.remote.runner import PortForward
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _forwards(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> tuple[Forward, ...]:
-    from shoal.remote.runner import Forward
+) -> tuple[PortForward, ...]:
+    from shoal.remote.runner import PortForward
 
     found = []
     for value in values:
@@ -33,7 +33,7 @@ def _forwards(
             raise click.BadParameter(f"{value!r} is not a port, nor LOCAL:REMOTE.") from None
         if not all(0 < port < 65536 for port in ports):
             raise click.BadParameter(f"{value!r} is not between 1 and 65535.")
-        found.append(Forward(*ports))
+        found.append(PortForward(*ports))
     return tuple(found)
 
 
@@ -88,7 +88,7 @@ def exec_options(function: F) -> F:
         start: bool,
         stop: bool,
         multiplexer: Multiplexer | None,
-        forwards: tuple[Forward, ...],
+        forwards: tuple[PortForward, ...],
         json: bool,
         run_env: RunEnv,
         **rest: Any,

@@ -16,4 +16,4 @@ def node_runner(provider: Provider, spec: ClusterSpec, instance: Instance) -> Ru
     container = spec.container_for(instance.node_type, instance.role)
     if container is None:
         return machine
-    return machine.inside(Container(container.engine, container.name))
+    return machine.in_container(Container(container.engine, container.name))

@@ -149,7 +149,7 @@ def _workshop(directory: Path, handover: ControllerConfig) -> NodeManager:
     workshop: ProviderNodeManager
     provider = provider_for(spec, home, clock, lambda event: workshop.hear(event), on_head=True)
     if isinstance(provider, Vouches):
-        provider.keyring.take(handover.host_keys)
+        provider.host_keys.add(handover.host_keys)
 
     def take_leave() -> None:
         crontab.disable(directory)

@@ -122,7 +122,7 @@ async def deploy_controller(ctx: Context, site: ClusterHandle, head: Instance) -
         site.orders.files_digest,
         str(ctx.home) if here else _HOME_THERE,
         start.gcs_address,
-        site.provider.keyring.keys() if isinstance(site.provider, Vouches) else {},
+        site.provider.host_keys.keys() if isinstance(site.provider, Vouches) else {},
     )
     try:
         prelude = ""
@@ -169,7 +169,9 @@ async def _leave_unattended(site: ClusterHandle) -> None:
     async def tell(instance: Instance) -> None:
         with contextlib.suppress(ShoalError, TimeoutError):
             runner = site.provider.runner(site.spec, instance)
-            await runner.run(lease_agent.unattended_command(), timeout=_READ_SECONDS, plain=True)
+            await runner.run(
+                lease_agent.unattended_command(), timeout=_READ_SECONDS, skip_profile=True
+            )
 
     with contextlib.suppress(ShoalError):
         found = await site.provider.find(site.spec.cluster_name)

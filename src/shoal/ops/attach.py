@@ -10,7 +10,7 @@ from shoal.core.errors import ConfigError
 from shoal.ops import multiplexer
 from shoal.ops.context import Context
 from shoal.ops.multiplexer import Multiplexer
-from shoal.remote.runner import Forward
+from shoal.remote.runner import PortForward
 from shoal.spec.cluster_spec import ClusterSpec
 
 _LOGIN_SHELL = 'exec "${SHELL:-bash}" -l'
@@ -32,7 +32,7 @@ async def attach(
     *,
     tty: bool,
     node: str | None = None,
-    forwards: Sequence[Forward] = (),
+    forwards: Sequence[PortForward] = (),
     run_env: RunEnv = "auto",
 ) -> int:
     """Open a shell on the head, or on the node with this address or name, in this process's own

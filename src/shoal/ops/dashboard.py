@@ -18,7 +18,7 @@ from shoal.core.errors import ConfigError, SetupError
 from shoal.core.events import DashboardOpened, Warned
 from shoal.ops.context import Context
 from shoal.ray_runtime.ray_start import RayStart
-from shoal.remote.runner import Forward, Runner, capture
+from shoal.remote.runner import PortForward, Runner, capture
 from shoal.spec.cluster_spec import ClusterSpec
 
 DEFAULT_PORT = 8265
@@ -62,7 +62,7 @@ async def show(
             ctx.emit(DashboardOpened(spec.cluster_name, url))
             opened(url)
 
-        await runner.forward([Forward(local, remote)], is_open)
+        await runner.forward([PortForward(local, remote)], is_open)
 
 
 async def _token(runner: Runner, start: RayStart) -> str:

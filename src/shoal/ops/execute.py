@@ -16,7 +16,7 @@ from shoal.ops.context import Context
 from shoal.ops.multiplexer import Multiplexer
 from shoal.providers.model import Instance
 from shoal.ray_runtime.ray_start import RayStart
-from shoal.remote.runner import Completed, Forward, PreconditionFailedError, Runner, Stream
+from shoal.remote.runner import Completed, PortForward, PreconditionFailedError, Runner, Stream
 from shoal.spec.cluster_spec import ClusterSpec
 
 # A terminal of the command's own, our streams as they are, or lines that arrive as events.
@@ -32,7 +32,7 @@ class ExecOptions:
     start: bool = False
     stop: bool = False
     multiplexer: Multiplexer | None = None
-    forwards: Sequence[Forward] = ()
+    forwards: Sequence[PortForward] = ()
     run_env: RunEnv = "auto"
 
 
@@ -86,7 +86,11 @@ async def perform(ctx: Context, spec: ClusterSpec, command: str, options: ExecOp
 
 
 async def _attach(
-    cluster: ClusterHandle, command: str, options: ExecOptions, head: Instance, only_if: str = ""
+    cluster: ClusterHandle,
+    command: str,
+    options: ExecOptions,
+    head: Instance,
+    precondition: str = "",
 ) -> int:
     start = cluster.provider.ray_start(cluster.spec, head, head)
     return await cluster.inside(head, options.run_env).attach(
@@ -94,7 +98,7 @@ async def _attach(
         env=start.session_env(),
         tty=options.streams == "terminal",
         forwards=options.forwards,
-        only_if=only_if,
+        precondition=precondition,
     )
 
 

@@ -20,7 +20,7 @@ from shoal.providers.model import (
 )
 from shoal.ray_runtime.cluster_secrets import Credentials
 from shoal.ray_runtime.ray_start import RayStart
-from shoal.remote.known_hosts import Keyring
+from shoal.remote.known_hosts import HostKeyStore
 from shoal.remote.runner import Runner
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -138,7 +138,7 @@ class Vouches(Protocol):
     """A provider that knows its machines by their host keys, and can pass that on: whoever gets it
     need not believe a machine at first sight."""
 
-    keyring: Keyring
+    host_keys: HostKeyStore
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from shoal.providers.model import Instance
 from shoal.ray_runtime import cluster_secrets, ray_env, ray_start, start_commands
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.ray_runtime.ray_stop import stop_command
-from shoal.remote.container import in_each
+from shoal.remote.container import exec_in_containers
 from shoal.remote.runner import Runner
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -56,7 +56,7 @@ def _prelude(spec: ClusterSpec) -> str:
 def halting(spec: ClusterSpec, instance: Instance) -> str:
     """The command that ends a node's Ray, be it in a container or not."""
     stop = stop_command(instance.id)
-    return f"{in_each(spec.cluster_name, ['sh', '-c', stop])} && {stop}"
+    return f"{exec_in_containers(spec.cluster_name, ['sh', '-c', stop])} && {stop}"
 
 
 async def on_each(

@@ -100,13 +100,13 @@ def exports(env: Mapping[str, str]) -> str:
 
 
 def request(
-    mark: str, command: str, env: Mapping[str, str], stdin: bytes, *, plain: bool = False
+    mark: str, command: str, env: Mapping[str, str], stdin: bytes, *, skip_profile: bool = False
 ) -> bytes:
     """What `remote_command` is to read. The command's own `exit` and `exec` stay in a subshell;
     the new lines around it leave room for a comment at its end."""
     if "\0" in command:
         raise ValueError("a command cannot hold a NUL character")
-    login = "" if plain else _LOGIN
+    login = "" if skip_profile else _LOGIN
     program = f"{login}{_SPEAK}{exports(env)}(\n{command}\n)\n"
     header = f"{mark} {program.count(chr(10))} {len(stdin)}\n"
     return (header + program).encode(errors="surrogateescape") + stdin

@@ -28,20 +28,20 @@ def write(file: Path, keys: HostKeys) -> None:
     write_atomically(file, "".join(f"{name} {key}\n" for name, own in keys.items() for key in own))
 
 
-class Keyring(Protocol):
+class HostKeyStore(Protocol):
     """All that is pinned for a cluster."""
 
     def keys(self) -> HostKeys:
         """What is known here."""
         ...
 
-    def take(self, keys: HostKeys) -> None:
+    def add(self, keys: HostKeys) -> None:
         """Know machines by these keys from now on."""
         ...
 
 
-class OneFile:
-    """A keyring of machines that have been there before, and may be set up anew: then they have
+class SharedHostKeys:
+    """A host_keys of machines that have been there before, and may be set up anew: then they have
     another key, and what is taken counts."""
 
     def __init__(self, file: Path) -> None:
@@ -50,13 +50,13 @@ class OneFile:
     def keys(self) -> HostKeys:
         return read(self._file)
 
-    def take(self, keys: HostKeys) -> None:
+    def add(self, keys: HostKeys) -> None:
         if keys:
             write(self._file, {**read(self._file), **keys})
 
 
-class FilePerMachine:
-    """A keyring of machines that are made for the cluster, each in a file of its name. What is
+class HostKeysPerInstance:
+    """A host_keys of machines that are made for the cluster, each in a file of its name. What is
     known already stays: a one-time key that is taken may have been changed since."""
 
     def __init__(self, directory: Path) -> None:
@@ -66,7 +66,7 @@ class FilePerMachine:
         files = sorted(self._directory.glob("*")) if self._directory.is_dir() else []
         return {name: keys for file in files for name, keys in read(file).items()}
 
-    def take(self, keys: HostKeys) -> None:
+    def add(self, keys: HostKeys) -> None:
         for name, own in keys.items():
             if not (self._directory / name).exists():
                 write(self._directory / name, {name: own})

@@ -15,7 +15,7 @@ from pathlib import Path
 from shoal.core.errors import ConfigError, UnreachableError
 from shoal.remote.container import Container
 from shoal.remote.process import run_process
-from shoal.remote.runner import Completed, Filters, Forward, OnLine, PreconditionFailedError
+from shoal.remote.runner import Completed, Filters, OnLine, PortForward, PreconditionFailedError
 from shoal.remote.terminal import in_terminal
 
 
@@ -38,7 +38,7 @@ class LocalRunner:
         stdin: bytes | None = None,
         on_line: OnLine | None = None,
         timeout: float | None = None,
-        plain: bool = False,
+        skip_profile: bool = False,
     ) -> Completed:
         try:
             return await run_process(
@@ -60,15 +60,15 @@ class LocalRunner:
         *,
         env: Mapping[str, str] | None = None,
         tty: bool = True,
-        forwards: Sequence[Forward] = (),
-        only_if: str = "",
+        forwards: Sequence[PortForward] = (),
+        precondition: str = "",
     ) -> int:
-        if only_if and not (await self.run(only_if)).ok:
+        if precondition and not (await self.run(precondition)).ok:
             raise PreconditionFailedError
         argv = _shell(command) if command is not None else [os.environ.get("SHELL", "/bin/sh")]
         return await in_terminal(argv, self._environment(env))
 
-    async def forward(self, forwards: Sequence[Forward], opened: Callable[[], None]) -> None:
+    async def forward(self, forwards: Sequence[PortForward], opened: Callable[[], None]) -> None:
         """Nothing to do: a port of the node is a port here."""
         opened()
         await asyncio.Event().wait()
@@ -79,10 +79,10 @@ class LocalRunner:
     async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
         raise _nothing_to_copy()
 
-    async def renew(self) -> None:
+    async def relogin(self) -> None:
         """Nothing to do: there is no login."""
 
-    def inside(self, container: Container) -> LocalRunner:
+    def in_container(self, container: Container) -> LocalRunner:
         raise ConfigError("the nodes of an embedded cluster have no containers")
 
     async def close(self) -> None:

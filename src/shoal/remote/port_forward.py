@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from shoal.core.errors import ConfigError, UnreachableError
 from shoal.remote.line_buffer import readable
-from shoal.remote.runner import Forward
+from shoal.remote.runner import PortForward
 from shoal.remote.ssh_errors import diagnose
 from shoal.remote.ssh_target import SshTarget, forwarding_argv
 
@@ -17,7 +17,7 @@ _OPEN_SECONDS = 30.0
 _READY = b"shoal-ready"
 
 
-def check_free(forwards: Sequence[Forward]) -> None:
+def check_free(forwards: Sequence[PortForward]) -> None:
     """Raise `ConfigError` for a port of this machine that someone else has."""
     for forward in forwards:
         with socket.socket() as probe:
@@ -33,7 +33,7 @@ def check_free(forwards: Sequence[Forward]) -> None:
 
 
 async def hold_open(
-    node: str, target: SshTarget, forwards: Sequence[Forward], opened: Callable[[], None]
+    node: str, target: SshTarget, forwards: Sequence[PortForward], opened: Callable[[], None]
 ) -> None:
     """Keep the ports open until cancelled, and call `opened` once they are. Raises
     `UnreachableError` when the connection breaks."""

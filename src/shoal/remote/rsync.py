@@ -143,7 +143,7 @@ def _precision() -> tuple[str, ...]:
 
 
 async def _rsync(place: Place, script: str, path: str, arguments: Sequence[str]) -> None:
-    enter = "" if place.container is None else f"{shlex.join(place.container.enter())} "
+    enter = "" if place.container is None else f"{shlex.join(place.container.exec_argv())} "
     # The dot keeps a new line at the path's end from being taken for printf's.
     far = f"cd 2>/dev/null; path={far_path(path)}; path=${{path%.}}; {script}"
     far_rsync = f"exec {enter}bash --noprofile --norc -c {shlex.quote(far)} rsync"

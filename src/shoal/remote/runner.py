@@ -41,7 +41,7 @@ class Filters:
 
 
 @dataclass(frozen=True)
-class Forward:
+class PortForward:
     """A port here that leads to a port on the machine."""
 
     local: int
@@ -72,7 +72,7 @@ class Runner(Protocol):
         stdin: bytes | None = None,
         on_line: OnLine | None = None,
         timeout: float | None = None,
-        plain: bool = False,
+        skip_profile: bool = False,
     ) -> Completed:
         """Run a shell command in a login shell of its own, in the home directory: it sees the
         dotfiles as the command before it left them. Lines arrive as they are printed. A `plain`
@@ -85,14 +85,14 @@ class Runner(Protocol):
         *,
         env: Mapping[str, str] | None = None,
         tty: bool = True,
-        forwards: Sequence[Forward] = (),
-        only_if: str = "",
+        forwards: Sequence[PortForward] = (),
+        precondition: str = "",
     ) -> int:
         """Run a command (or a shell) with this process's own terminal, and return its code. Where
-        another command, `only_if`, fails, `NotSoError` is raised and nothing is run."""
+        another command, `precondition`, fails, `NotSoError` is raised and nothing is run."""
         ...
 
-    async def forward(self, forwards: Sequence[Forward], opened: Callable[[], None]) -> None:
+    async def forward(self, forwards: Sequence[PortForward], opened: Callable[[], None]) -> None:
         """Lead ports here to ports there until cancelled; call `opened` once they do."""
         ...
 
@@ -110,12 +110,12 @@ class Runner(Protocol):
         by the same rules."""
         ...
 
-    async def renew(self) -> None:
+    async def relogin(self) -> None:
         """Log in anew, so that what has changed about the user since, such as the groups it is
         in, holds for what comes next. What runs already goes on."""
         ...
 
-    def inside(self, container: Container) -> Runner:
+    def in_container(self, container: Container) -> Runner:
         """The way to run things in a container on this machine."""
         ...
 
@@ -137,7 +137,7 @@ async def capture(
     env: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
     timeout: float | None = None,
-    plain: bool = False,
+    skip_profile: bool = False,
 ) -> tuple[Completed, list[str]]:
     """Run a command and return all that it printed on standard output, too."""
     printed: list[str] = []
@@ -147,6 +147,6 @@ async def capture(
             printed.append(line)
 
     done = await runner.run(
-        command, env=env, stdin=stdin, on_line=keep, timeout=timeout, plain=plain
+        command, env=env, stdin=stdin, on_line=keep, timeout=timeout, skip_profile=skip_profile
     )
     return done, printed

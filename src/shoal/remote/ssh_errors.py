@@ -182,7 +182,7 @@ def no_way_in(node: str, container: Container, said: Sequence[str]) -> SetupErro
     return SetupError(
         f"the {container} cannot be entered",
         why=_last(said),
-        fix=f"try by hand, on the machine: {quote([*container.enter(tty=True), 'bash'])}",
+        fix=f"try by hand, on the machine: {quote([*container.exec_argv(tty=True), 'bash'])}",
         node=node,
         output=said,
     )

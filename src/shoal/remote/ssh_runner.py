@@ -27,7 +27,7 @@ from shoal.remote.exec_protocol import (
     watched_command,
 )
 from shoal.remote.port_forward import check_free, hold_open
-from shoal.remote.runner import Completed, Filters, Forward, OnLine, PreconditionFailedError
+from shoal.remote.runner import Completed, Filters, OnLine, PortForward, PreconditionFailedError
 from shoal.remote.ssh_errors import diagnose, is_gone, no_way_in
 from shoal.remote.ssh_session import ConnectionLost, NotStarted, run_over_ssh
 from shoal.remote.ssh_target import SshTarget, forwarding_argv, shared_argv
@@ -85,14 +85,14 @@ class SshRunner:
         """Return once commands can be run; keep trying until the deadline, but not after what
         cannot pass: a changed host key, an unusable key, a login that stays refused."""
         deadline = self._clock.monotonic() + timeout
-        await self.reach(timeout=timeout)
+        await self.open_connection(timeout=timeout)
         if self._clock.monotonic() < self._heard + _STILL_THERE_SECONDS:
             return
         # The connection may be an old one. Whether its machine is still there shows when
         # something is asked of it, and `run` replaces it if need be.
         try:
             left = max(1.0, deadline - self._clock.monotonic())
-            await self.run(":", timeout=left, plain=True)
+            await self.run(":", timeout=left, skip_profile=True)
         except TimeoutError:
             raise UnreachableError(
                 f"{self.target} does not run commands",
@@ -100,7 +100,7 @@ class SshRunner:
                 node=self.name,
             ) from None
 
-    async def reach(self, *, timeout: float) -> None:
+    async def open_connection(self, *, timeout: float) -> None:
         """Return once there is a connection, be it an old one. That is enough for whoever asks
         something of the machine next: the first command finds out."""
         await self._open(timeout)
@@ -113,9 +113,9 @@ class SshRunner:
         stdin: bytes | None = None,
         on_line: OnLine | None = None,
         timeout: float | None = None,
-        plain: bool = False,
+        skip_profile: bool = False,
     ) -> Completed:
-        work = self._run(command, env or {}, stdin or b"", on_line, plain)
+        work = self._run(command, env or {}, stdin or b"", on_line, skip_profile)
         try:
             return await asyncio.wait_for(work, timeout)
         except asyncio.TimeoutError:
@@ -128,8 +128,8 @@ class SshRunner:
         *,
         env: Mapping[str, str] | None = None,
         tty: bool = True,
-        forwards: Sequence[Forward] = (),
-        only_if: str = "",
+        forwards: Sequence[PortForward] = (),
+        precondition: str = "",
     ) -> int:
         """Run a command (or a shell) with this process's own terminal, and return its code.
 
@@ -140,12 +140,12 @@ class SshRunner:
         check_free(forwards)
         argv = forwarding_argv(self.target, forwards) if forwards else shared_argv(self.target)
         argv += ["-tt" if tty else "-T", "--", self.target.host]
-        if command is None and not env and not only_if and self.container is None:
+        if command is None and not env and not precondition and self.container is None:
             await self.connect(timeout=_RECONNECT_SECONDS)
             return await in_terminal(argv)
-        program = await self._leave_program(command, env or {}, only_if)
+        program = await self._leave_program(command, env or {}, precondition)
         if tty and self.container is not None:
-            enter = self.container.enter(tty=True)
+            enter = self.container.exec_argv(tty=True)
             return await in_terminal([*argv, attached_inside(program, enter, self._enter)])
         if tty:
             return await in_terminal([*argv, attached_command(program)])
@@ -158,7 +158,7 @@ class SshRunner:
             await self._end_watched(program)
         return code
 
-    async def forward(self, forwards: Sequence[Forward], opened: Callable[[], None]) -> None:
+    async def forward(self, forwards: Sequence[PortForward], opened: Callable[[], None]) -> None:
         # Makes the connection to a machine in between, too, and tells what is wrong with it.
         await self._open()
         await hold_open(self.name, self.target, forwards, opened)
@@ -176,10 +176,10 @@ class SshRunner:
     async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
         await self._transfer(lambda: rsync.get(self._place, source, target, filters))
 
-    async def renew(self) -> None:
+    async def relogin(self) -> None:
         await control_master.retire_connection(self.target)
 
-    def inside(self, container: Container) -> SshRunner:
+    def in_container(self, container: Container) -> SshRunner:
         runner = copy.copy(self)  # the same connection, and the same count of its sessions
         runner.container = container
         return runner
@@ -193,7 +193,7 @@ class SshRunner:
 
     @property
     def _enter(self) -> list[str]:
-        return [] if self.container is None else self.container.enter()
+        return [] if self.container is None else self.container.exec_argv()
 
     @property
     def _place(self) -> rsync.Place:
@@ -225,7 +225,7 @@ class SshRunner:
         env: Mapping[str, str],
         stdin: bytes,
         on_line: OnLine | None,
-        plain: bool,
+        skip_profile: bool,
     ) -> Completed:
         said: tuple[str, ...] = ()
         async with self._sessions:
@@ -233,7 +233,7 @@ class SshRunner:
                 await self._open()
                 self._heard = -math.inf
                 outcome = await self._in_a_session(
-                    command, env, stdin, on_line, begin_timeout, plain
+                    command, env, stdin, on_line, begin_timeout, skip_profile
                 )
                 if isinstance(outcome, Completed):
                     self._heard = self._clock.monotonic()
@@ -250,7 +250,7 @@ class SshRunner:
         stdin: bytes,
         on_line: OnLine | None,
         begin_timeout: float,
-        plain: bool,
+        skip_profile: bool,
     ) -> Completed | NotStarted:
         far = remote_command(self._enter)
         argv = [*shared_argv(self.target), "-T", "--", self.target.host, far]
@@ -262,7 +262,7 @@ class SshRunner:
                 stdin=stdin,
                 on_line=on_line,
                 begin_timeout=begin_timeout,
-                plain=plain,
+                skip_profile=skip_profile,
             )
             if not (isinstance(outcome, NotStarted) and outcome.for_want_of_sessions):
                 break
@@ -290,17 +290,17 @@ class SshRunner:
             raise _no_shell(self.name, self.target, outcome)
 
     async def _leave_program(
-        self, command: str | None, env: Mapping[str, str], only_if: str
+        self, command: str | None, env: Mapping[str, str], precondition: str
     ) -> str:
         """Put what `attach` is to run on the machine, and return where. Streams in use leave no
         way in but the command line, where neither secrets nor another shell's quotes belong: so
         the program waits in a file that only its reader can read, and that is gone once read."""
         left = await self.run(
-            f"(\n{only_if or ':'}\n) </dev/null >/dev/null 2>&1 || exit {_NOT_SO}\n"
+            f"(\n{precondition or ':'}\n) </dev/null >/dev/null 2>&1 || exit {_NOT_SO}\n"
             'umask 077; file=$(mktemp) && cat >"$file" && echo "$file"',
             stdin=attached_program(command, env),
             timeout=_LEAVE_SECONDS,
-            plain=True,
+            skip_profile=True,
         )
         if left.code == _NOT_SO:
             raise PreconditionFailedError

@@ -50,11 +50,11 @@ async def run_over_ssh(
     stdin: bytes,
     on_line: OnLine | None,
     begin_timeout: float,
-    plain: bool = False,
+    skip_profile: bool = False,
 ) -> Completed | NotStarted | ConnectionLost:
     """Run `command` over the `ssh` that `argv` starts on `wire.remote_command`."""
     mark = secrets.token_hex(16)
-    payload = request(mark, command, env, stdin, plain=plain)
+    payload = request(mark, command, env, stdin, skip_profile=skip_profile)
     loop = asyncio.get_running_loop()
     transport, talk = await loop.subprocess_exec(
         lambda: _Talk(loop, Replies(mark, on_line)),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.core.errors import ConfigError
-from shoal.remote.runner import Forward, quote
+from shoal.remote.runner import PortForward, quote
 
 # A Unix socket's address holds 104 bytes on macOS and 108 on Linux, the closing NUL included.
 # While a master starts, ssh listens at the path plus a dot and sixteen characters.
@@ -156,7 +156,7 @@ def shared_argv(target: SshTarget) -> list[str]:
     ]
 
 
-def forwarding_argv(target: SshTarget, forwards: Sequence[Forward]) -> list[str]:
+def forwarding_argv(target: SshTarget, forwards: Sequence[PortForward]) -> list[str]:
     """`ssh` with a connection of its own: forwards on a shared one would outlive their user."""
     return [
         *login_argv(target, connect_timeout=30),

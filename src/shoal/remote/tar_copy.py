@@ -52,7 +52,7 @@ async def put(
     stage = posixpath.join(_DIRECTORY, secrets.token_hex(8))
     try:
         await machine.put(source, f"{stage}/", filters)
-        argv = [stage, container.engine, container.name, _RECEIVE, target, single]
+        argv = [stage, container.runtime, container.name, _RECEIVE, target, single]
         done = await machine.run(quote(["sh", "-c", _SEND, *argv]), timeout=_SECONDS)
     finally:
         await machine.run(quote(["rm", "-rf", stage]), timeout=_SECONDS)

@@ -31,7 +31,7 @@ class Answering:
 
     claim: str
 
-    async def reach(self, *, timeout: float) -> None:
+    async def open_connection(self, *, timeout: float) -> None:
         pass
 
     async def run(self, command: str, *, on_line: OnLine, **_: Any) -> Completed:

@@ -21,7 +21,13 @@ from shoal.core.errors import SetupError
 from shoal.core.node_phase import Phase
 from shoal.providers.model import Instance
 from shoal.ray_runtime.ray_stop import stop_command
-from shoal.remote.container import CLUSTER_LABEL, NOTE, ORIGIN_LABEL, Container, remove_all
+from shoal.remote.container import (
+    CLUSTER_LABEL,
+    CONTAINER_HASH_LABEL,
+    RUNTIME_FILE,
+    Container,
+    remove_containers,
+)
 from shoal.remote.runner import Runner, capture, quote
 from shoal.spec.cluster_spec import ContainerSpec, FilesSpec
 
@@ -140,7 +146,7 @@ async def build(
         await pull(runner, house.case, facts, house.login, voice.output, seconds=seconds)
     voice.phase(Phase.PREPARING, "makes its container")
     # What ran outside of it, or in another one, would be in the way.
-    before = [stop_command(house.instance.id), remove_all(cluster), _note(house.spec.engine)]
+    before = [stop_command(house.instance.id), remove_containers(cluster), _note(house.spec.engine)]
     if owner != cluster:  # from which the machine was taken
         before.append(quote([house.spec.engine, "rm", "-f", house.spec.name]))
     for command in before:
@@ -161,7 +167,7 @@ async def wake(runner: Runner, house: NodeContainer, voice: NodeReporter) -> Non
 
 async def leave(runner: Runner, instance: Instance) -> None:
     """Remove what the cluster has of containers on a machine that is to do without."""
-    done = await runner.run(remove_all(instance.cluster), timeout=_SHORT_SECONDS)
+    done = await runner.run(remove_containers(instance.cluster), timeout=_SHORT_SECONDS)
     if not done.ok:
         raise SetupError(
             "the machine's container cannot be removed",
@@ -211,7 +217,7 @@ async def _facts(runner: Runner, house: NodeContainer) -> Mapping[str, str]:
     command = quote(["sh", "-c", _FACTS, spec.engine, *names])
     done, printed = await capture(runner, command, timeout=_SHORT_SECONDS)
     if container_errors.is_forbidden(done.tail):
-        await runner.renew()
+        await runner.relogin()
         done, printed = await capture(runner, command, timeout=_SHORT_SECONDS)
     if not done.ok:
         raise container_errors.no_engine(house.case, done.code, done.tail)
@@ -224,7 +230,10 @@ def _run_command(house: NodeContainer, facts: Mapping[str, str]) -> str:
     Ray: they may well name variables of the machine."""
     spec, cluster = house.spec, house.instance.cluster
     words = [spec.engine, "run", "--detach", "-it", f"--name={spec.name}"]
-    words += [f"--label={CLUSTER_LABEL}={cluster}", f"--label={ORIGIN_LABEL}={house.digest}"]
+    words += [
+        f"--label={CLUSTER_LABEL}={cluster}",
+        f"--label={CONTAINER_HASH_LABEL}={house.digest}",
+    ]
     words += ["--env=LC_ALL=C.UTF-8", "--env=LANG=C.UTF-8"]
     words.append("--stop-signal=SIGKILL")  # a shell does not mind any other, and all would wait
     memory = facts.get("memory_kib", "")
@@ -246,7 +255,7 @@ def _directories(files: FilesSpec) -> set[str]:
 
 
 def _note(engine: str) -> str:
-    return f"mkdir -p .shoal && {quote(['printf', '%s', engine])} > {NOTE}"
+    return f"mkdir -p .shoal && {quote(['printf', '%s', engine])} > {RUNTIME_FILE}"
 
 
 async def _stays(runner: Runner, house: NodeContainer) -> None:

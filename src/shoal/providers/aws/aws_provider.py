@@ -60,7 +60,7 @@ from shoal.providers.model import (
     State,
 )
 from shoal.ray_runtime.ray_start import RayStart
-from shoal.remote.known_hosts import FilePerMachine
+from shoal.remote.known_hosts import HostKeysPerInstance
 from shoal.remote.runner import Runner
 from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
@@ -90,7 +90,7 @@ class AwsProvider:
         here = home / "aws" / self._aws.region
         self._home = here / tags.name_for(spec.cluster_name)
         self._journal = Journal(self._home / "launches", clock)
-        self.keyring = FilePerMachine(self._home / "known_hosts")
+        self.host_keys = HostKeysPerInstance(self._home / "known_hosts")
         self.shelf = FileSystems(self._aws)
         refusals = UnavailableOfferings(here / "refusals.json", clock)
         self._prices = Prices(self._aws, here)

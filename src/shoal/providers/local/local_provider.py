@@ -21,8 +21,8 @@ from shoal.ray_runtime import cluster_secrets
 from shoal.ray_runtime.cluster_secrets import Credentials
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.ray_runtime.ray_stop import stop_command
-from shoal.remote.container import remove_all
-from shoal.remote.known_hosts import OneFile
+from shoal.remote.container import remove_containers
+from shoal.remote.known_hosts import SharedHostKeys
 from shoal.remote.runner import Runner, capture
 from shoal.remote.ssh_runner import SshRunner
 from shoal.remote.ssh_target import SshTarget, control_directory
@@ -46,7 +46,7 @@ class LocalProvider:
         self._owner = claims.owner(spec.cluster_name, self._head)
         self._spec = spec
         self._known_hosts = home / "hosts" / spec.cluster_name / "known_hosts"
-        self.keyring = OneFile(self._known_hosts)
+        self.host_keys = SharedHostKeys(self._known_hosts)
         self._runners: dict[str, SshRunner] = {}
         self._picked: set[str] = set()
         self._taken: set[str] = set()  # by other clusters, as of the last look
@@ -176,7 +176,7 @@ class LocalProvider:
 
     def on_lapse(self, spec: ClusterSpec, instance: Instance) -> str:
         # Another cluster may want it, and the head takes it again when it is back.
-        ends = "\n".join([remove_all(spec.cluster_name), stop_command(instance.id)])
+        ends = "\n".join([remove_containers(spec.cluster_name), stop_command(instance.id)])
         return f"{self._if_ours(ends)}\n{claims.release_command(self._owner)}"
 
     def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
@@ -193,8 +193,10 @@ class LocalProvider:
     async def _look(self, address: str) -> Instance | None:
         runner = self._runner(address)
         try:
-            await runner.reach(timeout=_LOOK_SECONDS)
-            _, printed = await capture(runner, claims.READ, timeout=_LOOK_SECONDS, plain=True)
+            await runner.open_connection(timeout=_LOOK_SECONDS)
+            _, printed = await capture(
+                runner, claims.READ, timeout=_LOOK_SECONDS, skip_profile=True
+            )
         except (ShoalError, TimeoutError) as error:
             self.troubles[address] = (
                 error if isinstance(error, ShoalError) else SetupError("it does not answer")
@@ -266,7 +268,9 @@ class LocalProvider:
 
         async def forget(address: str) -> None:
             runner = self._runner(address)
-            done, printed = await capture(runner, self._forget, timeout=_LOOK_SECONDS, plain=True)
+            done, printed = await capture(
+                runner, self._forget, timeout=_LOOK_SECONDS, skip_profile=True
+            )
             if done.ok:
                 self._keyless.add(address)
             if printed:
@@ -299,7 +303,7 @@ def cleanup_command(instance: Instance) -> str:
     remove = "rm -rf .shoal"
     if instance.role == "worker":
         remove = f"{{ [ -e .shoal/cluster_key ] || {remove}; }}"
-    return f"{remove_all(instance.cluster)} && {remove}"
+    return f"{remove_containers(instance.cluster)} && {remove}"
 
 
 def _is_file(path: str) -> bool:
