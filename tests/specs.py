@@ -1,4 +1,4 @@
-"""Small cluster specs for tests that are not about files."""
+"""Small cluster specs for tests that do not read cluster files."""
 
 from __future__ import annotations
 

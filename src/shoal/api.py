@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from shoal import spec
 from shoal.core.errors import ShoalError
 from shoal.core.events import Emit, Event, Output, ignore_events
-from shoal.ops import down, execute, rsync_transfer, status, stop_start, up
+from shoal.ops import cluster_lookup, down, execute, rsync_transfer, status, stop_start, up
 from shoal.ops.context import Context
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ class Cluster:
     ) -> None:
         overrides = spec.Overrides(cluster_name=cluster_name)
         loaded = (
-            spec.default_embedded(overrides) if source is None else spec.load(source, overrides)
+            spec.default_embedded(overrides)
+            if source is None
+            else cluster_lookup.load_file(source, overrides)
         )
         self.spec = loaded.launchable()
         self._on_event: Emit = on_event or ignore_events

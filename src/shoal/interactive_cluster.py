@@ -15,7 +15,7 @@ from pathlib import Path
 from shoal import spec
 from shoal.api import Cluster
 from shoal.core.events import Emit, ignore_events
-from shoal.ops import install_ray, interactive_nodes
+from shoal.ops import cluster_lookup, install_ray, interactive_nodes
 from shoal.ray_runtime.ray_env import Installation
 from shoal.spec.nodes_file import NodesFile
 
@@ -39,7 +39,7 @@ class InteractiveCluster(Cluster):
         on_event: Emit | None = None,
     ) -> None:
         listed = NodesFile(str(nodes), key_file, username)
-        loaded = spec.load(listed, spec.Overrides(cluster_name=cluster_name))
+        loaded = cluster_lookup.load_file(listed, spec.Overrides(cluster_name=cluster_name))
         self._installation = Installation(installation_directory)
         self.spec = interactive_nodes.prepared(loaded.launchable(), self._installation)
         self._on_event = on_event or ignore_events

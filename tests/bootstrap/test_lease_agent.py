@@ -133,5 +133,5 @@ async def test_a_machine_behind_a_firewall_holds_on_to_the_heads_gcs(
 
 
 def test_an_up_may_take_two_hours_and_longer_where_commands_may() -> None:
-    assert ShoalSettings().hand_seconds == 7200
-    assert ShoalSettings(command_timeout_s=10_000).hand_seconds == 40_000
+    assert ShoalSettings().max_maintenance_s == 7200
+    assert ShoalSettings(command_timeout_s=10_000).max_maintenance_s == 40_000

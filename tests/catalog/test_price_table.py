@@ -9,7 +9,15 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from shoal.catalog import CLOUDS, Cloud, InstanceType, Price, PriceTable, offerings_for, price_table
+from shoal.catalog import (
+    CLOUDS,
+    Cloud,
+    InstanceType,
+    Price,
+    PriceTable,
+    load_price_table,
+    offerings_for,
+)
 from shoal.catalog.price_table import to_text
 from shoal.catalog.sources.csv_table import read
 from shoal.cli.prices import command
@@ -23,10 +31,10 @@ HEADER = (
 
 @pytest.mark.parametrize("cloud", CLOUDS)
 def test_every_listing_can_be_found_by_its_name_and_makes_sense(cloud: Cloud) -> None:
-    listings = list(price_table(cloud))
+    listings = list(load_price_table(cloud))
     assert len(listings) > 400
     for listing in listings:
-        assert price_table(cloud).find(listing.name) == listing
+        assert load_price_table(cloud).find(listing.name) == listing
         assert listing.vcpus > 0
         assert listing.memory_gib > 0
         for price in (listing.prices or {}).values():
@@ -36,16 +44,16 @@ def test_every_listing_can_be_found_by_its_name_and_makes_sense(cloud: Cloud) ->
 
 
 def test_a_known_machine_has_its_known_figures() -> None:
-    found = price_table("aws").find("g4dn.xlarge")
+    found = load_price_table("aws").find("g4dn.xlarge")
     assert found is not None
     assert found.price("us-west-2") == Price(0.526, 0.0976)
     assert found.resources() == {"CPU": 4, "memory": int(16 * 2**30 * 0.7), "GPU": 1}
 
 
 def test_names_that_are_not_there_or_only_begin_alike_are_not_found() -> None:
-    assert price_table("aws").find("m5.") is None
-    assert price_table("aws").find("") is None
-    assert price_table("aws").find("M5.LARGE") is None
+    assert load_price_table("aws").find("m5.") is None
+    assert load_price_table("aws").find("") is None
+    assert load_price_table("aws").find("M5.LARGE") is None
 
 
 def test_a_file_reads_back_as_it_was_written() -> None:
@@ -59,7 +67,7 @@ def test_a_file_reads_back_as_it_was_written() -> None:
 
 
 def test_partial_prices_are_never_given_as_prices() -> None:
-    found = price_table("gcp").find("a2-highgpu-1g")
+    found = load_price_table("gcp").find("a2-highgpu-1g")
     assert found is not None
     assert found.resources()["GPU"] == 1
     assert found.price("us-central1") == Price()
@@ -108,9 +116,9 @@ def test_a_cluster_file_gets_prices_for_its_region_and_market() -> None:
 
 def test_asking_about_one_machine_does_not_read_the_other_cloud() -> None:
     code = (
-        "import sys; from shoal.catalog import price_table;"
-        "price_table('gcp').find('n1-standard-4');"
-        "print(price_table.cache_info().currsize, 'yaml' in sys.modules)"
+        "import sys; from shoal.catalog import load_price_table;"
+        "load_price_table('gcp').find('n1-standard-4');"
+        "print(load_price_table.cache_info().currsize, 'yaml' in sys.modules)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.split() == ["1", "False"]

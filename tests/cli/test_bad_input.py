@@ -51,7 +51,7 @@ def test_every_mistake_is_told_at_once_with_its_place(home: Home, tmp_path: Path
         "c.yaml:4  available_node_types.gpu.min_workers  must be 0 or more, not -1",
         "c.yaml:5  available_node_types.gpu.max_worker  is not a known key; "
         "did you mean 'max_workers'?",
-        "c.yaml:6  head_node_type  'gppu' is not among available_node_types; did you mean 'gpu'?",
+        "c.yaml:6  head_node_type  'gppu' is not in available_node_types; did you mean 'gpu'?",
     ]
     assert home.machines() == set()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal import spec as specs
-from shoal.catalog import offerings_for, price_table
+from shoal.catalog import load_price_table, offerings_for
 from shoal.core.events import PriceEstimated
 from shoal.costs.estimate import estimate
 from shoal.ops.preview import planned_nodes
@@ -43,7 +43,7 @@ def price_of(spec: ClusterSpec, observed: ObservedCluster, plan: UpPlan) -> Pric
 
 
 def catalog_price(instance_type: str, market: str) -> float:
-    entry = price_table("aws").find(instance_type)
+    entry = load_price_table("aws").find(instance_type)
     assert entry is not None
     price = entry.price("us-west-2")
     value = price.spot if market == "spot" else price.on_demand

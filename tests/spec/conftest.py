@@ -1,4 +1,4 @@
-"""Cluster files as text, for tests that read like sentences."""
+"""Helpers for tests of cluster files as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from shoal.spec import LoadedSpec, Overrides, SpecError, YamlText, load
 
-# Test data that is not ours to ship lies in a directory beside the project, where there is one.
+# Test data that cannot be shipped is in a directory next to the project, if it exists.
 SHARED = next(
     (
         above / "shared"
@@ -22,12 +22,12 @@ SHARED = next(
 
 def loaded(text: str, **overrides: str | int) -> LoadedSpec:
     """The spec of a file with this text."""
-    given = Overrides(**overrides)  # type: ignore[arg-type]
-    return load(YamlText("cluster.yaml", textwrap.dedent(text)), given)
+    source = YamlText("cluster.yaml", textwrap.dedent(text))
+    return load(source, Overrides(**overrides))  # type: ignore[arg-type]
 
 
-def mistakes(text: str, **overrides: str | int) -> list[str]:
-    """Every line of the error that a file with this text gives."""
+def problems(text: str, **overrides: str | int) -> list[str]:
+    """The lines of the error for a file with this text."""
     with pytest.raises(SpecError) as caught:
         loaded(text, **overrides)
     return str(caught.value).splitlines()

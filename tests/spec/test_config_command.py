@@ -1,4 +1,4 @@
-"""`shoal config`: a cluster file as understood, for a person and for a program."""
+"""`shoal config`: a resolved cluster file, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -24,33 +24,39 @@ def cluster(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_shows_each_value_with_its_origin_in_one_column(cluster: str) -> None:
-    done = CliRunner().invoke(main, ["config", cluster, "--max-workers", "7"])
-    assert done.exit_code == 0
-    rows = [line for line in done.stdout.splitlines() if line.endswith(("yaml:1", "yaml:2"))]
+def test_values_are_shown_with_their_origins_in_one_column(cluster: str) -> None:
+    result = CliRunner().invoke(main, ["config", cluster, "--max-workers", "7"])
+    assert result.exit_code == 0
+    rows = [line for line in result.stdout.splitlines() if line.endswith(("yaml:1", "yaml:2"))]
     assert rows[0].split() == ["cluster_name:", "asked", "cluster.yaml:1"]
     assert len({line.index("cluster.yaml:") for line in rows}) == 1
-    assert "max_workers: 7" in done.stdout
-    assert "command line" in done.stdout
-    assert "cluster.yaml:3, legacy head_node" in done.stdout
+    assert "max_workers: 7" in result.stdout
+    assert "command line" in result.stdout
+    assert "cluster.yaml:3, legacy head_node" in result.stdout
 
 
-def test_gives_a_program_the_spec_and_its_origins(cluster: str) -> None:
-    done = CliRunner().invoke(main, ["config", cluster, "--json"])
-    report = json.loads(done.stdout)
+def test_json_has_the_spec_and_its_origins(cluster: str) -> None:
+    result = CliRunner().invoke(main, ["config", cluster, "--json"])
+    report = json.loads(result.stdout)
     assert report["spec"]["cluster_name"] == "asked"
     assert report["origins"]["cluster_name"] == "cluster.yaml:1"
 
 
-def test_without_a_file_shows_the_cluster_that_up_would_start() -> None:
-    done = CliRunner().invoke(main, ["config"])
-    assert "type: embedded" in done.stdout
+def test_without_a_file_the_default_cluster_is_shown() -> None:
+    result = CliRunner().invoke(main, ["config"])
+    assert "type: embedded" in result.stdout
 
 
-def test_a_wrong_file_is_told_on_stderr_with_exit_code_2(tmp_path: Path) -> None:
+def test_problems_go_to_stderr_with_exit_code_2(tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text("provider: {type: awz}\n")
-    done = CliRunner().invoke(main, ["config", str(path)])
-    assert done.exit_code == 2
-    assert "wrong.yaml:1  provider.type  'awz' is not known" in done.stderr
-    assert done.stdout == ""
+    result = CliRunner().invoke(main, ["config", str(path)])
+    assert result.exit_code == 2
+    assert "wrong.yaml:1  provider.type  'awz' is not a known provider" in result.stderr
+    assert result.stdout == ""
+
+
+def test_the_default_setup_commands_install_ray(cluster: str) -> None:
+    result = CliRunner().invoke(main, ["config", cluster, "--json"])
+    setup_commands = json.loads(result.stdout)["spec"]["head_setup"]["setup_commands"]
+    assert "ray[default]" in setup_commands[1]

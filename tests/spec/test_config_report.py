@@ -1,3 +1,5 @@
+"""The report behind `shoal config`."""
+
 from __future__ import annotations
 
 import json
@@ -13,7 +15,7 @@ setup_commands: [pip install x]
 """
 
 
-def test_every_value_stands_beside_where_it_came_from() -> None:
+def test_every_value_is_shown_with_its_origin() -> None:
     rows = dict(config_report.outline(loaded(TEXT)))
     assert rows["cluster_name: shown"] == "cluster.yaml:1"
     assert rows["    - pip install x"] == "cluster.yaml:3"
@@ -22,7 +24,7 @@ def test_every_value_stands_beside_where_it_came_from() -> None:
     assert rows["node_types:"] == ""
 
 
-def test_no_value_is_without_an_origin() -> None:
+def test_every_value_has_an_origin() -> None:
     for result in (loaded(TEXT), default_embedded()):
         unknown = [
             line for line, origin in config_report.outline(result) if not origin and line[-1] != ":"
@@ -30,7 +32,7 @@ def test_no_value_is_without_an_origin() -> None:
         assert [line for line in unknown if line.strip() != "-"] == []
 
 
-def test_the_report_for_programs_has_origins_in_the_shape_of_the_spec() -> None:
+def test_origins_in_the_json_report_have_the_shape_of_the_spec() -> None:
     result = loaded(TEXT)
     report = json.loads(json.dumps(config_report.report(result)))
     assert report["spec"] == to_json(result.spec)

@@ -102,7 +102,7 @@ def test_a_mount_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
         hash_of(tmp_path / "nowhere")
 
 
-def test_another_machine_changes_the_launch_hash_of_its_type_alone() -> None:
+def test_another_instance_type_only_changes_the_launch_hash_of_its_node_type() -> None:
     before, after = loaded(CLUSTER).spec, loaded(CLUSTER.replace("p3.2xlarge", "p4d")).spec
     assert launch_hash(before, "gpu") != launch_hash(after, "gpu")
     assert launch_hash(before, "ray.head.default") == launch_hash(after, "ray.head.default")
@@ -114,15 +114,15 @@ def test_scaling_limits_and_commands_do_not_change_the_launch_hash() -> None:
     assert launch_hash(before, "gpu") == launch_hash(after, "gpu")
 
 
-def test_a_head_computes_the_same_launch_hash_from_what_it_was_told() -> None:
+def test_the_head_computes_the_same_launch_hash_from_the_spec_it_receives() -> None:
     """Otherwise `up` would replace what the controller has launched."""
     spec = loaded(CLUSTER + "    shoal: {volumes: {/data: {size: 9}}}\n").spec
-    told = from_json(json.loads(json.dumps(to_json(spec))))
+    received = from_json(json.loads(json.dumps(to_json(spec))))
     for name in spec.node_types:
-        assert launch_hash(told, name) == launch_hash(spec, name)
+        assert launch_hash(received, name) == launch_hash(spec, name)
 
 
 def test_the_launch_hash_is_the_same_in_every_version() -> None:
-    """Otherwise a new version would replace every machine that an older one has launched."""
+    """Otherwise a new version would replace every instance that an older one has launched."""
     spec = loaded(CLUSTER).spec
     assert launch_hash(spec, "gpu") == "edur6a5cvbhoebyhcpyo5jjedogd5b2o"

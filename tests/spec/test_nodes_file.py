@@ -1,4 +1,4 @@
-"""A list of machines stands for a cluster file, and its mistakes are told like one's."""
+"""Nodes files: lists of host addresses in place of a cluster file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ def loaded(path: Path, text: str, **login: str) -> ClusterSpec:
     return load(NodesFile(str(path), **login)).launchable()
 
 
-def test_the_first_address_is_the_heads_and_the_files_name_the_clusters(tmp_path: Path) -> None:
+def test_the_first_address_is_the_head_and_the_cluster_is_named_after_the_file(
+    tmp_path: Path,
+) -> None:
     spec = loaded(tmp_path / "lab.txt", "10.0.0.4\n10.0.0.5\nnode-7.lab\n")
     assert spec.cluster_name == "lab"
     assert spec.provider.type == "local"
@@ -24,59 +26,59 @@ def test_the_first_address_is_the_heads_and_the_files_name_the_clusters(tmp_path
     assert spec.scaling.max_workers == 2
 
 
-def test_comments_blank_lines_and_windows_line_ends_mean_nothing(tmp_path: Path) -> None:
+def test_comments_blank_lines_and_crlf_are_ignored(tmp_path: Path) -> None:
     text = "# the lab\r\n\r\n  10.0.0.4  # head\r\n\t10.0.0.5\r\n"
     spec = loaded(tmp_path / "n.txt", text)
     assert spec.provider.settings["head_ip"] == "10.0.0.4"
     assert spec.provider.settings["worker_ips"] == ["10.0.0.5"]
 
 
-def test_one_machine_is_a_cluster(tmp_path: Path) -> None:
+def test_a_single_host_is_a_cluster(tmp_path: Path) -> None:
     assert loaded(tmp_path / "n.txt", "fe80::1\n").provider.settings["worker_ips"] == []
 
 
-def test_the_login_comes_from_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_login_comes_from_the_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "key.pem").touch()
-    for given in ("~/key.pem", "key.pem"):
-        auth = loaded(tmp_path / "n.txt", "10.0.0.4\n", key_file=given, username="me").auth
+    for key_file in ("~/key.pem", "key.pem"):
+        auth = loaded(tmp_path / "n.txt", "10.0.0.4\n", key_file=key_file, username="me").auth
         assert (auth.ssh_user, auth.ssh_private_key) == ("me", str(tmp_path / "key.pem"))
 
 
-def test_a_key_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+def test_a_missing_key_file_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"--key-file  no\.pem: no such file"):
         loaded(tmp_path / "n.txt", "10.0.0.4\n", key_file="no.pem")
 
 
-def test_every_bad_line_is_told_with_its_place(tmp_path: Path) -> None:
+def test_invalid_addresses_are_reported_with_their_lines(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         loaded(tmp_path / "n.txt", "10.0.0.4\n12.34.56.789\nubuntu@host\n10.0.0.5 10.0.0.6\n")
     assert [problem.line for problem in caught.value.problems] == [2, 3, 4]
     assert "'12.34.56.789' is not an address" in str(caught.value)
 
 
-def test_a_machine_that_is_listed_twice_is_told_with_its_place(tmp_path: Path) -> None:
+def test_duplicate_addresses_are_reported_with_their_lines(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         loaded(tmp_path / "n.txt", "10.0.0.4\n# again\n10.0.0.5\n10.0.0.4\n10.0.0.5\n")
     assert [problem.line for problem in caught.value.problems] == [4, 5]
 
 
-def test_an_empty_list_is_no_cluster(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="has no address in it"):
-        loaded(tmp_path / "n.txt", "# nobody\n\n")
+def test_a_file_without_addresses_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="contains no addresses"):
+        loaded(tmp_path / "n.txt", "# empty\n\n")
 
 
 @pytest.mark.parametrize(
     ("file", "name"), [("my nodes (2).txt", "my-nodes-2"), ("ü.txt", "nodes"), (".hosts", "hosts")]
 )
-def test_a_files_name_is_made_a_clusters(tmp_path: Path, file: str, name: str) -> None:
+def test_invalid_characters_of_the_file_name_are_replaced(
+    tmp_path: Path, file: str, name: str
+) -> None:
     assert loaded(tmp_path / file, "10.0.0.4\n").cluster_name == name
 
 
-def test_another_name_may_be_given(tmp_path: Path) -> None:
+def test_the_cluster_name_can_be_overridden(tmp_path: Path) -> None:
     (tmp_path / "n.txt").write_text("10.0.0.4\n")
     overrides = Overrides(cluster_name="other")
     assert load(NodesFile(str(tmp_path / "n.txt")), overrides).spec.cluster_name == "other"

@@ -1,4 +1,4 @@
-"""Files that no one here wrote: Ray's own templates and defaults."""
+"""Ray's own cluster file templates."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from .conftest import SHARED
 RAY_YAML = SHARED / "ray-yaml"
 FILES = sorted(RAY_YAML.glob("*/*.yaml"))
 
-pytestmark = pytest.mark.skipif(not FILES, reason="Ray's own cluster files are not beside the tree")
+pytestmark = pytest.mark.skipif(not FILES, reason="Ray's cluster files are not available")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_every_file_of_rays_loads(path: Path) -> None:
+def test_every_ray_template_loads(path: Path) -> None:
     spec = load(path).spec
     assert spec.head.name == spec.head_node_type
     assert spec.provider.type in (path.parent.name, "embedded")
 
 
-def test_a_minimal_file_gets_its_head_by_the_templates_name() -> None:
+def test_the_head_node_type_of_a_minimal_file_is_inferred() -> None:
     spec = load(RAY_YAML / "aws" / "example-minimal.yaml").spec
     assert spec.head_node_type == "ray.head.default"
     assert spec.node_types["ray.worker.default"].min_workers == 3
     assert spec.head.max_workers == 0
 
 
-def test_a_head_type_may_have_workers_too() -> None:
+def test_a_head_node_type_can_also_have_workers() -> None:
     spec = load(RAY_YAML / "aws" / "example-multi-node-type.yaml").spec
     assert (spec.head.min_workers, spec.head.max_workers) == (1, 5)
     gpu = spec.node_types["gpu_8_ondemand"]
@@ -38,7 +38,7 @@ def test_a_head_type_may_have_workers_too() -> None:
     assert gpu.idle_timeout_s == 120
 
 
-def test_a_types_own_image_is_for_its_workers_only() -> None:
+def test_the_image_of_a_node_type_is_for_workers_only() -> None:
     spec = load(RAY_YAML / "aws" / "example-gpu-docker.yaml").spec
     worker = spec.node_types["ray.worker.default"].setup.container
     assert spec.head_setup.container is not None
@@ -48,12 +48,12 @@ def test_a_types_own_image_is_for_its_workers_only() -> None:
     assert worker.name == "ray_nvidia_docker"
 
 
-def test_empty_names_of_image_and_container_mean_no_container() -> None:
+def test_an_empty_image_means_no_container() -> None:
     spec = load(RAY_YAML / "aws" / "example-ml.yaml").spec
     assert spec.head_setup.container is None
 
 
-def test_placeholders_of_the_local_template_count_as_not_given() -> None:
+def test_placeholders_of_the_local_template_are_ignored() -> None:
     loaded = load(RAY_YAML / "local" / "example-full.yaml")
     (node_type,) = loaded.spec.node_types.values()
     hosts = ["WORKER_NODE_1_HOSTNAME", "WORKER_NODE_2_HOSTNAME"]
@@ -62,8 +62,8 @@ def test_placeholders_of_the_local_template_count_as_not_given() -> None:
     assert {"min_workers", "max_workers"} <= {warning.path[-1] for warning in loaded.warnings}
 
 
-def test_a_coordinator_is_understood_but_cannot_be_launched() -> None:
+def test_a_file_with_a_coordinator_loads_but_is_not_launchable() -> None:
     loaded = load(RAY_YAML / "local" / "example-minimal-automatic.yaml")
     assert loaded.spec.scaling.max_workers == 2
-    with pytest.raises(SpecError, match="coordinator_address  a coordinator"):
+    with pytest.raises(SpecError, match="coordinator_address  coordinator"):
         loaded.launchable()

@@ -1,4 +1,4 @@
-"""What settings mean once they are resolved: as in Ray, today and when they were introduced."""
+"""Resolved settings: they mean what they mean in current Ray, and legacy keys what they meant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shoal.ray_runtime.ray_start import identity
-from shoal.spec import default_embedded
+from shoal.spec import Overrides, YamlText, default_embedded, load
 from shoal.spec.cluster_spec import RegistrySpec
 
 from .conftest import loaded
@@ -21,8 +21,8 @@ available_node_types:
 """
 
 
-class TestTwoKindsOfMachine:
-    """`head_node` and `worker_nodes`, as files had them before node types."""
+class TestLegacyNodeTypes:
+    """`head_node` and `worker_nodes`, from before `available_node_types`."""
 
     OLD = AWS + (
         "min_workers: 1\nmax_workers: 10\n"
@@ -33,7 +33,7 @@ class TestTwoKindsOfMachine:
         "  resources: {GPU: 1}\n"
     )
 
-    def test_become_two_types(self) -> None:
+    def test_they_become_two_node_types(self) -> None:
         spec = loaded(self.OLD).spec
         worker = spec.node_types["ray-legacy-worker-node-type"]
         assert spec.head.name == "ray-legacy-head-node-type"
@@ -43,7 +43,7 @@ class TestTwoKindsOfMachine:
         assert worker.resources == {"GPU": 1}
         assert "resources" not in worker.node_config
 
-    def test_are_known_as_legacy(self) -> None:
+    def test_their_origin_is_legacy(self) -> None:
         result = loaded(self.OLD)
         path = ("node_types", "ray-legacy-worker-node-type", "node_config", "InstanceType")
         assert str(result.origin_of(*path)) == "cluster.yaml:6, legacy worker_nodes"
@@ -54,7 +54,7 @@ class TestTwoKindsOfMachine:
         assert worker.node_config["InstanceMarketOptions"] == {"MarketType": "spot"}
         assert worker.max_workers == 0
 
-    def test_beside_node_types_they_are_what_each_type_starts_from(self) -> None:
+    def test_with_node_types_they_are_the_base_of_each_type(self) -> None:
         result = loaded(
             AWS
             + "head_node: {KeyName: k, InstanceType: ignored}\nworker_nodes: {KeyName: w}\n"
@@ -65,35 +65,35 @@ class TestTwoKindsOfMachine:
         assert cpu == {"KeyName": "w", "InstanceType": "m5.xlarge"}
         assert len(result.warnings) == 2
 
-    def test_may_leave_resources_empty(self) -> None:
+    def test_resources_may_be_empty(self) -> None:
         spec = loaded(AWS + "head_node: {InstanceType: a, resources: }").spec
         assert spec.head.node_config == {"InstanceType": "a"}
 
-    def test_empty_they_say_nothing(self) -> None:
+    def test_empty_sections_are_ignored(self) -> None:
         assert loaded(AWS + "head_node: {}\nworker_nodes: {}").spec.head.name == "ray.head.default"
 
 
-class TestWorkersAtTheTop:
-    """`min_workers`, `initial_workers`, `worker_default_node_type` beside node types."""
+class TestTopLevelMinWorkers:
+    """Top-level `min_workers` and `worker_default_node_type` in files with node types."""
 
-    def test_go_to_the_only_worker_type(self) -> None:
+    def test_it_applies_to_the_only_worker_type(self) -> None:
         result = loaded(AWS + "min_workers: 2\n" + TYPES)
         assert result.spec.node_types["cpu"].min_workers == 2
         origin = result.origin_of("node_types", "cpu", "min_workers")
         assert str(origin) == "cluster.yaml:2, legacy min_workers"
 
-    def test_go_to_the_default_type_of_several(self) -> None:
+    def test_it_applies_to_the_default_worker_type(self) -> None:
         text = AWS + "min_workers: 2\nworker_default_node_type: gpu\n" + TYPES + "  gpu: {}\n"
         spec = loaded(text).spec
         assert spec.node_types["gpu"].min_workers == 2
         assert spec.node_types["cpu"].min_workers == 0
 
-    def test_are_ignored_with_a_warning_when_they_could_mean_several(self) -> None:
+    def test_it_is_ignored_with_a_warning_if_there_are_several_worker_types(self) -> None:
         result = loaded(AWS + "min_workers: 2\n" + TYPES + "  gpu: {}\n")
-        assert all(kind.min_workers == 0 for kind in result.spec.node_types.values())
+        assert all(t.min_workers == 0 for t in result.spec.node_types.values())
         assert [warning.line for warning in result.warnings] == [2]
 
-    def test_do_not_overrule_a_types_own_number(self) -> None:
+    def test_min_workers_of_a_node_type_takes_precedence(self) -> None:
         result = loaded(
             AWS + "min_workers: 2\n" + TYPES.replace("cpu: {", "cpu: {min_workers: 1, ")
         )
@@ -101,7 +101,7 @@ class TestWorkersAtTheTop:
         assert "min_workers is ignored" in str(result.warnings[0])
 
 
-def test_the_old_autoscalers_settings_are_kept() -> None:
+def test_legacy_autoscaler_settings_are_kept() -> None:
     scaling = loaded(
         AWS + "initial_workers: 2\nautoscaling_mode: default\ntarget_utilization_fraction: 0.8"
     ).spec.scaling
@@ -111,7 +111,7 @@ def test_the_old_autoscalers_settings_are_kept() -> None:
     assert scaling.upscaling_speed == 1
 
 
-def test_aggressive_has_no_brake_unless_a_speed_is_given() -> None:
+def test_aggressive_mode_does_not_limit_upscaling_unless_the_file_does() -> None:
     aggressive = AWS + "autoscaling_mode: aggressive\n"
     assert loaded(aggressive).spec.scaling.upscaling_speed > 1000
     assert loaded(aggressive + "upscaling_speed: 2").spec.scaling.upscaling_speed == 2
@@ -123,13 +123,13 @@ class TestCommands:
         "head_setup_commands: [h]\nworker_setup_commands: [w]\n"
     )
 
-    def test_common_ones_come_first(self) -> None:
+    def test_common_commands_run_first(self) -> None:
         spec = loaded(AWS + self.COMMON + TYPES).spec
         assert spec.setup_for("ray.head.default", "head").setup_commands == ("s", "h")
         assert spec.setup_for("cpu", "worker").setup_commands == ("s", "w")
         assert spec.setup_for("cpu", "worker").initialization_commands == ("i",)
 
-    def test_a_types_own_replace_them_all(self) -> None:
+    def test_commands_of_a_node_type_replace_all_others(self) -> None:
         own = TYPES.replace(
             "cpu: {", "cpu: {worker_setup_commands: [own], initialization_commands: [], "
         )
@@ -137,14 +137,23 @@ class TestCommands:
         assert setup.setup_commands == ("own",)
         assert setup.initialization_commands == ()
 
-    def test_each_knows_its_own_line(self) -> None:
+    def test_each_command_has_its_own_origin(self) -> None:
         result = loaded(AWS + self.COMMON + TYPES)
         lines = [str(result.origin_of("head_setup", "setup_commands", n)) for n in (0, 1)]
         assert lines == ["cluster.yaml:3", "cluster.yaml:4"]
 
-    def test_defaults_install_a_released_ray_and_start_it(self) -> None:
+    def test_default_setup_commands_install_ray_with_the_callers_command(self) -> None:
+        def load_with_install(text: str) -> tuple[str, ...]:
+            source = YamlText("cluster.yaml", text)
+            return load(source, install_ray=lambda: "install").spec.head_setup.setup_commands
+
+        assert load_with_install(AWS)[1] == "install"
+        assert "install" not in loaded(AWS).spec.head_setup.setup_commands
+        assert "install" not in load_with_install(AWS + "setup_commands: []")
+        assert "install" not in load_with_install("provider: {type: embedded}")
+
+    def test_default_start_commands_start_ray_without_its_autoscaler(self) -> None:
         setup = loaded(AWS).spec.head_setup
-        assert "ray[default]" in setup.setup_commands[1]
         assert setup.start_commands[1].endswith("--dashboard-host=0.0.0.0")
         assert not any("autoscaling-config" in command for command in setup.start_commands)
 
@@ -155,7 +164,7 @@ class TestContainers:
         "  run_options: [-a]\n  head_run_options: [-h]\n  worker_run_options: [-w]\n"
     )
 
-    def test_roles_have_images_and_options_of_their_own(self) -> None:
+    def test_each_role_has_its_image_and_options(self) -> None:
         spec = loaded(AWS + self.DOCKER).spec
         head = spec.head_setup.container
         worker = spec.node_types["ray.worker.default"].setup.container
@@ -164,7 +173,7 @@ class TestContainers:
         assert (head.image, head.run_options) == ("heads", ("-a", "-h"))
         assert (worker.image, worker.run_options) == ("all", ("-a", "-w"))
 
-    def test_a_types_own_docker_is_merged(self) -> None:
+    def test_the_docker_section_of_a_node_type_is_merged(self) -> None:
         own = "{worker_image: mine, worker_run_options: [-m], pull_before_run: false}"
         spec = loaded(AWS + self.DOCKER + TYPES.replace("cpu: {", f"cpu: {{docker: {own}, ")).spec
         container = spec.node_types["cpu"].setup.container
@@ -172,21 +181,21 @@ class TestContainers:
         assert (container.image, container.run_options) == ("mine", ("-a", "-m"))
         assert not container.pull_before_run
 
-    def test_podman_and_the_switches(self) -> None:
-        switches = (
+    def test_podman_and_disabled_detection(self) -> None:
+        docker = (
             "docker: {image: i, use_podman: true, disable_automatic_runtime_detection: true, "
             "disable_shm_size_detection: true}"
         )
-        container = loaded(AWS + switches).spec.head_setup.container
+        container = loaded(AWS + docker).spec.head_setup.container
         assert container is not None
         assert container.engine == "podman"
         assert container.name
         assert not container.detect_gpu_runtime
         assert not container.detect_shm_size
 
-    def test_a_registry_has_a_server_and_a_place_for_its_password(self) -> None:
-        registry = loaded(AWS + "shoal: {registry: {username: me, password_env: P}}").spec.shoal
-        assert registry.registry == RegistrySpec("docker.io", "me", "P")
+    def test_a_registry_has_a_default_server(self) -> None:
+        settings = loaded(AWS + "shoal: {registry: {username: me, password_env: P}}").spec.shoal
+        assert settings.registry == RegistrySpec("docker.io", "me", "P")
 
     def test_no_image_means_no_container(self) -> None:
         assert loaded(AWS + "docker: {}").spec.head_setup.container is None
@@ -194,7 +203,7 @@ class TestContainers:
         assert loaded(AWS + blank).spec.head_setup.container is None
 
 
-class TestOwnMachines:
+class TestLocal:
     HOSTS = "provider: {type: local, head_ip: h, worker_ips: [a, b, c]}\n"
 
     @pytest.mark.parametrize(
@@ -206,47 +215,45 @@ class TestOwnMachines:
             ("min_workers: 9\nmax_workers: 9", (3, 3, 3)),
         ],
     )
-    def test_all_hosts_are_used_unless_fewer_are_asked_for(
+    def test_the_number_of_hosts_limits_the_worker_counts(
         self, counts: str, expected: tuple[int, int, int]
     ) -> None:
         spec = loaded(self.HOSTS + counts).spec
-        kind = spec.node_types["local.cluster.node"]
-        assert (kind.min_workers, kind.max_workers, spec.scaling.max_workers) == expected
+        node_type = spec.node_types["local.cluster.node"]
+        assert (node_type.min_workers, node_type.max_workers, spec.scaling.max_workers) == expected
 
-    def test_the_command_line_can_ask_for_fewer(self) -> None:
+    def test_overrides_can_lower_the_counts(self) -> None:
         spec = loaded(self.HOSTS, min_workers=1, max_workers=2).spec
-        kind = spec.node_types["local.cluster.node"]
-        assert (kind.min_workers, kind.max_workers) == (1, 2)
+        node_type = spec.node_types["local.cluster.node"]
+        assert (node_type.min_workers, node_type.max_workers) == (1, 2)
 
-    def test_addresses_stay_with_the_provider(self) -> None:
+    def test_addresses_stay_in_the_provider_settings(self) -> None:
         settings = loaded(self.HOSTS).spec.provider.settings
         assert settings == {"head_ip": "h", "worker_ips": ["a", "b", "c"]}
 
-    def test_a_file_that_ray_prepared_before_loads_again(self) -> None:
+    def test_a_file_that_ray_generated_loads(self) -> None:
         prepared = (
             "available_node_types: {local.cluster.node: {node_config: {}, resources: {}, "
             "min_workers: 1, max_workers: 2}}\nhead_node_type: local.cluster.node\nmax_workers: 2"
         )
-        kind = loaded(self.HOSTS + prepared).spec.node_types["local.cluster.node"]
-        assert (kind.min_workers, kind.max_workers) == (1, 2)
+        node_type = loaded(self.HOSTS + prepared).spec.node_types["local.cluster.node"]
+        assert (node_type.min_workers, node_type.max_workers) == (1, 2)
 
 
 class TestEmbedded:
-    def test_without_a_file_there_is_a_head_and_two_workers(self) -> None:
+    def test_the_default_is_a_head_and_two_workers(self) -> None:
         spec = default_embedded().spec
         assert spec.cluster_name == "local"
         assert spec.provider.type == "embedded"
         assert spec.node_types["worker"].min_workers == 2
         assert spec.head.resources == {"CPU": 1}
 
-    def test_the_default_follows_the_command_line(self) -> None:
-        from shoal.spec import Overrides
-
+    def test_overrides_apply_to_the_default(self) -> None:
         spec = default_embedded(Overrides("mine", max_workers=1)).spec
         assert spec.cluster_name == "mine"
         assert (spec.node_types["worker"].min_workers, spec.scaling.max_workers) == (1, 1)
 
-    def test_a_clouds_file_can_be_rehearsed_by_changing_its_provider_alone(self) -> None:
+    def test_a_cloud_file_loads_with_only_its_provider_changed(self) -> None:
         cloud = (
             "initialization_commands: [sudo x]\nsetup_commands: [s]\n"
             "docker: {image: i, container_name: c}\nfile_mounts: {/a: /b}\n"
@@ -264,25 +271,25 @@ class TestEmbedded:
         assert result.spec.files.mounts == {}
         assert result.spec.node_types["cpu"].resources == {"CPU": 1}
 
-    def test_a_file_without_a_provider_runs_here_and_says_so(self) -> None:
+    def test_a_file_without_a_provider_is_embedded_with_a_warning(self) -> None:
         result = loaded("cluster_name: a")
         assert result.spec.provider.type == "embedded"
-        assert result.warnings[0].what == "no provider is given"
+        assert result.warnings[0].what == "no provider is set"
 
 
-def test_limits_of_types_default_as_in_ray() -> None:
+def test_worker_counts_of_node_types_default_as_in_ray() -> None:
     spec = loaded(AWS + "max_workers: 7\n" + TYPES).spec
     assert (spec.head.min_workers, spec.head.max_workers) == (0, 0)
     assert (spec.node_types["cpu"].min_workers, spec.node_types["cpu"].max_workers) == (0, 7)
 
 
-def test_a_head_types_min_workers_without_a_limit_is_ignored_as_in_ray() -> None:
+def test_min_workers_of_the_head_type_without_max_workers_is_ignored() -> None:
     result = loaded(AWS + "available_node_types: {ray.head.default: {min_workers: 1}}")
     assert result.spec.head.min_workers == 0
     assert "min_workers of ray.head.default is ignored" in str(result.warnings[0])
 
 
-def test_a_types_idle_timeout_is_in_seconds_and_the_clusters_in_minutes() -> None:
+def test_idle_timeouts_of_node_types_are_in_seconds_and_the_clusters_in_minutes() -> None:
     own = TYPES.replace("cpu: {", "cpu: {idle_timeout_s: 30, ")
     spec = loaded(AWS + "idle_timeout_minutes: 2\n" + own).spec
     assert spec.node_types["cpu"].idle_timeout_s == 30
@@ -290,7 +297,7 @@ def test_a_types_idle_timeout_is_in_seconds_and_the_clusters_in_minutes() -> Non
     assert spec.scaling.idle_timeout_s == 120
 
 
-def test_the_home_directory_expands_in_paths_of_this_machine_and_nothing_else_does(
+def test_only_the_home_directory_in_local_paths_is_expanded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -305,7 +312,7 @@ def test_the_home_directory_expands_in_paths_of_this_machine_and_nothing_else_do
     assert spec.head_setup.setup_commands[0] == "echo ~ $HOME"
 
 
-def test_what_a_provider_reads_is_passed_as_it_stands() -> None:
+def test_what_a_provider_reads_is_unchanged() -> None:
     spec = loaded(
         "provider: {type: gcp, project_id: null, anything: [1, {a: null}]}\n"
         "available_node_types: {ray_head_default: {node_config: {scheduling: [{x: null}]}}}"
@@ -314,28 +321,28 @@ def test_what_a_provider_reads_is_passed_as_it_stands() -> None:
     assert spec.head.node_config == {"scheduling": [{"x": None}]}
 
 
-def test_a_key_left_empty_counts_as_not_given() -> None:
+def test_a_key_with_an_empty_value_gets_the_default() -> None:
     spec = loaded(AWS + "setup_commands:\ndocker:\nauth: {ssh_user: }\nmax_workers:\n").spec
     assert spec.scaling.max_workers == 2
     assert spec.auth.ssh_user == "ubuntu"
-    assert len(spec.head_setup.setup_commands) == 3
+    assert len(spec.head_setup.setup_commands) == 2
 
 
-def test_resources_may_be_missing_and_of_fractions_only_the_whole_part_counts() -> None:
+def test_fractional_resources_are_rounded_down_with_a_warning() -> None:
     own = TYPES.replace(
         "cpu: {", "cpu: {resources: {GPU: 0.5, slot: 2.5, 'accelerator_type:T4': 1}, "
     )
-    found = loaded(AWS + own)
-    resources = found.spec.node_types["cpu"].resources
+    result = loaded(AWS + own)
+    resources = result.spec.node_types["cpu"].resources
     assert resources == {"GPU": 0, "slot": 2, "accelerator_type:T4": 1}
-    assert found.spec.head.resources == {}
-    told = [warning.what for warning in found.warnings]
-    assert "a node of type cpu will have 0 GPU, not 0.5" in told
+    assert result.spec.head.resources == {}
+    warnings = [warning.what for warning in result.warnings]
+    assert "a node of type cpu will have 0 GPU, not 0.5" in warnings
     env = identity("i-1", "cpu", resources, {})
     assert json.loads(env["RAY_OVERRIDE_RESOURCES"]) == resources, "Ray and the planner agree"
 
 
-def test_the_command_line_wins_over_the_file() -> None:
+def test_overrides_take_precedence_over_the_file() -> None:
     text = (
         AWS
         + "cluster_name: a\nmax_workers: 3\n"

@@ -1,4 +1,4 @@
-"""Every YAML snippet of the documents that described the system users asked for."""
+"""The YAML snippets in the documents that describe what users asked for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .conftest import SHARED
 
 
 def _blocks(text: str) -> list[str]:
-    """The YAML in reStructuredText blocks, and in Markdown fences that start like a setting."""
+    """The YAML in reStructuredText blocks, and in Markdown fences that start with a known key."""
     directives = re.findall(r"\.\. code-block:: yaml\n((?:[ \t]+\S.*\n|[ \t]*\n)+)", text)
     fences = re.findall(r"^[ \t]*```\n(.*?)^[ \t]*```", text, re.DOTALL | re.MULTILINE)
     settings = [fence for fence in fences if fence.split(":")[0].strip() in known_keys(())]
@@ -23,7 +23,7 @@ def _blocks(text: str) -> list[str]:
 
 
 def _completed(block: str) -> str:
-    """A fragment as a whole file: a machine's settings are those of the head."""
+    """A snippet as a whole file; node type settings become those of the head."""
     data = yaml.safe_load(block)
     if "node_config" in data:
         data = {"available_node_types": {"ray.head.default": data}}
@@ -36,7 +36,7 @@ SNIPPETS = [
     for block in _blocks(path.read_text())
 ]
 
-pytestmark = pytest.mark.skipif(not SNIPPETS, reason="the documents are not beside the tree")
+pytestmark = pytest.mark.skipif(not SNIPPETS, reason="the documents are not available")
 
 
 @pytest.mark.parametrize("block", SNIPPETS, ids=lambda block: block.split()[0])
@@ -44,11 +44,11 @@ def test_every_snippet_loads(block: str) -> None:
     assert load(YamlText("snippet.yaml", _completed(block))).spec.node_types
 
 
-WHOLE = [block for block in SNIPPETS if not block.startswith("node_config")]
+WHOLE_FILES = [block for block in SNIPPETS if not block.startswith("node_config")]
 
 
-@pytest.mark.parametrize("block", WHOLE, ids=lambda block: block.split()[0])
-def test_every_snippet_that_is_no_part_of_a_node_type_loads_as_it_stands(block: str) -> None:
+@pytest.mark.parametrize("block", WHOLE_FILES, ids=lambda block: block.split()[0])
+def test_snippets_that_are_whole_files_load_unchanged(block: str) -> None:
     expected = "external" if "type: external" in block else "embedded"
     assert load(YamlText("snippet.yaml", block)).spec.provider.type == expected
 

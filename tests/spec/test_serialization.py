@@ -1,3 +1,5 @@
+"""`ClusterSpec` to JSON and back."""
+
 from __future__ import annotations
 
 import json
@@ -25,23 +27,23 @@ EVERYTHING = """
 """
 
 
-def test_a_spec_comes_back_from_json_as_it_was() -> None:
+def test_a_spec_survives_the_round_trip() -> None:
     spec = loaded(EVERYTHING).spec
     assert from_json(json.loads(json.dumps(to_json(spec)))) == spec
 
 
-def test_the_default_spec_comes_back_too() -> None:
+def test_the_default_spec_survives_the_round_trip() -> None:
     spec = default_embedded().spec
     assert from_json(json.loads(json.dumps(to_json(spec)))) == spec
 
 
-def test_what_a_later_version_wrote_beside_is_passed_over() -> None:
+def test_unknown_fields_of_a_later_version_are_ignored() -> None:
     spec = default_embedded().spec
     data = to_json(spec)
     assert from_json({**data, "later": 1, "shoal": {**data["shoal"], "later": []}}) == spec
 
 
 @pytest.mark.parametrize("data", [None, [], 3, {}, {"cluster_name": "a"}, {"no such": 1}])
-def test_what_is_no_spec_is_refused(data: object) -> None:
+def test_data_that_is_not_a_spec_is_rejected(data: object) -> None:
     with pytest.raises(ValueError, match="not a cluster spec"):
         from_json(data)

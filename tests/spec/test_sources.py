@@ -1,4 +1,4 @@
-"""Where text comes from, and text that is no cluster file at all: one line each."""
+"""Reading and parsing cluster files: paths, URLs, and text that is not a cluster file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from shoal.spec import SpecError, YamlText, load
 from shoal.spec.source import SIZE_LIMIT
 from shoal.spec.yaml_document import VALUE_LIMIT
 
-from .conftest import loaded, mistakes
+from .conftest import loaded, problems
 
 
-def one_line(source: str | Path) -> str:
+def error_line(source: str | Path) -> str:
     with pytest.raises(SpecError) as caught:
         load(source)
     (line,) = str(caught.value).splitlines()
@@ -30,9 +30,9 @@ def one_line(source: str | Path) -> str:
     ("content", "expected"),
     [
         (b"", "is empty"),
-        (b"# nothing but a remark\n", "is empty"),
-        (b"- a\n- b\n", "must be a mapping of settings, but is a list"),
-        (b"hello", "must be a mapping of settings, but is plain text"),
+        (b"# only a comment\n", "is empty"),
+        (b"- a\n- b\n", "must be a mapping of settings, not a list"),
+        (b"hello", "must be a mapping of settings, not plain text"),
         (b"\x7fELF\0\0\0", "is a binary file"),
         (b"a: 1\nb: \xff\xfe\n", ":2  is not UTF-8 text"),
         (b"a: &loop [1, *loop]", ":1  alias *loop contains itself"),
@@ -53,36 +53,36 @@ def one_line(source: str | Path) -> str:
     ],
     ids=lambda value: repr(value[:24]),
 )
-def test_what_is_no_cluster_file_gets_one_line(
+def test_text_that_is_not_a_cluster_file_is_one_error_line(
     tmp_path: Path, content: bytes, expected: str
 ) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_bytes(content)
-    assert expected in one_line(path)
+    assert expected in error_line(path)
 
 
-def test_a_few_aliases_cannot_become_a_billion_values() -> None:
+def test_alias_expansion_is_limited() -> None:
     rows = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
     for above, name in zip("abcdefgh", "bcdefghi", strict=True):
         rows.append(f"{name}: &{name} [{', '.join([f'*{above}'] * 9)}]")
-    assert mistakes("\n".join(rows)) == [
+    assert problems("\n".join(rows)) == [
         "cluster.yaml  holds more than 50,000 values, aliases counted"
     ]
 
 
-def test_nor_can_merge_keys() -> None:
+def test_merge_key_expansion_is_limited() -> None:
     rows = ["a: &a {x: 1}"]
     for above, name in zip("abcdefgh", "bcdefghi", strict=True):
         rows.append(f"{name}: &{name} {{<<: [{', '.join([f'*{above}'] * 9)}]}}")
-    assert "holds more than" in mistakes("\n".join(rows))[0]
+    assert "holds more than" in problems("\n".join(rows))[0]
 
 
-def test_a_file_that_is_not_there_and_one_that_is_a_directory(tmp_path: Path) -> None:
-    assert one_line(tmp_path / "no.yaml") == f"{tmp_path}/no.yaml  no such file"
-    assert one_line(tmp_path).endswith("is a directory, not a cluster file")
+def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
+    assert error_line(tmp_path / "no.yaml") == f"{tmp_path}/no.yaml  no such file"
+    assert error_line(tmp_path).endswith("is a directory, not a cluster file")
 
 
-def test_anchors_and_merge_keys_work_and_own_keys_win() -> None:
+def test_merge_keys_are_expanded_and_own_keys_take_precedence() -> None:
     spec = loaded(
         """
         provider: {type: aws, region: us-west-2}
@@ -100,18 +100,18 @@ def test_anchors_and_merge_keys_work_and_own_keys_win() -> None:
     assert spec.head.labels == {"tier": "one"}
 
 
-def test_keys_and_dates_stay_the_text_that_was_written() -> None:
+def test_keys_and_dates_are_strings() -> None:
     spec = loaded("provider: {type: aws, 1: a, on: b, day: 2024-01-01}").spec
     assert spec.provider.settings == {"1": "a", "on": "b", "day": "2024-01-01"}
 
 
-def test_a_byte_order_mark_and_windows_line_ends_do_not_matter(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_crlf_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_bytes("\ufeffcluster_name: w\r\nprovider:\r\n  type: aws\r\n".encode())
     assert load(path).spec.cluster_name == "w"
 
 
-class _Site(BaseHTTPRequestHandler):
+class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         pages = {
             "/ok.yaml": b"cluster_name: far\nprovider: {type: aws}\n",
@@ -126,8 +126,8 @@ class _Site(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def site() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
+def server_url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
@@ -136,17 +136,17 @@ def site() -> Iterator[str]:
     thread.join()
 
 
-def test_a_file_may_come_from_an_address(site: str) -> None:
-    found = load(f"{site}/ok.yaml")
-    assert found.spec.cluster_name == "far"
-    assert str(found.origin_of("cluster_name")) == f"{site}/ok.yaml:1"
+def test_a_file_can_be_fetched_from_a_url(server_url: str) -> None:
+    result = load(f"{server_url}/ok.yaml")
+    assert result.spec.cluster_name == "far"
+    assert str(result.origin_of("cluster_name")) == f"{server_url}/ok.yaml:1"
 
 
-def test_an_address_that_does_not_give_a_file(site: str) -> None:
-    assert "the server says 404" in one_line(f"{site}/no.yaml")
-    assert "is larger than 1 MB" in one_line(f"{site}/big.yaml")
-    assert "cannot be fetched" in one_line("http://127.0.0.1:1/x.yaml")
-    assert "cannot be fetched" in one_line("http://[bad/x.yaml")
+def test_errors_of_fetching(server_url: str) -> None:
+    assert "HTTP status 404" in error_line(f"{server_url}/no.yaml")
+    assert "is larger than 1 MB" in error_line(f"{server_url}/big.yaml")
+    assert "could not be fetched" in error_line("http://127.0.0.1:1/x.yaml")
+    assert "could not be fetched" in error_line("http://[bad/x.yaml")
 
 
 _KEYS = st.sampled_from(
@@ -182,7 +182,7 @@ _TREES = st.recursive(
 )
 
 
-def _loads_or_says_why(text: str) -> None:
+def _loads_or_raises_config_error(text: str) -> None:
     try:
         load(YamlText("cluster.yaml", text))
     except ConfigError as error:
@@ -192,7 +192,7 @@ def _loads_or_says_why(text: str) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.text() | st.text(alphabet="a:- \n[]{}&*!<|>'\"#?%@\t,1.~"))
 def test_any_text_loads_or_is_a_config_error(text: str) -> None:
-    _loads_or_says_why(text)
+    _loads_or_raises_config_error(text)
 
 
 @settings(max_examples=300, deadline=None)
@@ -200,4 +200,4 @@ def test_any_text_loads_or_is_a_config_error(text: str) -> None:
 def test_any_data_loads_or_is_a_config_error(data: dict[str, object]) -> None:
     import yaml
 
-    _loads_or_says_why(yaml.safe_dump(data))
+    _loads_or_raises_config_error(yaml.safe_dump(data))

@@ -1,4 +1,4 @@
-"""A wrong file gets every mistake at once, each with its line, its path and what to do."""
+"""Problems of invalid files: all are reported at once, with line, path and fix."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from shoal.core.errors import ConfigError
 from shoal.spec import SpecError
 
-from .conftest import loaded, mistakes
+from .conftest import loaded, problems
 
 AWS = "provider: {type: aws, region: us-west-2}\n"
 
 
-def test_every_mistake_is_named_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     text = """\
         cluster_name: my cluster
         provider:
@@ -33,24 +33,24 @@ def test_every_mistake_is_named_at_once() -> None:
           - echo a: b
         shoal: {aut: none}
         """
-    assert mistakes(text) == [
-        "cluster.yaml:1  cluster_name  must be up to 63 letters, digits, '-', '_' or '.', with a "
-        "letter or digit at both ends; 'my-cluster' would do",
-        "cluster.yaml:3  provider.type  'awss' is not known; did you mean 'aws'?",
+    assert problems(text) == [
+        "cluster.yaml:1  cluster_name  must be up to 63 letters, digits, '-', '_' or '.', and "
+        "start and end with a letter or digit; for example 'my-cluster'",
+        "cluster.yaml:3  provider.type  'awss' is not a known provider; did you mean 'aws'?",
         "cluster.yaml:6  available_node_types.gpu.min_workers  must be 0 or more, not -1",
         "cluster.yaml:7  available_node_types.gpu.resources.CPU  must be a number, not true",
         "cluster.yaml:7  available_node_types.gpu.resources.X  must be a finite number",
-        "cluster.yaml:8  available_node_types.gpu.max_workers  must be a whole number, not 'two'",
+        "cluster.yaml:8  available_node_types.gpu.max_workers  must be an integer, not 'two'",
         "cluster.yaml:10  available_node_types.spot.min_workers  must be at most max_workers, 2, "
         "not 5",
         "cluster.yaml:12  available_node_types.spot.dokcer  is not a known key; did you mean "
         "'docker'?",
-        "cluster.yaml:13  head_node_type  'gpux' is not among available_node_types; did you mean "
+        "cluster.yaml:13  head_node_type  'gpux' is not in available_node_types; did you mean "
         "'gpu'?",
-        "cluster.yaml:15  auth.ssh_proxy_use_node_id  needs ssh_proxy_command beside it",
+        "cluster.yaml:15  auth.ssh_proxy_use_node_id  requires ssh_proxy_command",
         "cluster.yaml:15  auth.ssh_usr  is not a known key; did you mean 'ssh_user'?",
-        "cluster.yaml:17  setup_commands[0]  must be text, not a mapping; a command that contains "
-        "': ' needs quotes",
+        "cluster.yaml:17  setup_commands[0]  must be a string, not a mapping; a command that "
+        "contains ': ' needs quotes",
         "cluster.yaml:18  shoal.aut  is not a known key; did you mean 'auth'?",
     ]
 
@@ -59,14 +59,14 @@ def test_every_mistake_is_named_at_once() -> None:
     ("text", "expected"),
     [
         ("max_workers: -1", "max_workers  must be 0 or more, not -1"),
-        ("max_workers: true", "max_workers  must be a whole number, not true"),
-        ("max_workers: 1.5", "max_workers  must be a whole number, not 1.5"),
-        ("max_workers: [1]", "max_workers  must be a whole number, not a list"),
-        ("max_workers: '2'", "max_workers  must be a whole number, not '2'"),
+        ("max_workers: true", "max_workers  must be an integer, not true"),
+        ("max_workers: 1.5", "max_workers  must be an integer, not 1.5"),
+        ("max_workers: [1]", "max_workers  must be an integer, not a list"),
+        ("max_workers: '2'", "max_workers  must be an integer, not '2'"),
         ("idle_timeout_minutes: .inf", "idle_timeout_minutes  must be a finite number"),
         ("upscaling_speed: fast", "upscaling_speed  must be a number, not 'fast'"),
         ("no_restart: 'yes please'", "no_restart  must be true or false, not 'yes please'"),
-        ("cluster_name: 12", "cluster_name  must be text, not 12; put it in quotes"),
+        ("cluster_name: 12", "cluster_name  must be a string, not 12; put it in quotes"),
         ("docker: [a]", "docker  must be a mapping, not a list"),
         ("setup_commands: pip install x", "setup_commands  must be a list, not 'pip install x'"),
         ("setup_comands: []", "setup_comands  is not a known key; did you mean 'setup_commands'?"),
@@ -76,47 +76,48 @@ def test_every_mistake_is_named_at_once() -> None:
         ("target_utilization_fraction: 0", "must be more than 0 and at most 1, not 0"),
         ("target_utilization_fraction: 1.2", "must be more than 0 and at most 1, not 1.2"),
         ("shoal: {auth: maybe}", "shoal.auth  must be token or none, not 'maybe'"),
-        ("file_mounts: {/a: 3}", "file_mounts./a  must be text, not 3"),
-        ("docker: {container_name: c}", "docker.container_name  needs an image beside it"),
-        ("docker: {head_image: i}", "docker  has an image for the head but none for all workers"),
+        ("file_mounts: {/a: 3}", "file_mounts./a  must be a string, not 3"),
+        ("docker: {container_name: c}", "docker.container_name  requires image"),
+        ("docker: {head_image: i}", "docker  has an image for the head but not for all workers"),
         ("docker: {worker_image: i}", "docker  has an image for workers but none for the head"),
         ("head_node: {resources: {CPU: x}}", "head_node.resources.CPU  must be a number, not 'x'"),
-        ("worker_default_node_type: w", "'w' is not among available_node_types"),
+        ("worker_default_node_type: w", "'w' is not in available_node_types"),
     ],
 )
-def test_a_mistake_is_named_in_words_at_its_line(text: str, expected: str) -> None:
-    (line,) = mistakes(AWS + text)
+def test_a_problem_is_reported_with_its_line(text: str, expected: str) -> None:
+    (line,) = problems(AWS + text)
     assert line.startswith("cluster.yaml:2  ")
     assert expected in line
 
 
-def test_more_workers_wanted_than_allowed() -> None:
+def test_min_workers_must_not_exceed_max_workers() -> None:
     types = "available_node_types: {ray.head.default: {}, a: {min_workers: 2}, b: {min_workers: 2}}"
-    (line,) = mistakes(f"{AWS}max_workers: 3\n{types}")
+    (line,) = problems(f"{AWS}max_workers: 3\n{types}")
     assert line == (
-        "cluster.yaml:2  max_workers  is 3, but the node types' min_workers add up to 4"
+        "cluster.yaml:2  max_workers  is 3, but min_workers of all node types add up to 4"
     )
-    (line,) = mistakes(AWS + types)
+    (line,) = problems(AWS + types)
     assert line == (
-        "cluster.yaml:2  max_workers  is 2 by default, but the node types' min_workers add up to 4"
+        "cluster.yaml:2  max_workers  is 2 by default, but min_workers of all node types add up "
+        "to 4"
     )
 
 
-def test_node_types_without_a_word_on_the_head() -> None:
-    (line,) = mistakes(AWS + "available_node_types: {big: {}, small: {}}")
+def test_node_types_without_a_head_node_type() -> None:
+    (line,) = problems(AWS + "available_node_types: {big: {}, small: {}}")
     assert line == "cluster.yaml:2  head_node_type  is missing; it must be one of big, small"
 
 
-def test_a_broken_value_gives_no_second_mistake_that_only_follows_from_it() -> None:
+def test_consequences_of_an_invalid_value_are_not_reported() -> None:
     types = "available_node_types: {ray.head.default: {}, a: {min_workers: 3}}\n"
-    assert len(mistakes(AWS + types + "max_workers: many")) == 1
-    assert len(mistakes(AWS + types + "max_workerz: 5")) == 1
-    assert len(mistakes(AWS + "available_node_types: [a]\nhead_node_type: a")) == 1
-    assert len(mistakes(AWS + "available_node_types: {a: 1, b: {}}\nhead_node_type: a")) == 1
+    assert len(problems(AWS + types + "max_workers: many")) == 1
+    assert len(problems(AWS + types + "max_workerz: 5")) == 1
+    assert len(problems(AWS + "available_node_types: [a]\nhead_node_type: a")) == 1
+    assert len(problems(AWS + "available_node_types: {a: 1, b: {}}\nhead_node_type: a")) == 1
 
 
-def test_a_key_given_twice() -> None:
-    (line,) = mistakes("provider: {type: aws}\nauth:\n  ssh_user: a\n  ssh_user: b")
+def test_a_duplicate_key() -> None:
+    (line,) = problems("provider: {type: aws}\nauth:\n  ssh_user: a\n  ssh_user: b")
     assert line == "cluster.yaml:4  auth.ssh_user  is given twice, first in line 3"
 
 
@@ -124,29 +125,29 @@ def test_a_key_given_twice() -> None:
     ("provider", "expected"),
     [
         ("{type: azure}", "azure is not supported; use aws, gcp"),
-        ("{type: kuberay}", "kuberay is not supported; on Kubernetes, KubeRay"),
+        ("{type: kuberay}", "kuberay is not supported; use the KubeRay operator"),
         ("{type: fake_multinode}", "use embedded"),
         ("{type: nonsense}", "it must be one of aws, gcp, local, external, embedded"),
         ("{region: x}", "provider.type  is missing"),
         ("aws", "provider  must be a mapping, not 'aws'"),
         ("{type: external}", "provider.module  is missing"),
-        ("{type: external, module: plain}", "must be a class, as package.Class, not 'plain'"),
+        ("{type: external, module: plain}", "must be a class name like package.Class, not 'plain'"),
         ("{type: local, head_ip: a}", "provider.worker_ips  is missing"),
         ("{type: local, worker_ips: []}", "provider.head_ip  is missing"),
         ("{type: local, head_ip: a, worker_ips: [b, b]}", "worker_ips[1]  b is listed twice"),
-        ("{type: local, head_ip: a, worker_ips: [b, a]}", "a is the head's address too"),
+        ("{type: local, head_ip: a, worker_ips: [b, a]}", "a is also the head's address"),
         ("{type: local, head_ip: a, worker_ips: b}", "provider.worker_ips  must be a list"),
         ("{type: aws, cache_stopped_nodes: 1}", "must be true or false, not 1"),
     ],
 )
-def test_a_provider_that_cannot_be_used(provider: str, expected: str) -> None:
-    (line,) = mistakes(f"provider: {provider}")
+def test_an_invalid_provider_section(provider: str, expected: str) -> None:
+    (line,) = problems(f"provider: {provider}")
     assert line.startswith("cluster.yaml:1  ")
     assert expected in line
 
 
-def test_machines_of_ones_own_have_no_node_types() -> None:
-    (line,) = mistakes(
+def test_local_clusters_have_no_other_node_types() -> None:
+    (line,) = problems(
         "provider: {type: local, head_ip: a, worker_ips: []}\navailable_node_types: {gpu: {}}"
     )
     assert line.startswith("cluster.yaml:2  available_node_types.gpu  is not supported")
@@ -159,26 +160,29 @@ def test_a_cluster_name_must_fit_tags_paths_and_labels(name: str) -> None:
 
 
 def test_on_gcp_a_cluster_name_is_a_label() -> None:
-    (line,) = mistakes("cluster_name: My.Cluster\nprovider: {type: gcp}")
-    assert "'my-cluster' would do" in line
+    (line,) = problems("cluster_name: My.Cluster\nprovider: {type: gcp}")
+    assert "for example 'my-cluster'" in line
 
 
-def test_a_mistake_on_the_command_line_says_so() -> None:
-    assert mistakes(AWS, max_workers=-1)[0].startswith("command line  max_workers  must be 0")
+def test_a_problem_of_an_override_names_the_command_line() -> None:
+    assert problems(AWS, max_workers=-1)[0].startswith("command line  max_workers  must be 0")
     several = AWS + "available_node_types: {ray.head.default: {}, a: {}, b: {}}"
-    (line,) = mistakes(several, min_workers=1)
-    assert line == "command line  min_workers  set min_workers of one of a, b in the file instead"
+    (line,) = problems(several, min_workers=1)
+    assert line == (
+        "command line  min_workers  cannot be applied; set min_workers of one of a, b in the file "
+        "instead"
+    )
 
 
-def test_the_error_is_a_config_error_with_exit_code_2() -> None:
+def test_a_spec_error_is_a_config_error_with_exit_code_2() -> None:
     with pytest.raises(ConfigError) as caught:
         loaded("nonsense: 1")
     assert caught.value.exit_code == 2
 
 
-def test_a_container_that_cannot_be_named_or_pulled_is_refused() -> None:
+def test_an_invalid_container_name_and_registry() -> None:
     text = AWS + "docker: {image: i, container_name: a b}\nshoal: {registry: {server: r}}\n"
-    assert mistakes(text) == [
-        "cluster.yaml:2  docker.container_name  must be letters, digits, _, . and - only",
-        "cluster.yaml:3  shoal.registry  needs a username",
+    assert problems(text) == [
+        "cluster.yaml:2  docker.container_name  may only contain letters, digits, '_', '.' and '-'",
+        "cluster.yaml:3  shoal.registry  requires username",
     ]

@@ -6,7 +6,7 @@ from shoal import spec
 from shoal.spec.cluster_spec import MountSpec, VolumeSpec
 from shoal.spec.hashes import launch_hash
 
-from .conftest import loaded, mistakes
+from .conftest import loaded, problems
 
 AWS = """\
 provider: {type: aws, region: us-west-2}
@@ -18,7 +18,7 @@ head_node_type: head
 LOCAL = "provider: {type: local, head_ip: 10.0.0.1, worker_ips: [10.0.0.2]}\n"
 
 
-def test_new_volumes_get_the_devices_that_are_free_and_others_keep_theirs() -> None:
+def test_new_volumes_get_free_device_names() -> None:
     mapping = "[{DeviceName: /dev/sdg, Ebs: {VolumeSize: 8}}]"
     text = AWS.replace("m5.large}", f"m5.large, BlockDeviceMappings: {mapping}}}")
     volumes = loaded(
@@ -32,28 +32,28 @@ def test_new_volumes_get_the_devices_that_are_free_and_others_keep_theirs() -> N
     }
 
 
-def test_a_node_has_the_volumes_of_its_type() -> None:
-    read = loaded(
+def test_node_types_limits_where_volumes_and_mounts_apply() -> None:
+    cluster = loaded(
         AWS + "shoal: {volumes: {/all: {size: 1}, /gpu: {size: 1, node_types: [gpu]}},"
         " mounts: {/efs: {efs: data}, 's3://models': {read_only: true}}}\n"
     ).spec
-    assert read.places_for("head") == ["/all", "/efs"]
-    assert read.places_for("gpu") == ["/all", "/gpu", "/efs"]
-    assert read.mounts_for("gpu")["s3://models"] == MountSpec(s3="models", read_only=True)
-    assert spec.from_json(spec.to_json(read)) == read
+    assert cluster.mount_points_for("head") == ["/all", "/efs"]
+    assert cluster.mount_points_for("gpu") == ["/all", "/gpu", "/efs"]
+    assert cluster.mounts_for("gpu")["s3://models"] == MountSpec(s3="models", read_only=True)
+    assert spec.from_json(spec.to_json(cluster)) == cluster
 
 
-def test_only_what_is_launched_with_a_machine_makes_it_another_machine() -> None:
-    def hashed(volumes: str) -> str:
+def test_only_new_volumes_change_the_launch_hash() -> None:
+    def hash_with(volumes: str) -> str:
         return launch_hash(loaded(AWS + f"shoal: {{volumes: {volumes}}}\n").spec, "gpu")
 
-    plain = hashed("{}")
-    assert hashed("{/a: {device: /dev/nvme1n1}}") == plain
-    assert hashed("{/a: {size: 1, node_types: [head]}}") == plain
-    assert hashed("{/a: {size: 1}}") not in (plain, hashed("{/a: {size: 2}}"))
+    without_volumes = hash_with("{}")
+    assert hash_with("{/a: {device: /dev/nvme1n1}}") == without_volumes
+    assert hash_with("{/a: {size: 1, node_types: [head]}}") == without_volumes
+    assert hash_with("{/a: {size: 1}}") not in (without_volumes, hash_with("{/a: {size: 2}}"))
 
 
-def test_every_mistake_is_told() -> None:
+def test_all_problems_are_reported() -> None:
     text = AWS + (
         "shoal:\n"
         "  volumes:\n"
@@ -68,41 +68,42 @@ def test_every_mistake_is_told() -> None:
         "    /one: {s3: Not_A_Bucket}\n"
     )
     at = "cluster.yaml:{}  shoal.{}  "
-    assert mistakes(text) == [
-        at.format(8, "volumes./var") + "is the machine's own; choose a place like /data",
+    assert problems(text) == [
+        at.format(8, "volumes./var") + "is a system directory; choose a path like /data",
         at.format(9, "volumes.data") + "must be a plain absolute path, like /data",
         at.format(10, "volumes./none")
-        + "needs size, in GiB, for a new volume; or device, for one there is",
-        at.format(11, "volumes./disk.device") + "must be a device, like /dev/nvme1n1",
+        + "requires size, in GiB, for a new volume, or device, for an existing one",
+        at.format(11, "volumes./disk.device") + "must be a device path like /dev/nvme1n1",
         at.format(11, "volumes./disk.filesystem") + "must be ext4 or xfs, not 'ext3'",
-        at.format(11, "volumes./disk.iops") + "is for new volumes: it needs size beside it",
+        at.format(11, "volumes./disk.iops") + "is for new volumes and requires size",
         at.format(12, "volumes./one.node_types")
-        + "'gqu' is not among available_node_types; known here: gpu, head",
-        at.format(13, "volumes./two.device") + "is the device of /one as well",
-        at.format(13, "volumes./two.docker_data_root") + "is true of /one as well",
+        + "'gqu' is not in available_node_types; expected one of: gpu, head",
+        at.format(13, "volumes./two.device") + "is already the device of /one",
+        at.format(13, "volumes./two.docker_data_root")
+        + "is already set for /one; only one volume can hold it",
         at.format(15, "mounts./both")
-        + "needs either efs, a file system's name or id, or s3, a bucket's name",
-        at.format(16, "mounts./one") + "is in shoal.volumes as well",
-        at.format(16, "mounts./one.s3") + "'Not_A_Bucket' is no name of a bucket",
+        + "requires either efs, the name or id of a file system, or s3, the name of a bucket",
+        at.format(16, "mounts./one") + "is also a mount point in shoal.volumes",
+        at.format(16, "mounts./one.s3") + "'Not_A_Bucket' is not a valid bucket name",
     ]
 
 
-def test_machines_of_ones_own_have_disks_and_get_none() -> None:
+def test_local_clusters_only_mount_existing_devices() -> None:
     text = LOCAL + "shoal: {volumes: {/a: {size: 5}}, mounts: {/b: {efs: data}}}\n"
-    assert [line.partition("  ")[2] for line in mistakes(text)] == [
-        "shoal.mounts./b  is for clusters on AWS",
-        "shoal.volumes./a  needs device: disks can be made on AWS only",
-        "shoal.volumes./a.size  is for new volumes, which can be made on AWS only",
+    assert [line.partition("  ")[2] for line in problems(text)] == [
+        "shoal.mounts./b  is only supported on AWS",
+        "shoal.volumes./a  requires device: new volumes can only be created on AWS",
+        "shoal.volumes./a.size  is for new volumes, which can only be created on AWS",
     ]
 
 
-def test_an_embedded_cluster_does_without() -> None:
+def test_embedded_clusters_ignore_volumes_and_mounts() -> None:
     text = (
         "provider: {type: embedded}\nshoal: {volumes: {/a: {size: 5}}, mounts: {/b: {s3: x-y}}}\n"
     )
-    found = loaded(text)
-    assert found.spec.shoal.volumes == {}
-    assert found.spec.shoal.mounts == {}
-    assert [w.what for w in found.warnings] == [
+    result = loaded(text)
+    assert result.spec.shoal.volumes == {}
+    assert result.spec.shoal.mounts == {}
+    assert [w.what for w in result.warnings] == [
         "shoal.volumes is ignored", "shoal.mounts is ignored",
     ]  # fmt: skip

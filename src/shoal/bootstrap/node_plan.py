@@ -125,9 +125,9 @@ class NodePlanner:
         return lease_agent.watch_command(
             start.gcs_address,
             instance.role,
-            settings.lease_of(instance.role),
+            settings.lease_for(instance.role),
             on_lapse,
-            hand_seconds=settings.hand_seconds,
+            hand_seconds=settings.max_maintenance_s,
             attended=settings.controller,
         )
 

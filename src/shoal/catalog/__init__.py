@@ -6,6 +6,14 @@ estimates, and never a bill. Only the cloud that is asked about is read.
 
 from shoal.catalog.instance_type import InstanceType, Price
 from shoal.catalog.node_type_prices import offerings_for
-from shoal.catalog.price_table import CLOUDS, Cloud, PriceTable, price_table
+from shoal.catalog.price_table import CLOUDS, Cloud, PriceTable, load_price_table
 
-__all__ = ["CLOUDS", "Cloud", "InstanceType", "Price", "PriceTable", "offerings_for", "price_table"]
+__all__ = [
+    "CLOUDS",
+    "Cloud",
+    "InstanceType",
+    "Price",
+    "PriceTable",
+    "load_price_table",
+    "offerings_for",
+]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.catalog.instance_type import InstanceType
-from shoal.catalog.price_table import price_table
+from shoal.catalog.price_table import load_price_table
 from shoal.scaling.inputs import Market, Offering
 from shoal.spec.cluster_spec import ClusterSpec, NodeType
 
@@ -26,9 +26,9 @@ def offerings_for(spec: ClusterSpec) -> list[Offering]:
 def _listing(spec: ClusterSpec, node_type: NodeType) -> InstanceType | None:
     config = node_type.node_config
     if spec.provider.type == "aws":
-        return price_table("aws").find(str(config.get("InstanceType", "")))
+        return load_price_table("aws").find(str(config.get("InstanceType", "")))
     # GCP allows a whole address here, of which the last part is the name.
-    return price_table("gcp").find(str(config.get("machineType", "")).rpartition("/")[2])
+    return load_price_table("gcp").find(str(config.get("machineType", "")).rpartition("/")[2])
 
 
 def _offer(spec: ClusterSpec, node_type: NodeType, listing: InstanceType | None) -> Offering:

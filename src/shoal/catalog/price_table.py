@@ -57,7 +57,7 @@ class PriceTable:
 
 
 @cache
-def price_table(cloud: Cloud) -> PriceTable:
+def load_price_table(cloud: Cloud) -> PriceTable:
     """The listings of a cloud, read once."""
     return PriceTable((Path(__file__).parent / f"{cloud}.tsv").read_text("utf-8"))
 

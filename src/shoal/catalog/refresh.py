@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.catalog.instance_type import InstanceType
-from shoal.catalog.price_table import CLOUDS, Cloud, price_table, to_text
+from shoal.catalog.price_table import CLOUDS, Cloud, load_price_table, to_text
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -40,7 +40,7 @@ def _collected(
 
         with table.open(encoding="utf-8", newline="") as lines:
             return csv_table.read(cloud, lines)
-    regions = regions or price_table(cloud).regions
+    regions = regions or load_price_table(cloud).regions
     if cloud == "aws":
         import boto3
 

@@ -33,6 +33,7 @@ def command(
     """
     from shoal import spec
     from shoal.core.events import Warned
+    from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
     from shoal.spec import config_report
 
@@ -44,8 +45,8 @@ def command(
         if cluster is None:
             loaded = spec.default_embedded(overrides)
         else:
-            loaded = spec.load(cluster, overrides)
-        for remark in (*loaded.warnings, *loaded.refusals):
+            loaded = cluster_lookup.load_file(cluster, overrides)
+        for remark in (*loaded.warnings, *loaded.unsupported):
             ctx.emit(Warned(str(remark)))
         return loaded
 

@@ -39,6 +39,6 @@ def command(
 
     async def operation(ctx: Context) -> None:
         found = await cluster_lookup.locate_or_default(ctx, replace(ref, overrides=overrides))
-        await show(ctx, found.spec, found.place_of)
+        await show(ctx, found.spec, found.source_of)
 
     run(operation, json=json, verbose=verbose)

@@ -68,7 +68,7 @@ def command(
     CLUSTER is a cluster file. TRACE has a JSON object on every line: {"at": 0, "resources":
     {"CPU": 1}, "count": 10, "seconds": 60}.
     """
-    from shoal import spec
+    from shoal.ops import cluster_lookup
     from shoal.ops.simulate import compare, read_trace
     from shoal.scaling.simulation import World
 
@@ -77,7 +77,7 @@ def command(
             boot_s=boot, failure_rate=failures, interruptions_per_hour=interruptions,
             interval_s=max(interval, 0.1), seed=seed,
         )  # fmt: skip
-        return compare(spec.load(cluster).spec, read_trace(trace), changes, world)
+        return compare(cluster_lookup.load_file(cluster).spec, read_trace(trace), changes, world)
 
     results = run(operation, json=json)
     if svg:

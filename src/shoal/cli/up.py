@@ -101,7 +101,7 @@ def command(
         cluster = found.spec
         if autostop is not None:
             cluster = replace(cluster, shoal=replace(cluster.shoal, autostop=autostop))
-        options = UpOptions(restart=restart, force=force, place_of=found.place_of)
+        options = UpOptions(restart=restart, force=force, source_of=found.source_of)
         with contextlib.ExitStack() as stack:
             if redirect:
                 ctx = stack.enter_context(redirected(ctx, cluster.cluster_name))

@@ -118,7 +118,7 @@ class ClusterHandle:
 
         container = self.spec.container_for(instance.node_type, instance.role)
         runner = self.provider.runner(self.spec, instance)
-        places = self.spec.places_for(instance.node_type)
+        places = self.spec.mount_points_for(instance.node_type)
         return await node_probe.read(runner, instance, container, places)
 
     async def ray_version(self, instance: Instance, head: Instance) -> str:

@@ -154,10 +154,10 @@ def _not_handed_over(spec: ClusterSpec, why: str, node: str) -> Warned:
     are held to it once its deputy has left."""
     settings, what = spec.shoal, "the cluster does not size itself"
     if settings.autostop:
-        hours = math.ceil((settings.hand_seconds + settings.lease) / 3600)
+        hours = math.ceil((settings.max_maintenance_s + settings.lease) / 3600)
         ends = f"; its machines end themselves in about {hours} h" if settings.lease else ""
         what += f", and does not stop when it is idle{ends}"
-    within = f"within {settings.hand_seconds / 3600:.0f} h"
+    within = f"within {settings.max_maintenance_s / 3600:.0f} h"
     fix = f"shoal up again {within}, or do without: shoal: {{controller: false}}"
     return Warned(what, why, fix, node)
 
@@ -250,7 +250,7 @@ async def controller_paused(site: ClusterHandle, heads: Sequence[Instance]) -> A
     as far as handing the cluster over, because of an error or an interrupt, gives it back as it
     was where its Ray still runs: nobody would look after it."""
     for head in heads:
-        await stop_controller(site, head, deputy_seconds=site.spec.shoal.hand_seconds)
+        await stop_controller(site, head, deputy_seconds=site.spec.shoal.max_maintenance_s)
     try:
         yield
     except BaseException:

@@ -191,7 +191,7 @@ class Controller:
         """For how long a machine may count on its cluster from now on; see `reception.Host`."""
         if self._clock.monotonic() - self._turned_at > STILL_SECONDS:
             return None
-        return self._handover.spec.shoal.lease_of(role)
+        return self._handover.spec.shoal.lease_for(role)
 
     def hear(self, node_id: str, notice: Interruption) -> bool:
         """Take note, at once, that a machine will be taken away: nothing new runs there, and the

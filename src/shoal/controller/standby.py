@@ -97,7 +97,7 @@ class _Deputy:
         self._settings = handover.spec.shoal
 
     def lease(self, role: Role) -> float | None:
-        return self._settings.lease_of(role)
+        return self._settings.lease_for(role)
 
     def hear(self, node_id: str, notice: Interruption) -> bool:
         return False

@@ -17,8 +17,9 @@ from shoal.core.atomic_write import write_atomically
 from shoal.core.errors import ConfigError, NotFoundError
 from shoal.core.events import Warned
 from shoal.ops.context import Context
-from shoal.ops.source_lines import PlaceOf, nowhere, source_lines
+from shoal.ray_runtime.install_command import install_ray, ray_here
 from shoal.spec.cluster_spec import ClusterSpec
+from shoal.spec.loading import SourceOf, unknown_source
 
 if TYPE_CHECKING:
     from shoal.spec.nodes_file import NodesFile
@@ -42,7 +43,7 @@ class LocatedSpec:
     """A cluster that was found, and where in its file the values stand, if it has one."""
 
     spec: ClusterSpec
-    place_of: PlaceOf = nowhere
+    source_of: SourceOf = unknown_source
 
 
 async def resolve(ctx: Context, ref: ClusterRef) -> ClusterSpec:
@@ -56,7 +57,14 @@ async def locate(ctx: Context, ref: ClusterRef) -> LocatedSpec:
     loaded = await load(ctx, ref)
     for warning in loaded.warnings:
         ctx.emit(Warned(str(warning)))
-    return LocatedSpec(loaded.launchable(), source_lines(loaded))
+    return LocatedSpec(loaded.launchable(), loaded.source_of)
+
+
+def load_file(
+    source: str | Path | NodesFile, overrides: spec.Overrides | None = None
+) -> spec.LoadedSpec:
+    """Load a cluster file, with the default command that installs Ray where the file has none."""
+    return spec.load(source, overrides, install_ray=lambda: install_ray(ray_here()))
 
 
 async def load(ctx: Context, ref: ClusterRef) -> spec.LoadedSpec:
@@ -65,7 +73,7 @@ async def load(ctx: Context, ref: ClusterRef) -> spec.LoadedSpec:
     if ref.is_empty:
         return _without_file(_only_one(ctx, await names(ctx)))
     if named is not None and (not isinstance(named, str) or looks_like_a_file(named)):
-        return spec.load(named, overrides)
+        return load_file(named, overrides)
     name = named or overrides.cluster_name
     assert name is not None
     # Asking for embedded machines means looking at processes, which takes longer than the rest.

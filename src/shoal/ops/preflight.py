@@ -15,10 +15,10 @@ from shoal.core.events import PreflightFinding
 from shoal.ops import ray_versions
 from shoal.ops.context import Context
 from shoal.ops.image_checks import Images
-from shoal.ops.source_lines import PlaceOf, source_lines
 from shoal.providers.model import Finding, State
 from shoal.providers.protocol import Examines
 from shoal.spec import LoadedSpec
+from shoal.spec.loading import SourceOf
 
 _SECONDS = 60.0
 
@@ -29,7 +29,7 @@ async def diagnose(ctx: Context, loaded: LoadedSpec) -> list[PreflightFinding]:
     cluster = ClusterHandle.of(ctx, loaded.launchable())
     looks = [check(cluster), examine(cluster, ctx.clock, _SECONDS), _odd_rays(cluster)]
     found = await run_all(looks)
-    return locate([finding for some in found for finding in some], source_lines(loaded))
+    return locate([finding for some in found for finding in some], loaded.source_of)
 
 
 async def check(cluster: ClusterHandle) -> list[Finding]:
@@ -88,12 +88,12 @@ async def _odd_rays(cluster: ClusterHandle) -> list[Finding]:
     ]
 
 
-def locate(findings: Sequence[Finding], place_of: PlaceOf) -> list[PreflightFinding]:
+def locate(findings: Sequence[Finding], source_of: SourceOf) -> list[PreflightFinding]:
     """The findings with their places, each once, errors first. What is an error for one kind of
     node and a warning for another is an error."""
     once: dict[Finding, PreflightFinding] = {}
     for finding in sorted(findings, key=lambda finding: finding.severity != "error"):
-        place = place_of(finding.at)
+        place = source_of(finding.at)
         found = PreflightFinding(finding.severity, finding.what, finding.why, finding.fix, place)
         once.setdefault(replace(finding, severity="error"), found)
     return list(once.values())

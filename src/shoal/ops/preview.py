@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.catalog import offerings_for, price_table
+from shoal.catalog import load_price_table, offerings_for
 from shoal.cluster.handle import ClusterHandle
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, ShoalError
@@ -15,7 +15,6 @@ from shoal.core.events import Emit, PriceEstimated, Stage, Unchanged
 from shoal.costs.estimate import PlannedNodes, estimate
 from shoal.ops import preflight
 from shoal.ops.context import Context
-from shoal.ops.source_lines import PlaceOf, nowhere
 from shoal.ops.up_plan import (
     NOT_THERE,
     ObservedCluster,
@@ -28,6 +27,7 @@ from shoal.providers.model import Finding, State
 from shoal.providers.protocol import Sells
 from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
+from shoal.spec.loading import SourceOf, unknown_source
 
 # Looking ahead is to save time: what does not answer by then is left to show itself.
 _EXAMINE_SECONDS = 15.0
@@ -50,7 +50,7 @@ class UpPreview:
 
 
 async def preview_up(
-    ctx: Context, cluster: ClusterHandle, place_of: PlaceOf, restart: RestartPolicy = "as needed"
+    ctx: Context, cluster: ClusterHandle, source_of: SourceOf, restart: RestartPolicy = "as needed"
 ) -> UpPreview:
     """Look at everything at once: at the machines that are there, and, only where new ones are
     needed, at what would keep them from coming, and at prices. Raises `ConfigError` when it could
@@ -60,7 +60,7 @@ async def preview_up(
     try:
         there = await cluster.provider.find(cluster.spec.cluster_name)
     except ConfigError:
-        raise_on_errors(ctx, wrong, place_of)  # which may be why
+        raise_on_errors(ctx, wrong, source_of)  # which may be why
         raise
     market = _Market(cluster)
     looks: list[Coroutine[Any, Any, Any]] = [cluster.look(there)]
@@ -69,7 +69,7 @@ async def preview_up(
     observed, *found = await run_all(looks)
     if found:
         wrong += found[0]
-    raise_on_errors(ctx, wrong, place_of)
+    raise_on_errors(ctx, wrong, source_of)
     plan = plan_up(cluster.spec, observed, restart)
     nodes = planned_nodes(observed, plan)
     price = estimate(cluster.spec, nodes, market.offers, market.source)
@@ -90,9 +90,9 @@ def planned_nodes(observed: ObservedCluster, plan: UpPlan) -> list[PlannedNodes]
     return nodes
 
 
-async def show(ctx: Context, spec: ClusterSpec, place_of: PlaceOf = nowhere) -> UpPlan:
+async def show(ctx: Context, spec: ClusterSpec, source_of: SourceOf = unknown_source) -> UpPlan:
     """What `up` would do now, told and not done."""
-    preview = await preview_up(ctx, ClusterHandle.of(ctx, spec), place_of)
+    preview = await preview_up(ctx, ClusterHandle.of(ctx, spec), source_of)
     preview.tell(ctx.emit)
     if preview.plan.empty:
         ctx.emit(Unchanged(spec.cluster_name, "it is up and as asked for"))
@@ -106,7 +106,7 @@ class _Market:
         self._site = cluster
         self.offers: Sequence[Offering] = offerings_for(cluster.spec)
         cloud = "gcp" if cluster.spec.provider.type == "gcp" else "aws"
-        self.source = f"the catalog of {price_table(cloud).dated}"
+        self.source = f"the catalog of {load_price_table(cloud).dated}"
 
     async def look(self) -> None:
         provider, spec = self._site.provider, self._site.spec
@@ -118,9 +118,9 @@ class _Market:
                 return  # which is told elsewhere, if it matters
 
 
-def raise_on_errors(ctx: Context, findings: Sequence[Finding], place_of: PlaceOf) -> None:
+def raise_on_errors(ctx: Context, findings: Sequence[Finding], source_of: SourceOf) -> None:
     """Tell what was found, and go on only if nothing of it is an error."""
-    found = preflight.locate(findings, place_of)
+    found = preflight.locate(findings, source_of)
     errors = [one for one in found if one.severity == "error"]
     for one in found:
         if errors != [one]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from shoal.catalog import CLOUDS, Cloud, InstanceType, Price, price_table
+from shoal.catalog import CLOUDS, Cloud, InstanceType, Price, load_price_table
 from shoal.core.errors import NotFoundError
 
 
@@ -44,8 +44,8 @@ class PriceLine:
 def prices(wish: PriceQuery) -> list[PriceLine]:
     """All machines that would do, cheapest first, those with a partial price last."""
     for region in wish.regions:
-        if not any(region in price_table(cloud).regions for cloud in wish.clouds):
-            known = sorted({r for cloud in wish.clouds for r in price_table(cloud).regions})
+        if not any(region in load_price_table(cloud).regions for cloud in wish.clouds):
+            known = sorted({r for cloud in wish.clouds for r in load_price_table(cloud).regions})
             raise NotFoundError(
                 f"the price catalog has no region {region}", fix=f"it has {', '.join(known)}"
             )
@@ -67,8 +67,8 @@ def cheapest_of_each(lines: Sequence[PriceLine]) -> list[PriceLine]:
 
 
 def _lines(cloud: Cloud, wish: PriceQuery) -> Iterator[PriceLine]:
-    dated = price_table(cloud).dated
-    for listing in price_table(cloud):
+    dated = load_price_table(cloud).dated
+    for listing in load_price_table(cloud):
         if not _would_do(listing, wish):
             continue
         for region, price in (listing.prices or {}).items():

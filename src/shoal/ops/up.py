@@ -18,13 +18,13 @@ from shoal.core.node_phase import Phase
 from shoal.ops import cluster_lookup, cost
 from shoal.ops.context import Context
 from shoal.ops.preview import preview_up
-from shoal.ops.source_lines import PlaceOf, nowhere
 from shoal.ops.up_plan import NOT_THERE, ObservedCluster, RestartPolicy, UpPlan, plan_up
 from shoal.providers import provider_for
 from shoal.providers.model import Instance, State
 from shoal.ray_runtime.ray_env import sourced
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.spec.cluster_spec import ClusterSpec
+from shoal.spec.loading import SourceOf, unknown_source
 
 # How often machines that are taken away while they boot are asked for again.
 _REFILLS = 2
@@ -42,11 +42,11 @@ class UpResult:
 @dataclass(frozen=True)
 class UpOptions:
     """How `up` goes about it: what it may restart, and whether it may take a machine from
-    another cluster. `place_of` tells the lines of the file, for what is wrong in it."""
+    another cluster. `source_of` finds the line of the file that an error is about."""
 
     restart: RestartPolicy = "as needed"
     force: bool = False
-    place_of: PlaceOf = nowhere
+    source_of: SourceOf = unknown_source
 
 
 async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) -> UpResult:
@@ -63,7 +63,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
 
     provider = provider_for(spec, ctx.home, ctx.clock, emit)
     cluster = ClusterHandle(provider, spec, force=options.force)
-    preview = await preview_up(ctx, cluster, options.place_of, options.restart)
+    preview = await preview_up(ctx, cluster, options.source_of, options.restart)
     observed, plan = preview.observed, preview.plan
     if options.restart == "never" and client.has_controller(spec):
         plan = plan.without_endings()  # the controller drains what is too much

@@ -1,4 +1,7 @@
-"""Cluster files: from the YAML that `ray up` reads to a typed, frozen `ClusterSpec`."""
+"""Cluster files: turns the YAML that `ray up` reads into a typed, frozen `ClusterSpec`.
+
+Must not run commands, nor know anything about Ray or a provider beyond their cluster files.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +48,8 @@ __all__ = [
     "to_json",
 ]
 
-# Needed by those who read a file, and not by those who name a cluster that is up.
-_LATER = {
+# Imported on first use: commands for a running cluster read no file and start faster.
+_LAZY = {
     "hashes": ("files_hash", "launch_hash"),
     "loading": ("LoadedSpec", "Overrides", "default_embedded", "load"),
     "problems": ("Problem", "SpecError", "SpecWarning"),
@@ -57,7 +60,7 @@ _LATER = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    for module, names in _LATER.items():
+    for module, names in _LAZY.items():
         if name in names:
             return getattr(import_module(f"shoal.spec.{module}"), name)
     raise AttributeError(f"module 'shoal.spec' has no attribute {name!r}")

@@ -1,7 +1,6 @@
-"""What the user asked for, typed and frozen, with every default and legacy field resolved.
+"""`ClusterSpec`: a cluster file as typed, frozen data, with defaults and legacy keys resolved.
 
-This is the form in which a cluster's wishes travel through the program and to the head. It is
-plain data: no YAML, no provider SDK, no defaults of its own. `spec.load` makes it from a file.
+`spec.load` creates it. All other code, on the laptop and on the head, reads this and never YAML.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ AutoscalingMode = Literal["default", "aggressive", "conservative"]
 AuthMode = Literal["token", "none"]
 DownMode = Literal["terminate", "stop"]
 
-# How long `up` may take, and how many commands as long as they may be that should be enough for.
-_HAND_SECONDS = 7200.0
-_HAND_COMMANDS = 4
+# How long `up` may pause the controller: this long, or as long as this many commands may take.
+_MAINTENANCE_S = 7200.0
+_MAINTENANCE_COMMANDS = 4
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,8 @@ class ContainerSpec:
 
 @dataclass(frozen=True)
 class NodeSetup:
-    """What makes a bare machine of one type, in one role, a Ray node. Lists are final:
-    common, role and per-type commands are already joined in the order in which they run."""
+    """The commands and the container that turn an instance of one type, in one role, into a Ray
+    node. Common, role and per-type commands are already joined, in the order in which they run."""
 
     initialization_commands: tuple[str, ...] = ()
     setup_commands: tuple[str, ...] = ()
@@ -47,8 +46,8 @@ class NodeSetup:
 
 @dataclass(frozen=True)
 class NodeType:
-    """One kind of machine. `resources` holds what the YAML declares; a provider may know more
-    (empty means: ask it). `setup` is for workers of this type; the head's is in ClusterSpec."""
+    """An entry of `available_node_types`. `resources` holds what the file declares; if empty, the
+    provider knows them. `setup` is for workers of this type; the head's is in `ClusterSpec`."""
 
     name: str
     node_config: Mapping[str, Any]
@@ -63,7 +62,7 @@ class NodeType:
 
 @dataclass(frozen=True)
 class ProviderSpec:
-    """Where machines come from: Ray's `provider` section, `type` apart."""
+    """The `provider` section: `settings` has all keys but `type`."""
 
     type: Literal["aws", "gcp", "local", "external", "embedded"]
     settings: Mapping[str, Any]
@@ -71,7 +70,7 @@ class ProviderSpec:
 
 @dataclass(frozen=True)
 class AuthSpec:
-    """How a person's machine logs in to a node."""
+    """How the laptop logs in to a node."""
 
     ssh_user: str = "ubuntu"
     ssh_private_key: str | None = None
@@ -82,7 +81,7 @@ class AuthSpec:
 
 @dataclass(frozen=True)
 class FilesSpec:
-    """Which files go to the nodes. `mounts` maps a path on the node to a path here."""
+    """Which files are copied to the nodes. `mounts` maps a path on the node to a local path."""
 
     mounts: Mapping[str, str]
     cluster_synced: tuple[str, ...] = ()
@@ -93,8 +92,8 @@ class FilesSpec:
 
 @dataclass(frozen=True)
 class ScalingSpec:
-    """How the size follows the load. The last three are the old autoscaler's settings and keep
-    their old meaning; None means that the file does not use them."""
+    """How the cluster scales with the load. The last three are settings of Ray's legacy autoscaler
+    and keep their meaning; None if the file does not set them."""
 
     max_workers: int
     upscaling_speed: float
@@ -106,7 +105,7 @@ class ScalingSpec:
 
 @dataclass(frozen=True)
 class HostSpec:
-    """What is particular about one machine of one's own. None: as for all."""
+    """Settings of a single host of a `local` cluster. None: the cluster's setting applies."""
 
     user: str | None = None
     port: int | None = None
@@ -116,8 +115,8 @@ class HostSpec:
 
 @dataclass(frozen=True)
 class RegistrySpec:
-    """A private registry and how to log in to it. The password itself is never here: it is in an
-    environment variable of whoever runs `up`, or a command prints it there."""
+    """A private container registry and its login. The password is never part of the spec: it comes
+    from an environment variable, or from the output of a command, where `shoal up` runs."""
 
     server: str
     username: str
@@ -127,9 +126,9 @@ class RegistrySpec:
 
 @dataclass(frozen=True)
 class VolumeSpec:
-    """A disk of its own at some place on a node. One with a `size`, in GiB, is made with its
-    machine and goes with it unless it is to be kept; any other is there already. `node_types`
-    are those that have it; empty: all."""
+    """A disk that is mounted on nodes. With a `size`, in GiB, it is created with the instance, and
+    deleted with it unless `keep` is set; otherwise `device` already exists. `node_types` lists the
+    types that have it; empty: all."""
 
     device: str
     size: int = 0
@@ -144,8 +143,8 @@ class VolumeSpec:
 
 @dataclass(frozen=True)
 class MountSpec:
-    """A file system that many machines share, at some place on a node: one of EFS, by name or id,
-    or a bucket of S3, whose place may be its own address: then it is allowed and not mounted."""
+    """A shared file system that is mounted on nodes: an EFS file system, by name or id, or an S3
+    bucket. A bucket whose mount point is an s3:// URL is not mounted; nodes only get access."""
 
     efs: str = ""
     s3: str = ""
@@ -155,20 +154,25 @@ class MountSpec:
 
 @dataclass(frozen=True)
 class ShoalSettings:
-    """What stands under the top-level `shoal:` key. `hosts` has what is particular about single
-    machines, by address; `via_head` says that workers are reached through the head;
-    `command_timeout_s` is how long one setup command may take, `reach_timeout_s` how long a
-    machine may take until it answers (None: as fits the provider); `consolidate` allows moving
-    restartable work to fewer or cheaper nodes; `autostop` is how many seconds the whole cluster may
-    be idle before it goes (0: for ever); `controller` says whether a controller is left on the head
-    at all; `lease` is after how many seconds without a controller a worker ends its part (0:
-    never); `environment` is a file of shell settings on every node that is read before anything
-    that has to do with Ray; `registry` is where images come from that not everyone may have.
-    For clouds: `fallback` has the machine types to take, by node type, when its own is not to
-    be had; `on_demand_fallback` allows full price where no spot machine is; `ssh_from` has the
-    address ranges from which SSH is let in (empty: the caller's); `down` says whether `down`,
-    and who stops by `autostop`, ends machines or only switches them off. `volumes` and `mounts`
-    are by the places that they are mounted at."""
+    """The settings under the top-level `shoal:` key.
+
+    - `hosts`: settings of single hosts, by address.
+    - `via_head`: workers are reached through the head.
+    - `command_timeout_s`: the timeout of one setup command.
+    - `reach_timeout_s`: how long an instance may take until SSH answers; None: the provider's
+      default.
+    - `consolidate`: allows moving restartable work to fewer or cheaper nodes.
+    - `autostop`: the idle time, in seconds, after which the cluster stops; 0: never.
+    - `controller`: whether a controller runs on the head.
+    - `lease`: the time, in seconds, without a controller after which a worker shuts down; 0: never.
+    - `environment`: a shell file on every node that is sourced before each Ray command.
+    - `registry`: the login of a private container registry.
+    - `fallback`: by node type, other instance types to launch if its own has no capacity.
+    - `on_demand_fallback`: allows on-demand instances if there is no spot capacity.
+    - `ssh_from`: the CIDR ranges that may connect by SSH; empty: the caller's address.
+    - `down`: whether `down` and `autostop` terminate or stop instances.
+    - `volumes`, `mounts`: disks and shared file systems, by mount point.
+    """
 
     auth: AuthMode = "token"
     hosts: Mapping[str, HostSpec] = field(default_factory=dict)
@@ -188,21 +192,21 @@ class ShoalSettings:
     volumes: Mapping[str, VolumeSpec] = field(default_factory=dict)
     mounts: Mapping[str, MountSpec] = field(default_factory=dict)
 
-    def lease_of(self, role: Role) -> float:
-        """After how many seconds without a controller a machine ends its part; 0: never. Who wants
-        a cluster to go when nobody uses it wants no head that nobody looks after, either."""
+    def lease_for(self, role: Role) -> float:
+        """The time, in seconds, without a controller after which a node shuts down; 0: never. The
+        head only has a lease with `autostop`: it must not outlive its controller then."""
         return self.lease if role == "worker" or self.autostop else 0.0
 
     @property
-    def hand_seconds(self) -> float:
-        """How long a person may have their hand on the cluster. Machines that are not being worked
-        on must not take that for the loss of it, however slow the commands on others are."""
-        return max(_HAND_SECONDS, _HAND_COMMANDS * self.command_timeout_s)
+    def max_maintenance_s(self) -> float:
+        """How long a command such as `up` may pause the controller. Nodes must not shut down for
+        lack of a controller during that time, however slow the commands on other nodes are."""
+        return max(_MAINTENANCE_S, _MAINTENANCE_COMMANDS * self.command_timeout_s)
 
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """A whole cluster as asked for."""
+    """A cluster as its file describes it."""
 
     cluster_name: str
     provider: ProviderSpec
@@ -218,20 +222,20 @@ class ClusterSpec:
 
     @property
     def head(self) -> NodeType:
-        """The node type that the head is made of."""
+        """The head's node type."""
         return self.node_types[self.head_node_type]
 
     def volumes_for(self, node_type: str) -> dict[str, VolumeSpec]:
-        """The volumes of a node of this type, by their places."""
+        """The volumes of a node of this type, by mount point."""
         return _for_type(self.shoal.volumes, node_type)
 
     def mounts_for(self, node_type: str) -> dict[str, MountSpec]:
-        """The shared file systems of a node of this type, by their places."""
+        """The shared file systems of a node of this type, by mount point."""
         return _for_type(self.shoal.mounts, node_type)
 
-    def places_for(self, node_type: str) -> list[str]:
-        """Where something is mounted on a node of this type."""
-        shared = [where for where in self.mounts_for(node_type) if where.startswith("/")]
+    def mount_points_for(self, node_type: str) -> list[str]:
+        """Where volumes and shared file systems are mounted on a node of this type."""
+        shared = [path for path in self.mounts_for(node_type) if path.startswith("/")]
         return [*self.volumes_for(node_type), *shared]
 
     def setup_for(self, node_type: str, role: Role) -> NodeSetup:
@@ -239,19 +243,19 @@ class ClusterSpec:
         return self.head_setup if role == "head" else self.node_types[node_type].setup
 
     def container_for(self, node_type: str, role: Role) -> ContainerSpec | None:
-        """The container of such a node; none, too, for a type that is no longer in the file."""
+        """The container of such a node, if any; None for a type that is no longer in the file."""
         if role == "head":
             return self.head_setup.container
-        found = self.node_types.get(node_type)
-        return None if found is None else found.setup.container
+        entry = self.node_types.get(node_type)
+        return None if entry is None else entry.setup.container
 
 
-_Wish = TypeVar("_Wish", VolumeSpec, MountSpec)
+_Mounted = TypeVar("_Mounted", VolumeSpec, MountSpec)
 
 
-def _for_type(wishes: Mapping[str, _Wish], node_type: str) -> dict[str, _Wish]:
+def _for_type(section: Mapping[str, _Mounted], node_type: str) -> dict[str, _Mounted]:
     return {
-        where: wish
-        for where, wish in wishes.items()
-        if not wish.node_types or node_type in wish.node_types
+        path: entry
+        for path, entry in section.items()
+        if not entry.node_types or node_type in entry.node_types
     }

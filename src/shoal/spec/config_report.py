@@ -1,4 +1,4 @@
-"""A loaded spec for reading: each value on a line of its own, beside where it came from."""
+"""The output of `shoal config`: every value of a loaded spec with its origin."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _INDENT = "  "
 
 
 def outline(loaded: LoadedSpec) -> Iterator[tuple[str, str]]:
-    """The spec, nested, as pairs of a line and the origin of the value on it."""
+    """The spec as indented lines, each with the origin of its value."""
     yield from _outline(loaded, to_json(loaded.spec), (), 0)
 
 
 def report(loaded: LoadedSpec) -> dict[str, Any]:
-    """The same for a program: `origins` has the shape of `spec`, with an origin for each value."""
+    """The spec as JSON data: `origins` has the shape of `spec`, with an origin for each value."""
     spec = to_json(loaded.spec)
     return {
         "source": loaded.source,
@@ -30,7 +30,7 @@ def report(loaded: LoadedSpec) -> dict[str, Any]:
             {"what": warning.what, "why": warning.why, "line": warning.line}
             for warning in loaded.warnings
         ],
-        "refusals": [str(problem) for problem in loaded.refusals],
+        "unsupported": [str(problem) for problem in loaded.unsupported],
     }
 
 
@@ -39,13 +39,13 @@ def _outline(
 ) -> Iterator[tuple[str, str]]:
     pairs: Any = value.items() if isinstance(value, dict) else enumerate(value)
     for key, inner in pairs:
-        below: KeyPath = (*path, key)
-        head = _INDENT * depth + ("-" if isinstance(key, int) else f"{key}:")
+        inner_path: KeyPath = (*path, key)
+        label = _INDENT * depth + ("-" if isinstance(key, int) else f"{key}:")
         if isinstance(inner, (dict, list)) and inner:
-            yield head, ""
-            yield from _outline(loaded, inner, below, depth + 1)
+            yield label, ""
+            yield from _outline(loaded, inner, inner_path, depth + 1)
         else:
-            yield f"{head} {_text(inner)}", _origin(loaded, below)
+            yield f"{label} {_text(inner)}", _origin(loaded, inner_path)
 
 
 def _origins(loaded: LoadedSpec, value: Any, path: KeyPath) -> Any:
@@ -57,11 +57,11 @@ def _origins(loaded: LoadedSpec, value: Any, path: KeyPath) -> Any:
 
 
 def _origin(loaded: LoadedSpec, path: KeyPath) -> str:
-    found = loaded.origin_of(*path)
-    if found is None:
+    origin = loaded.origin_of(*path)
+    if origin is None:
         return ""
-    # Every line names the file: its last part is enough.
-    return str(replace(found, source=found.source.rsplit("/", 1)[-1]))
+    # Every line names the file: its base name is enough.
+    return str(replace(origin, source=origin.source.rsplit("/", 1)[-1]))
 
 
 def _text(value: Any) -> str:

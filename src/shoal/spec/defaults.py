@@ -1,18 +1,17 @@
-"""What a cluster file leaves out. The meaning follows Ray's defaults for each provider; where
-those have gone stale (a nightly wheel for one Python, an autoscaler of Ray's own) it is what
-works today. Data and one function that lays it under a draft."""
+"""Default values of a cluster file. They follow Ray's defaults for each provider, except where
+those no longer work (a nightly wheel for one Python version, Ray's own autoscaler)."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
-from shoal.ray_runtime.install_command import install_ray, ray_here
 from shoal.spec.draft import DEFAULT, Draft, Origin
 
 CONTAINER_NAME = "ray_container"
 
-# The head of Ray's own templates, on which files without a `head_node_type` rely.
+# The names of head types in Ray's templates: files without a `head_node_type` rely on them.
 _TEMPLATE_HEADS = ("ray.head.default", "ray_head_default", "head")
 
 _COMMON: dict[str, Any] = {
@@ -37,22 +36,22 @@ _COMMON: dict[str, Any] = {
 
 
 def _conda_on_path(directory: str) -> str:
-    """Machine images for deep learning keep their Python out of the way of a login shell."""
+    """Deep learning images do not have their Python on the PATH of a login shell."""
     return (
         f"(stat {directory} &> /dev/null && "
         f"echo 'export PATH=\"{directory}:$PATH\"' >> ~/.bashrc) || true"
     )
 
 
-def _start_ray(prelude: str, more: str = "", head: str = "") -> dict[str, list[str]]:
+def _start_ray(prelude: str, options: str = "", head_options: str = "") -> dict[str, list[str]]:
     return {
         "head_start_ray_commands": [
             "ray stop",
-            f"{prelude}ray start --head --port=6379{more}{head}",
+            f"{prelude}ray start --head --port=6379{options}{head_options}",
         ],
         "worker_start_ray_commands": [
             "ray stop",
-            f"{prelude}ray start --address=$RAY_HEAD_IP:6379{more}",
+            f"{prelude}ray start --address=$RAY_HEAD_IP:6379{options}",
         ],
     }
 
@@ -62,7 +61,7 @@ _CLOUD_START = _start_ray(
 )
 
 
-def _gcp_type(**more: Any) -> dict[str, Any]:
+def _gcp_node_type(**node_config: Any) -> dict[str, Any]:
     image = "projects/deeplearning-platform-release/global/images/family/common-cpu"
     disk = {
         "boot": True,
@@ -72,7 +71,7 @@ def _gcp_type(**more: Any) -> dict[str, Any]:
     }
     return {
         "resources": {"CPU": 2.0},
-        "node_config": {"machineType": "n1-standard-2", "disks": [disk], **more},
+        "node_config": {"machineType": "n1-standard-2", "disks": [disk], **node_config},
     }
 
 
@@ -103,8 +102,8 @@ _BY_PROVIDER: dict[str, dict[str, Any]] = {
     "gcp": {
         "max_workers": 2,
         "available_node_types": {
-            "ray_head_default": _gcp_type(),
-            "ray_worker_small": _gcp_type(scheduling=[{"preemptible": True}]),
+            "ray_head_default": _gcp_node_type(),
+            "ray_worker_small": _gcp_node_type(scheduling=[{"preemptible": True}]),
         },
         "head_node_type": "ray_head_default",
         "setup_commands": [_conda_on_path("/opt/conda/bin")],
@@ -125,37 +124,30 @@ _BY_PROVIDER: dict[str, dict[str, Any]] = {
             "worker": {"resources": {"CPU": 1.0}, "min_workers": 2},
         },
         "head_node_type": "head",
-        # The embedded provider starts its nodes itself, each on an address of its own.
+        # The embedded provider starts its nodes itself, each with its own address.
         "head_start_ray_commands": [],
         "worker_start_ray_commands": [],
     },
 }
 
 
-def _defaults(provider: str) -> dict[str, Any]:
-    own = copy.deepcopy(_BY_PROVIDER[provider])
-    if "setup_commands" in own:  # a cloud's machines, which come with nothing of ours
-        own["setup_commands"].append(install_ray(ray_here()))
-    return own
-
-
 def default_for(provider: str) -> Origin:
-    """The origin of what is filled in for one provider."""
+    """The origin of a provider's default values."""
     return Origin("default", f"for {provider}")
 
 
 def default_node_types(provider: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The head's and the workers' type of a file that names none."""
-    defaults = _defaults(provider)
+    """The default head and worker node types."""
+    defaults = copy.deepcopy(_BY_PROVIDER[provider])
     types = defaults["available_node_types"]
     head = types.pop(defaults["head_node_type"])
     (worker,) = types.values()
     return head, worker
 
 
-def name_head(draft: Draft, provider: str) -> None:
-    """In a file with node types but no `head_node_type`, the head is the type that has the name
-    of the head in Ray's templates."""
+def infer_head_node_type(draft: Draft, provider: str) -> None:
+    """If the file has node types but no `head_node_type`, use the type that is named like the
+    head in Ray's templates."""
     types = draft.get("available_node_types", default={})
     names = (_BY_PROVIDER[provider].get("head_node_type"), *_TEMPLATE_HEADS)
     head = next((name for name in names if name in types), None)
@@ -163,13 +155,17 @@ def name_head(draft: Draft, provider: str) -> None:
         draft.put_missing(("head_node_type",), head, default_for(provider))
 
 
-def lay_under(draft: Draft, provider: str) -> None:
-    """Fill in all that the file leaves out. As in Ray, a list or mapping that is given replaces
-    the default as a whole."""
-    own = _defaults(provider)
+def apply(draft: Draft, provider: str, install_ray: Callable[[], str] | None = None) -> None:
+    """Set every key that the file leaves out. As in Ray, a list or mapping in the file replaces
+    the default as a whole. `install_ray` returns the command that installs Ray on an instance."""
+    provider_defaults = copy.deepcopy(_BY_PROVIDER[provider])
     if draft.has("available_node_types"):
-        own.pop("head_node_type", None)
-    for key, value in own.items():
+        provider_defaults.pop("head_node_type", None)
+    # Only clouds have default setup commands: local hosts are expected to have Ray.
+    uses_default_setup = "setup_commands" in provider_defaults and not draft.has("setup_commands")
+    if uses_default_setup and install_ray is not None:
+        provider_defaults["setup_commands"].append(install_ray())
+    for key, value in provider_defaults.items():
         draft.put_missing((key,), value, default_for(provider))
     for key, value in copy.deepcopy(_COMMON).items():
         draft.put_missing((key,), value, DEFAULT)
@@ -177,7 +173,7 @@ def lay_under(draft: Draft, provider: str) -> None:
 
 
 def _fit_to_max_workers(draft: Draft, provider: str) -> None:
-    """A default number of workers must not contradict a limit that was asked for."""
+    """Lower the default `min_workers` to the `max_workers` of the file."""
     limit = draft.get("max_workers")
     for name in draft.get("available_node_types", default={}):
         path = ("available_node_types", name, "min_workers")

@@ -1,5 +1,5 @@
-"""The `docker` sections of a cluster file: which container, if any, each kind of node runs in,
-and which keys decide it."""
+"""The `docker` sections of a cluster file: which container, if any, the nodes of each type and role
+run in, and which keys define it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from shoal.spec.draft import Draft
 
 Keys = tuple[str, ...]
 
-# What an engine accepts; it also stands on command lines.
+# Names that Docker and Podman accept; they need no quoting on command lines.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
 class ContainerKeys:
-    """The paths at which a draft has what is particular to one kind of node."""
+    """The paths of the keys that define the container of one node type and role."""
 
     image: Keys
     pull_before_run: Keys
@@ -25,10 +25,10 @@ class ContainerKeys:
 
 
 def keys_for(draft: Draft, role: Role, node_type: str) -> ContainerKeys | None:
-    """What decides the container of nodes of this type in this role; None when they run without.
+    """The keys that define the container of nodes of this type and role; None if they have none.
 
-    What a type's own `docker` says replaces the cluster's settings of the same name, for workers
-    only; options for all nodes stay.
+    For workers, a node type's own `docker` section replaces the cluster's settings of the same
+    name; the options for all nodes still apply.
     """
 
     def own_or_common(key: str) -> Keys:
@@ -47,14 +47,16 @@ def keys_for(draft: Draft, role: Role, node_type: str) -> ContainerKeys | None:
 
 
 def check(draft: Draft) -> None:
-    """Either every node runs in a container, or none does: they must be able to find each other
-    in the same way."""
+    """Check the `docker` section. Either all nodes run in containers or none does: they must
+    be able to reach each other in the same way."""
     name = draft.get("docker", "container_name")
     if name and not _NAME.fullmatch(name):
-        draft.refuse("must be letters, digits, _, . and - only", "docker", "container_name")
+        draft.error(
+            "may only contain letters, digits, '_', '.' and '-'", "docker", "container_name"
+        )
     registry = draft.get("shoal", "registry")
     if registry is not None and not registry.get("username"):
-        draft.refuse("needs a username", "shoal", "registry")
+        draft.error("requires username", "shoal", "registry")
     head_type = draft.get("head_node_type")
     head = keys_for(draft, "head", head_type)
     workers = [
@@ -63,8 +65,8 @@ def check(draft: Draft) -> None:
         if name != head_type
     ]
     if head is None and draft.get("docker", "container_name") and not any(workers):
-        draft.refuse("needs an image beside it", "docker", "container_name")
+        draft.error("requires image", "docker", "container_name")
     elif head is None and any(workers):
-        draft.refuse("has an image for workers but none for the head: set image", "docker")
+        draft.error("has an image for workers but none for the head; set image", "docker")
     elif head is not None and None in workers:
-        draft.refuse("has an image for the head but none for all workers: set image", "docker")
+        draft.error("has an image for the head but not for all workers; set image", "docker")

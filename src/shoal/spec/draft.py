@@ -1,7 +1,7 @@
-"""A cluster file on its way to a spec: plain data, and for every value where it came from.
+"""A cluster file while it is resolved: plain data, and the origin of every value.
 
-The layers (command line, legacy fields, a provider's needs, defaults) write to a draft in turn;
-when the last is done it holds only today's keys, all of them. Nothing here knows what they mean.
+Overrides, legacy keys, provider rules and defaults are applied to a draft one after the other; then
+it has a value for every current key. A draft does not know what the keys mean.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from shoal.spec.problems import KeyPath, Problem, SpecWarning
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value came from: a line of the file, perhaps through a legacy key, the command
-    line, or a default (`detail` says whose)."""
+    """Where a value came from: a line of the file, a legacy key (`detail` is the key), the command
+    line, or a default (`detail` is the provider)."""
 
     kind: Literal["file", "legacy", "command line", "default"]
     detail: str = ""
@@ -37,49 +37,50 @@ DEFAULT = Origin("default")
 
 
 @dataclass
-class _Tree:
-    """Origins by path; what has none of its own comes from where the thing that holds it does."""
+class _OriginTree:
+    """Origins by path. A value without its own origin has that of the value that contains it."""
 
     origin: Origin | None = None
-    below: dict[str | int, _Tree] = field(default_factory=dict)
+    children: dict[str | int, _OriginTree] = field(default_factory=dict)
 
-    def at(self, path: KeyPath) -> _Tree:
-        """The branch for the path, grown if need be."""
-        branch = self
+    def at(self, path: KeyPath) -> _OriginTree:
+        """The subtree at the path; created if it does not exist."""
+        subtree = self
         for key in path:
-            branch = branch.below.setdefault(key, _Tree())
-        return branch
+            subtree = subtree.children.setdefault(key, _OriginTree())
+        return subtree
 
     def find(self, path: KeyPath) -> Origin:
         origin = self.origin
-        branch = self
+        subtree = self
         for key in path:
-            if key not in branch.below:
+            if key not in subtree.children:
                 break
-            branch = branch.below[key]
-            origin = branch.origin or origin
+            subtree = subtree.children[key]
+            origin = subtree.origin or origin
         return origin or DEFAULT
 
-    def walk(self, path: KeyPath = ()) -> Iterator[tuple[KeyPath, _Tree]]:
+    def walk(self, path: KeyPath = ()) -> Iterator[tuple[KeyPath, _OriginTree]]:
         yield path, self
-        for key, branch in self.below.items():
-            yield from branch.walk((*path, key))
+        for key, subtree in self.children.items():
+            yield from subtree.walk((*path, key))
 
 
 class Draft:
-    """See the module. Paths are those of today's file: `("available_node_types", "gpu", ...)`."""
+    """A cluster file's data, with origins, warnings and problems. Paths are those of current keys:
+    `("available_node_types", "gpu", ...)`."""
 
     def __init__(self, name: str, data: dict[str, Any], lines: Mapping[KeyPath, int]) -> None:
         self.name = name
         self.data = data
         self.warnings: list[SpecWarning] = []
         self.problems: list[Problem] = []
-        self._origins = _Tree()
+        self._origins = _OriginTree()
         for path, line in lines.items():
             self._origins.at(path).origin = Origin("file", source=name, line=line)
 
     def has(self, *path: str) -> bool:
-        """Whether anything stands at the path."""
+        """Whether there is a value at the path."""
         missing = object()
         return self.get(*path, default=missing) is not missing
 
@@ -97,48 +98,48 @@ class Draft:
         return self._origins.find(path)
 
     def origins_below(self, *path: str | int) -> Iterator[tuple[KeyPath, Origin]]:
-        """The origins of the parts of the value at the path, by their paths inside of it."""
-        for inner, branch in self._origins.at(path).walk():
-            if inner and branch.origin is not None:
-                yield inner, branch.origin
+        """The origins of the values inside the value at the path, by their relative paths."""
+        for inner, subtree in self._origins.at(path).walk():
+            if inner and subtree.origin is not None:
+                yield inner, subtree.origin
 
     def put(self, path: tuple[str, ...], value: Any, origin: Origin) -> None:
-        """Set the value at the path, with all that is below it, to come from `origin`."""
-        holder = self.data
+        """Set the value at the path; `origin` also applies to everything inside it."""
+        parent = self.data
         for key in path[:-1]:
-            holder = holder.setdefault(key, {})
-        holder[path[-1]] = value
-        self._origins.at(path[:-1]).below[path[-1]] = _Tree(origin)
+            parent = parent.setdefault(key, {})
+        parent[path[-1]] = value
+        self._origins.at(path[:-1]).children[path[-1]] = _OriginTree(origin)
 
     def put_missing(self, path: tuple[str, ...], value: Any, origin: Origin) -> None:
-        """Set the value unless there is one."""
+        """Set the value at the path unless it has one."""
         if not self.has(*path):
             self.put(path, value, origin)
 
     def drop(self, *path: str) -> Any:
-        """Take away the value at the path, and return it."""
-        holder = self.get(*path[:-1])
-        value = holder.pop(path[-1], None) if isinstance(holder, dict) else None
-        self._origins.at(path[:-1]).below.pop(path[-1], None)
+        """Remove the value at the path and return it."""
+        parent = self.get(*path[:-1])
+        value = parent.pop(path[-1], None) if isinstance(parent, dict) else None
+        self._origins.at(path[:-1]).children.pop(path[-1], None)
         return value
 
     def move_legacy(self, old: tuple[str, ...], new: tuple[str, ...]) -> None:
-        """Put what stands at a legacy path to its place of today; it stays known as legacy."""
-        branch = self._origins.at(old)
-        for _, part in branch.walk():
+        """Move the value at a legacy path to its current path, and mark its origin as legacy."""
+        subtree = self._origins.at(old)
+        for _, part in subtree.walk():
             if part.origin is not None:
                 part.origin = replace(part.origin, kind="legacy", detail=str(old[0]))
         self.put(new, self.drop(*old), DEFAULT)
-        self._origins.at(new[:-1]).below[new[-1]] = branch
+        self._origins.at(new[:-1]).children[new[-1]] = subtree
 
     def warn(self, what: str, why: str, *path: str | int) -> None:
-        """Note something that loads, but not as its writer may think."""
+        """Add a warning: the file loads, but may not mean what its author expects."""
         line = self.origin(*path).line
         self.warnings.append(SpecWarning(self.name, what, why, path, line))
 
-    def refuse(self, message: str, *path: str | int, near: KeyPath = ()) -> None:
-        """Note a mistake, at the line where the value at the path was written, or, of a value
-        that is missing, where the one at `near` was."""
+    def error(self, message: str, *path: str | int, near: KeyPath = ()) -> None:
+        """Add a problem, at the line of the value at `path`; if that is missing, `near` is the path
+        whose line to report."""
         origin = self.origin(*(near or path))
         source = str(origin) if origin.kind == "command line" else self.name
         self.problems.append(Problem(source, message, path, origin.line))

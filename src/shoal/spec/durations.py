@@ -1,4 +1,4 @@
-"""Lengths of time as people write them."""
+"""Durations as text: 90s, 15m, 2h."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _SECONDS_IN = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds(text: str) -> float:
-    """The seconds in text like 90s, 15m or 2h; none in `off`. Raises ValueError for other text."""
+    """The seconds in a duration like 90s, 15m or 2h; 0 for `off`. Raises ValueError otherwise."""
     if text == "off":
         return 0.0
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        raise ValueError("must be a time like 90s, 15m or 2h, or off")
-    return float(found[1]) * _SECONDS_IN[found[2]]
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError("must be a duration like 90s, 15m or 2h, or off")
+    return float(match[1]) * _SECONDS_IN[match[2]]

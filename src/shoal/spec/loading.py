@@ -1,8 +1,10 @@
-"""From a cluster file to a `ClusterSpec`: the layers, in the order in which they apply."""
+"""Load a cluster file into a `ClusterSpec`: applies overrides, provider rules, legacy keys,
+defaults and validation, in this order. Never contacts a provider."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +18,22 @@ if TYPE_CHECKING:
     from shoal.spec.nodes_file import NodesFile
     from shoal.spec.yaml_document import Document
 
-# PyYAML and pydantic are imported inside of functions: commands that read no file start quicker.
+# PyYAML and pydantic are imported inside functions: commands that read no file start faster.
+
+_log = logging.getLogger(__name__)
+
+# Finds the line of the cluster file for a path of the spec, as `file:line`; empty if unknown.
+SourceOf = Callable[[tuple[str, ...]], str]
+
+
+def unknown_source(path: tuple[str, ...]) -> str:
+    """The `SourceOf` of a spec without a file."""
+    return ""
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """What the command line says over the file, as `ray up` has it."""
+    """Command-line options that override the file, as in `ray up`."""
 
     cluster_name: str | None = None
     min_workers: int | None = None
@@ -30,49 +42,59 @@ class Overrides:
 
 @dataclass(frozen=True)
 class LoadedSpec:
-    """A spec and how it came to be. `origins` holds, by the path of a value in the spec, where
-    it came from. `refusals` are settings that are understood but that no provider of ours can
-    serve: the file can be looked at, not launched."""
+    """A spec with the origin of its values. `origins` maps the path of a value in the spec to where
+    it came from. `unsupported` lists settings that are valid but that no provider here implements:
+    such a file can be shown, but not launched."""
 
     spec: ClusterSpec
     source: str
     warnings: tuple[SpecWarning, ...]
     origins: Mapping[KeyPath, Origin]
-    refusals: tuple[Problem, ...] = ()
+    unsupported: tuple[Problem, ...] = ()
 
     def origin_of(self, *path: str | int) -> Origin | None:
-        """Where the value at this path of the spec came from; without an origin of its own,
-        that of what holds it."""
+        """Where the value at this path of the spec came from; if it has no origin of its own, the
+        origin of the nearest value that contains it."""
         while path and path not in self.origins:
             path = path[:-1]
         return self.origins.get(path)
 
+    def source_of(self, path: tuple[str, ...]) -> str:
+        """The line of the file that sets the value at this path of the spec, as `file:line`;
+        empty if the file does not set it."""
+        origin = self.origin_of(*path) if path else None
+        return str(origin) if origin is not None and origin.kind in ("file", "legacy") else ""
+
     def launchable(self) -> ClusterSpec:
-        """The spec, for one who means to launch it. Raises `SpecError` when no one can."""
-        if self.refusals:
-            raise SpecError(self.refusals)
+        """The spec, to launch it. Raises `SpecError` if the file has unsupported settings."""
+        if self.unsupported:
+            raise SpecError(self.unsupported)
         return self.spec
 
 
 def load(
-    source: str | Path | YamlText | NodesFile, overrides: Overrides | None = None
+    source: str | Path | YamlText | NodesFile,
+    overrides: Overrides | None = None,
+    *,
+    install_ray: Callable[[], str] | None = None,
 ) -> LoadedSpec:
-    """Read a cluster file from a path, an http(s) address, or text that was already read; or a
-    list of machines that stands for one.
+    """Load a cluster file from a path, an http(s) URL or text, or a list of hosts.
 
-    Raises `SpecError` with every mistake in it.
+    `install_ray` returns the command that installs Ray; it becomes part of the default
+    `setup_commands` of clouds. Without it, the defaults do not install Ray. Raises `SpecError` with
+    all problems of the file.
     """
     from shoal.spec import nodes_file, yaml_document
 
     if isinstance(source, nodes_file.NodesFile):
-        parsed = nodes_file.parse(source)
+        document = nodes_file.parse(source)
     else:
-        parsed = yaml_document.parse(read(source))
-    return _load(parsed, overrides or Overrides())
+        document = yaml_document.parse(read(source))
+    return _load(document, overrides or Overrides(), install_ray)
 
 
 def default_embedded(overrides: Overrides | None = None) -> LoadedSpec:
-    """The cluster of a person who gave no file: a head and two workers on this machine."""
+    """The default cluster without a file: a head and two workers on this machine."""
     from shoal.spec.yaml_document import Document
 
     data = {"cluster_name": "local", "provider": {"type": "embedded"}}
@@ -80,7 +102,9 @@ def default_embedded(overrides: Overrides | None = None) -> LoadedSpec:
     return replace(loaded, source="")
 
 
-def _load(document: Document, overrides: Overrides) -> LoadedSpec:
+def _load(
+    document: Document, overrides: Overrides, install_ray: Callable[[], str] | None = None
+) -> LoadedSpec:
     from shoal.spec import (
         defaults,
         docker_section,
@@ -94,75 +118,85 @@ def _load(document: Document, overrides: Overrides) -> LoadedSpec:
     from shoal.spec.resolve import resolve
     from shoal.spec.schema import check_shape
 
-    data, placeholders = _tidied(document)
+    data, placeholders = _clean(document)
     shape = check_shape(document, data)
     draft = Draft(document.name, shape.data, document.lines)
     for path in placeholders:
-        kept = draft.has(*path)
-        why = "put your own value there" if kept else "until it is replaced it counts as not given"
-        draft.warn(f"{path[-1]} is a template's placeholder", why, *path)
+        hint = "replace it with your value" if draft.has(*path) else "ignored until replaced"
+        draft.warn(f"{path[-1]} is a template placeholder", hint, *path)
     _apply_overrides(draft, overrides)
     _choose_provider(draft)
-    kind = validation.check_provider(draft)
-    basis = kind if kind in validation.SUPPORTED else "external"
+    provider = validation.check_provider(draft)
+    # The rest of a file with an unknown provider is checked as if the provider were external.
+    rules = provider if provider in validation.SUPPORTED else "external"
 
-    if basis == "local":
+    if rules == "local":
         local_section.prepare(draft)
-    if basis == "embedded":
+    if rules == "embedded":
         embedded_section.prepare(draft)
-    defaults.name_head(draft, basis)
-    legacy_schema.modernise(draft, basis)
-    defaults.lay_under(draft, basis)
-    legacy_schema.spread_min_workers(draft)
-    if basis == "embedded":
-        embedded_section.give_cpus(draft)
+    defaults.infer_head_node_type(draft, rules)
+    legacy_schema.migrate_node_types(draft, rules)
+    defaults.apply(draft, rules, install_ray)
+    legacy_schema.migrate_min_workers(draft)
+    if rules == "embedded":
+        embedded_section.apply_default_cpus(draft)
 
-    validation.check(draft, kind)
+    validation.check(draft, provider)
     docker_section.check(draft)
-    volumes_section.check(draft, kind)
-    own = [found for found in draft.problems if not _follows(found.path, shape.left_out)]
-    if problems := [*document.problems, *shape.problems, *own]:
+    volumes_section.check(draft, provider)
+    independent = [p for p in draft.problems if not _may_follow_from(p.path, shape.dropped)]
+    if len(independent) < len(draft.problems):
+        _log.debug(
+            "%s: %d problems are not reported: they may follow from others",
+            document.name,
+            len(draft.problems) - len(independent),
+        )
+    if problems := [*document.problems, *shape.problems, *independent]:
         raise SpecError(problems)
     spec, origins = resolve(draft)
-    return LoadedSpec(spec, document.name, tuple(draft.warnings), origins, _refusals(draft))
+    _log.info(
+        "loaded %s: cluster %s, provider %s", document.name, spec.cluster_name, spec.provider.type
+    )
+    return LoadedSpec(spec, document.name, tuple(draft.warnings), origins, _unsupported(draft))
 
 
-def _tidied(document: Document) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
-    """The file's data without what says nothing: empty values, and a template's placeholders."""
-    from shoal.spec.local_section import without_placeholders
+def _clean(document: Document) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
+    """The file's data without empty values and template placeholders, and the paths of the
+    placeholders."""
+    from shoal.spec.local_section import remove_placeholders
 
     data = document.data
     if data is None:
         raise SpecError([Problem(document.name, "is empty")])
     if not isinstance(data, dict):
         kind = "a list" if isinstance(data, list) else "plain text"
-        raise SpecError([Problem(document.name, f"must be a mapping of settings, but is {kind}")])
+        raise SpecError([Problem(document.name, f"must be a mapping of settings, not {kind}")])
     data = _without_nulls(data)
     for key in ("available_node_types", "head_node_type"):
         if data.get(key) == {}:
             del data[key]
     provider = data.get("provider")
     is_local = isinstance(provider, dict) and provider.get("type") == "local"
-    return data, without_placeholders(data) if is_local else []
+    return data, remove_placeholders(data) if is_local else []
 
 
 def _without_nulls(data: dict[str, Any]) -> dict[str, Any]:
-    """A key whose value was left empty counts as not given, wherever we know the keys. What a
-    provider reads (its section, and `node_config`) stays as it is."""
+    """Drop keys with empty values where the keys are known. What a provider reads (its section,
+    and `node_config`) stays unchanged."""
     kept = {key: value for key, value in data.items() if value is not None}
     for key in ("auth", "docker", "shoal"):
         if isinstance(kept.get(key), dict):
             kept[key] = {k: v for k, v in kept[key].items() if v is not None}
     for key in ("head_node", "worker_nodes"):
-        machine = kept.get(key)
-        if isinstance(machine, dict) and machine.get("resources", 0) is None:
-            kept[key] = {k: v for k, v in machine.items() if k != "resources"}
+        section = kept.get(key)
+        if isinstance(section, dict) and section.get("resources", 0) is None:
+            kept[key] = {k: v for k, v in section.items() if k != "resources"}
     if isinstance(kept.get("available_node_types"), dict):
         kept["available_node_types"] = {
-            name: {k: v for k, v in (kind or {}).items() if v is not None}
-            if kind is None or isinstance(kind, dict)
-            else kind
-            for name, kind in kept["available_node_types"].items()
+            name: {k: v for k, v in (node_type or {}).items() if v is not None}
+            if node_type is None or isinstance(node_type, dict)
+            else node_type
+            for name, node_type in kept["available_node_types"].items()
         }
     return kept
 
@@ -170,40 +204,37 @@ def _without_nulls(data: dict[str, Any]) -> dict[str, Any]:
 def _apply_overrides(draft: Draft, overrides: Overrides) -> None:
     from shoal.spec.draft import COMMAND_LINE
 
-    given = {
+    values = {
         "cluster_name": overrides.cluster_name,
         "min_workers": overrides.min_workers,
         "max_workers": overrides.max_workers,
     }
-    for key, value in given.items():
+    for key, value in values.items():
         if value is None:
             continue
         draft.put((key,), value, COMMAND_LINE)
         if isinstance(value, int) and value < 0:
-            draft.refuse(f"must be 0 or more, not {value}", key)
+            draft.error(f"must be 0 or more, not {value}", key)
 
 
 def _choose_provider(draft: Draft) -> None:
     from shoal.spec.draft import DEFAULT
 
     if not draft.has("provider"):
-        draft.warn("no provider is given", "the nodes run on this machine (type embedded)")
+        draft.warn("no provider is set", "the nodes run on this machine (provider type embedded)")
         draft.put(("provider",), {"type": "embedded"}, DEFAULT)
 
 
-def _follows(path: KeyPath, left_out: set[KeyPath]) -> bool:
-    """Whether a mistake may be there only because something else was wrong and left out."""
+def _may_follow_from(path: KeyPath, dropped: set[KeyPath]) -> bool:
+    """Whether a problem at `path` may only be a consequence of invalid values that were dropped."""
     if path in (("head_node_type",), ("worker_default_node_type",)):
-        left_out = left_out | ({path} if ("available_node_types",) in left_out else set())
-    return any(path[: len(other)] == other or other[: len(path)] == path for other in left_out)
+        dropped = dropped | ({path} if ("available_node_types",) in dropped else set())
+    return any(path[: len(other)] == other or other[: len(path)] == path for other in dropped)
 
 
-def _refusals(draft: Draft) -> tuple[Problem, ...]:
+def _unsupported(draft: Draft) -> tuple[Problem, ...]:
     path = ("provider", "coordinator_address")
     if not draft.has(*path):
         return ()
-    message = (
-        "a coordinator that hands out machines is not supported; name the machines in head_ip and "
-        "worker_ips instead"
-    )
+    message = "coordinator servers are not supported; list the hosts in head_ip and worker_ips"
     return (Problem(draft.name, message, path, draft.origin(*path).line),)

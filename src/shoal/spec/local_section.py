@@ -1,6 +1,6 @@
-"""The `local` provider's side of a cluster file: a list of hosts instead of kinds of machine.
+"""Rules of the `local` provider: the file lists hosts instead of node types.
 
-Such a cluster has one node type, of which both the head and the workers are.
+Such a cluster has one node type, which the head and all workers share.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _HOST_LIST = Origin("default", "from worker_ips")
 
 
 def prepare(draft: Draft) -> None:
-    """Make the one node type from the hosts. Runs before defaults are filled in."""
+    """Create the node type from the hosts. Runs before defaults are applied."""
     for key in ("head_node", "worker_nodes"):
         if draft.drop(key):
-            draft.warn(f"{key} is ignored", "machines of your own are not made to order", key)
-    _one_type(draft)
+            draft.warn(f"{key} is ignored", "local hosts are not launched", key)
+    _create_node_type(draft)
     if draft.has("provider", "coordinator_address"):
         count = None
         if not draft.has("max_workers"):
-            draft.refuse("is needed beside a coordinator_address", "max_workers")
+            draft.error("is required with coordinator_address", "max_workers")
             draft.put(("max_workers",), 0, _HOST_LIST)
     else:
         _check_hosts(draft)
@@ -32,11 +32,11 @@ def prepare(draft: Draft) -> None:
     _fit_counts(draft, count)
 
 
-def _one_type(draft: Draft) -> None:
-    given = draft.get("available_node_types", default={})
-    for name in [name for name in given if name != NODE_TYPE]:
-        draft.refuse(
-            "is not supported for machines of your own; name them in provider.head_ip and "
+def _create_node_type(draft: Draft) -> None:
+    types = draft.get("available_node_types", default={})
+    for name in [name for name in types if name != NODE_TYPE]:
+        draft.error(
+            "is not supported for provider type local; list the hosts in provider.head_ip and "
             "provider.worker_ips instead",
             "available_node_types",
             name,
@@ -44,33 +44,31 @@ def _one_type(draft: Draft) -> None:
     draft.put_missing(("available_node_types", NODE_TYPE), {}, default_for("local"))
     head = draft.get("head_node_type", default=NODE_TYPE)
     if head != NODE_TYPE:
-        draft.refuse(
-            f"must be left out, or {NODE_TYPE!r}, for machines of your own", "head_node_type"
-        )
+        draft.error(f"must be omitted or {NODE_TYPE!r} for provider type local", "head_node_type")
     draft.put_missing(("head_node_type",), NODE_TYPE, default_for("local"))
 
 
 def _check_hosts(draft: Draft) -> None:
     if not draft.get("provider", "head_ip"):
-        draft.refuse("is missing: the address of the head's machine", "provider", "head_ip")
+        draft.error("is missing: set it to the address of the head's host", "provider", "head_ip")
     if not draft.has("provider", "worker_ips"):
-        draft.refuse(
-            "is missing: a list of the other machines' addresses, [] for none",
+        draft.error(
+            "is missing: set it to the list of the workers' addresses, [] for none",
             "provider",
             "worker_ips",
         )
-    seen = {draft.get("provider", "head_ip"): "is the head's address too"}
+    seen = {draft.get("provider", "head_ip"): "is also the head's address"}
     for index, host in enumerate(draft.get("provider", "worker_ips", default=[])):
         if host in seen:
-            draft.refuse(f"{host} {seen[host]}", "provider", "worker_ips", index)
+            draft.error(f"{host} {seen[host]}", "provider", "worker_ips", index)
         seen.setdefault(host, "is listed twice")
 
 
 def _fit_counts(draft: Draft, hosts: int | None) -> None:
-    """As many workers as there are hosts, unless the file says otherwise, and never more."""
+    """Set the worker counts to the number of hosts, unless the file has lower ones."""
     path = ("available_node_types", NODE_TYPE)
     for key in ("min_workers", "max_workers"):
-        # A file that was prepared before has the counts in the type already.
+        # A generated file has the counts in the node type.
         source = (key,) if draft.has(key) else (*path, key)
         value = draft.get(*source)
         origin = draft.origin(*source)
@@ -79,7 +77,7 @@ def _fit_counts(draft: Draft, hosts: int | None) -> None:
         elif hosts is not None and value > hosts:
             draft.warn(
                 f"{dotted(source)} is {hosts}, not {value}",
-                f"worker_ips lists {hosts} machines",
+                f"worker_ips lists {hosts} hosts",
                 *source,
             )
             value = hosts
@@ -88,24 +86,24 @@ def _fit_counts(draft: Draft, hosts: int | None) -> None:
     draft.drop("min_workers")
 
 
-def without_placeholders(data: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Take out of a template's `local` file the counts that are still to be filled in, and the
-    dots that end its list of hosts. Returns the paths of what was taken, and of the placeholders
-    that only a person can replace."""
-    found: list[tuple[str, ...]] = []
+def remove_placeholders(data: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Remove the placeholder counts of Ray's `local` template, and the `...` at the end of its
+    list of hosts. Returns the paths of all placeholders, also of those that only the user can
+    replace."""
+    placeholders: list[tuple[str, ...]] = []
     for key in ("min_workers", "max_workers"):
         if is_placeholder(data.get(key)):
             del data[key]
-            found.append((key,))
+            placeholders.append((key,))
     provider = data["provider"]
     hosts = provider.get("worker_ips")
     if isinstance(hosts, list) and "..." in hosts:
         provider["worker_ips"] = [host for host in hosts if host != "..."]
     if isinstance(hosts, list) and any(is_placeholder(host) for host in hosts):
-        found.append(("provider", "worker_ips"))
+        placeholders.append(("provider", "worker_ips"))
     if is_placeholder(provider.get("head_ip")):
-        found.append(("provider", "head_ip"))
+        placeholders.append(("provider", "head_ip"))
     auth = data.get("auth")
     if isinstance(auth, dict) and is_placeholder(auth.get("ssh_user")):
-        found.append(("auth", "ssh_user"))
-    return found
+        placeholders.append(("auth", "ssh_user"))
+    return placeholders

@@ -1,5 +1,5 @@
-"""A list of machines in a text file, as a cluster file would have it: one address a line, the
-first is the head's. Key and user come from the command line."""
+"""Nodes files: a text file with one host address per line, the head first, as an alternative to a
+cluster file of provider type `local`. The SSH key and user come from the command line."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from shoal.spec.source import read
 from shoal.spec.yaml_document import Document
 
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.?")
-_ONLY_NUMBERS = re.compile(r"[0-9.]+")
+_DIGITS_AND_DOTS = re.compile(r"[0-9.]+")
 
 
 @dataclass(frozen=True)
 class NodesFile:
-    """A file of addresses, and how to log in to them; None leaves that to ssh's own settings,
-    and to the usual user."""
+    """A nodes file and the login of its hosts. Without a `key_file`, ssh's own configuration
+    applies; without a `username`, the default user."""
 
     path: str
     key_file: str | None = None
@@ -28,25 +28,25 @@ class NodesFile:
 
 
 def parse(nodes: NodesFile) -> Document:
-    """The cluster file that says the same. Raises `SpecError` when the list cannot be read or
-    has no machine in it."""
-    text = read(nodes.path)
+    """The equivalent cluster file. Raises `SpecError` if the file cannot be read, or has invalid
+    addresses or none."""
+    source = read(nodes.path)
     problems: list[Problem] = []
     lines: dict[KeyPath, int] = {}
     hosts: list[str] = []
-    for number, line in enumerate(text.text.splitlines(), start=1):
+    for number, line in enumerate(source.text.splitlines(), start=1):
         address = line.partition("#")[0].strip()
         if not address:
             continue
         if not _is_address(address):
-            message = f"{address!r} is not an address; one a line is expected"
-            problems.append(Problem(text.name, message, line=number))
+            message = f"{address!r} is not an address; expected one address per line"
+            problems.append(Problem(source.name, message, line=number))
             continue
         path: KeyPath = ("provider", "worker_ips", len(hosts) - 1)
         lines[path if hosts else ("provider", "head_ip")] = number
         hosts.append(address)
     if not hosts and not problems:
-        problems.append(Problem(text.name, "has no address in it"))
+        problems.append(Problem(source.name, "contains no addresses"))
     if problems:
         raise SpecError(problems)
     data = {
@@ -54,11 +54,11 @@ def parse(nodes: NodesFile) -> Document:
         "provider": {"type": "local", "head_ip": hosts[0], "worker_ips": hosts[1:]},
         "auth": _auth(nodes),
     }
-    return Document(text.name, data, lines, ())
+    return Document(source.name, data, lines, ())
 
 
 def _is_address(text: str) -> bool:
-    if _ONLY_NUMBERS.fullmatch(text) or ":" in text:
+    if _DIGITS_AND_DOTS.fullmatch(text) or ":" in text:
         try:
             ipaddress.ip_address(text)
         except ValueError:
@@ -68,7 +68,7 @@ def _is_address(text: str) -> bool:
 
 
 def _name(path: str) -> str:
-    """The cluster's name: that of the file, without what a name cannot hold."""
+    """The cluster's name: the name of the file, without invalid characters."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(path).stem)[:63].strip("-._") or "nodes"
 
 
@@ -77,7 +77,7 @@ def _auth(nodes: NodesFile) -> dict[str, Any]:
     if nodes.username is not None:
         auth["ssh_user"] = nodes.username
     if nodes.key_file is not None:
-        # The cluster is remembered by name, and may be used from another directory.
+        # Absolute: later commands find the cluster by name, from any directory.
         key = Path(nodes.key_file).expanduser().absolute()
         if not key.is_file():
             raise SpecError([Problem("--key-file", f"{nodes.key_file}: no such file")])

@@ -1,11 +1,11 @@
-"""What is wrong with a cluster file, in words a person can act on: file, line, path, mistake.
+"""Problems and warnings of a cluster file: each has a file, a line, a path and a message.
 
-Every part of `spec` reports here, so that one reading of a file names all of its mistakes.
+All checks collect problems instead of raising the first one, so that a user sees all of them at
+once.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _PLACEHOLDER = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake: where it stands and what is wrong with it, with the fix when there is one."""
+    """An error in a cluster file: where it is, what is wrong, and the fix if there is one."""
 
     source: str
     message: str
@@ -34,7 +34,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class SpecWarning:
-    """Something in the file that loads, but not as its writer may think."""
+    """A setting that loads, but may not mean what its author expects."""
 
     source: str
     what: str
@@ -48,7 +48,7 @@ class SpecWarning:
 
 
 class SpecError(ConfigError):
-    """A cluster file cannot be used. `problems` holds every mistake that was found in it."""
+    """A cluster file is invalid. `problems` holds everything that is wrong with it."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(
@@ -58,7 +58,7 @@ class SpecError(ConfigError):
 
 
 def dotted(path: KeyPath) -> str:
-    """The path as people write it: `available_node_types.gpu.resources`, `setup_commands[2]`."""
+    """The path as text: `available_node_types.gpu.resources`, `setup_commands[2]`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -69,9 +69,9 @@ def dotted(path: KeyPath) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a message can quote it: short, on one line, in YAML's words."""
+    """A value as it is quoted in messages: short, on one line, as in YAML."""
     if value is None:
-        return "nothing"
+        return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
@@ -84,24 +84,26 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def likely(word: str, known: Sequence[str]) -> str | None:
-    """The known word that a misspelt one was probably meant to be."""
+def closest(word: str, known: Sequence[str]) -> str | None:
+    """The known word that a misspelt one probably stands for."""
+    import difflib  # only needed for errors
+
     by_folded = {_folded(candidate): candidate for candidate in known}
-    close = difflib.get_close_matches(_folded(word), list(by_folded), n=1, cutoff=0.7)
-    return by_folded[close[0]] if close else None
+    matches = difflib.get_close_matches(_folded(word), list(by_folded), n=1, cutoff=0.7)
+    return by_folded[matches[0]] if matches else None
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """A clause to end a message with: the likely word, or else the choice there is."""
-    guess = likely(word, known)
+    """The end of a message about an unknown word: the closest known word, or else all of them."""
+    guess = closest(word, known)
     if guess is not None:
         return f"; did you mean {guess!r}?"
-    # A long list of everything helps no one to find one word.
-    return f"; known here: {', '.join(sorted(known))}" if 0 < len(known) <= 12 else ""
+    # A longer list would not help.
+    return f"; expected one of: {', '.join(sorted(known))}" if 0 < len(known) <= 12 else ""
 
 
 def is_placeholder(value: Any) -> bool:
-    """Whether this is a template's `REPLACE_THIS_WITH_YOURS` that no one has replaced yet."""
+    """Whether this is a placeholder of Ray's templates, such as `YOUR_HEAD_NODE_HOSTNAME`."""
     return isinstance(value, str) and _PLACEHOLDER.fullmatch(value) is not None
 
 

@@ -1,7 +1,7 @@
-"""The cluster file's surface: every key that `ray up` reads or once read, and its type.
+"""The schema of a cluster file: every key that `ray up` reads, or once read, and its type.
 
-Only shapes are checked here, one value at a time; what values mean together is in `checks`.
-A new setting of our own is one field in `ShoalYaml` and one in `model.ShoalSettings`.
+Checks each value on its own; `validation` checks values against each other. A new setting under
+`shoal:` is one field in `ShoalYaml` and one in `cluster_spec.ShoalSettings`.
 """
 
 from __future__ import annotations
@@ -15,52 +15,52 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import PydanticCustomError
 
 from shoal.spec import durations
-from shoal.spec.problems import KeyPath, Problem, did_you_mean, likely, shown
+from shoal.spec.problems import KeyPath, Problem, closest, did_you_mean, shown
 from shoal.spec.yaml_document import Document
 
 
-def _wrong(words: str) -> PydanticCustomError:
-    # The words are a value, not the template: they may quote braces from the file.
-    return PydanticCustomError("shape", "{words}", {"words": words})
+def _invalid(message: str) -> PydanticCustomError:
+    # The message is a value, not the template: it may quote braces from the file.
+    return PydanticCustomError("shape", "{message}", {"message": message})
 
 
-def _whole(value: Any) -> int:
-    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    if isinstance(value, bool) or not whole:
-        raise _wrong(f"must be a whole number, not {shown(value)}")
+def _integer(value: Any) -> int:
+    is_integer = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not is_integer:
+        raise _invalid(f"must be an integer, not {shown(value)}")
     return int(value)
 
 
 def _count(value: Any) -> int:
-    number = _whole(value)
+    number = _integer(value)
     if number < 0:
-        raise _wrong(f"must be 0 or more, not {shown(value)}")
+        raise _invalid(f"must be 0 or more, not {shown(value)}")
     return number
 
 
 def _amount(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _wrong(f"must be a number, not {shown(value)}")
+        raise _invalid(f"must be a number, not {shown(value)}")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise _wrong(f"must be a finite number, not {shown(value)}")
+        raise _invalid(f"must be a finite number, not {shown(value)}")
     if number < 0:
-        raise _wrong(f"must be 0 or more, not {shown(value)}")
+        raise _invalid(f"must be 0 or more, not {shown(value)}")
     return number
 
 
 def _fraction(value: Any) -> float:
     number = _amount(value)
     if not 0 < number <= 1:
-        raise _wrong(f"must be more than 0 and at most 1, not {shown(value)}")
+        raise _invalid(f"must be more than 0 and at most 1, not {shown(value)}")
     return number
 
 
 def _duration(value: Any) -> float:
-    """Seconds, from a number of them, from text like 90s, 15m or 2h, or from a plain no."""
+    """Seconds, from a number, from text like 90s, 15m or 2h, or from false (0)."""
     if value is False:
         return 0.0
     if not isinstance(value, str):
@@ -68,12 +68,12 @@ def _duration(value: Any) -> float:
     try:
         return durations.seconds(value)
     except ValueError as error:
-        raise _wrong(f"{error}, not {shown(value)}") from None
+        raise _invalid(f"{error}, not {shown(value)}") from None
 
 
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
-        raise _wrong(f"must be true or false, not {shown(value)}")
+        raise _invalid(f"must be true or false, not {shown(value)}")
     return value
 
 
@@ -81,25 +81,25 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     hint = "" if isinstance(value, (dict, list)) else "; put it in quotes"
-    raise _wrong(f"must be text, not {shown(value)}{hint}")
+    raise _invalid(f"must be a string, not {shown(value)}{hint}")
 
 
 def _command(value: Any) -> str:
     if isinstance(value, dict):
-        raise _wrong("must be text, not a mapping; a command that contains ': ' needs quotes")
+        raise _invalid("must be a string, not a mapping; a command that contains ': ' needs quotes")
     return _text(value)
 
 
-def _one_of(*words: str) -> Callable[[Any], str]:
+def _one_of(*choices: str) -> Callable[[Any], str]:
     def check(value: Any) -> str:
-        if value not in words:
-            raise _wrong(f"must be {' or '.join(words)}, not {shown(value)}")
+        if value not in choices:
+            raise _invalid(f"must be {' or '.join(choices)}, not {shown(value)}")
         return str(value)
 
     return check
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+Integer = Annotated[int, BeforeValidator(_integer)]
 Count = Annotated[int, BeforeValidator(_count)]
 Amount = Annotated[float, BeforeValidator(_amount)]
 Duration = Annotated[float, BeforeValidator(_duration)]
@@ -157,14 +157,14 @@ class NodeTypeYaml(_Section):
     min_workers: Count = 0
     max_workers: Count = 0
     idle_timeout_s: Amount = 0
-    priority: Whole = 0
+    priority: Integer = 0
     initialization_commands: Commands = []
     worker_setup_commands: Commands = []
     docker: TypeDockerYaml = TypeDockerYaml()
 
 
-class LegacyMachineYaml(BaseModel):
-    """`head_node`, `worker_nodes`: open, since all but `resources` is for the provider."""
+class LegacyNodeYaml(BaseModel):
+    """`head_node`, `worker_nodes`: accepts any key: the provider reads all but `resources`."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -173,7 +173,7 @@ class LegacyMachineYaml(BaseModel):
 
 
 class ProviderYaml(BaseModel):
-    """`provider`: open, since a provider may read any key; only keys with one known meaning are
+    """`provider`: accepts any key, since a provider may read it; only keys with a known meaning are
     checked."""
 
     model_config = ConfigDict(extra="allow", strict=True)
@@ -191,7 +191,7 @@ class ProviderYaml(BaseModel):
 
 
 class HostYaml(_Section):
-    """`shoal.hosts.<address>`: what is particular about one machine of one's own."""
+    """`shoal.hosts.<address>`: settings of a single host."""
 
     user: Text = ""
     port: Count = 0
@@ -209,7 +209,7 @@ class RegistryYaml(_Section):
 
 
 class VolumeYaml(_Section):
-    """`shoal.volumes.<place>`"""
+    """`shoal.volumes.<mount point>`"""
 
     device: Text = ""
     size: Count = 0
@@ -223,7 +223,7 @@ class VolumeYaml(_Section):
 
 
 class MountYaml(_Section):
-    """`shoal.mounts.<place>`"""
+    """`shoal.mounts.<mount point>`"""
 
     efs: Text = ""
     s3: Text = ""
@@ -232,7 +232,7 @@ class MountYaml(_Section):
 
 
 class ShoalYaml(_Section):
-    """`shoal`: our own settings."""
+    """`shoal`: settings that Ray does not have."""
 
     auth: Annotated[str, BeforeValidator(_one_of("token", "none"))] = "token"
     hosts: dict[str, HostYaml] = {}
@@ -254,7 +254,7 @@ class ShoalYaml(_Section):
 
 
 class ClusterYaml(_Section):
-    """The whole file, today's keys first, then those of the first years."""
+    """The whole file: current keys first, then legacy keys."""
 
     cluster_name: Text = ""
     provider: ProviderYaml = ProviderYaml()
@@ -287,36 +287,36 @@ class ClusterYaml(_Section):
     ] = "default"
     target_utilization_fraction: Fraction = 1
     worker_default_node_type: Text = ""
-    head_node: LegacyMachineYaml = LegacyMachineYaml()
-    worker_nodes: LegacyMachineYaml = LegacyMachineYaml()
+    head_node: LegacyNodeYaml = LegacyNodeYaml()
+    worker_nodes: LegacyNodeYaml = LegacyNodeYaml()
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What of a file has the right shape, typed. What has not is left out, so that the checks
-    that follow can still find mistakes in the rest; `left_out` has the paths."""
+    """The valid part of a file. Invalid values are dropped, so that later checks can still find
+    problems in the rest; `dropped` has their paths."""
 
     data: dict[str, Any]
     problems: list[Problem] = field(default_factory=list)
-    left_out: set[KeyPath] = field(default_factory=set)
+    dropped: set[KeyPath] = field(default_factory=set)
 
 
 def check_shape(document: Document, data: dict[str, Any]) -> Shape:
-    """Sort what is well formed from what is not, with a problem for each thing that is not."""
+    """Check every value against the schema. Each invalid one is a problem and is dropped."""
     try:
         return Shape(ClusterYaml.model_validate(data).model_dump(exclude_unset=True))
     except ValidationError as error:
-        found = [(tuple(item["loc"]), item) for item in error.errors()]
-    problems = [_problem(document, path, item) for path, item in found]
-    wrong = {path for path, _ in found}
-    sound = ClusterYaml.model_validate(_without(data, wrong))
-    meant = {_as_meant(path) for path, item in found if item["type"] == "extra_forbidden"}
-    return Shape(sound.model_dump(exclude_unset=True), problems, wrong | meant)
+        errors = [(tuple(item["loc"]), item) for item in error.errors()]
+    problems = [_problem(document, path, item) for path, item in errors]
+    invalid = {path for path, _ in errors}
+    valid = ClusterYaml.model_validate(_without(data, invalid))
+    intended = {_intended(path) for path, item in errors if item["type"] == "extra_forbidden"}
+    return Shape(valid.model_dump(exclude_unset=True), problems, invalid | intended)
 
 
-def _as_meant(path: KeyPath) -> KeyPath:
-    """The path of the key that a misspelt one was probably meant to be."""
-    return (*path[:-1], likely(str(path[-1]), known_keys(path[:-1])) or path[-1])
+def _intended(path: KeyPath) -> KeyPath:
+    """The path of the key that a misspelt key probably stands for."""
+    return (*path[:-1], closest(str(path[-1]), known_keys(path[:-1])) or path[-1])
 
 
 def _problem(document: Document, path: KeyPath, error: Any) -> Problem:
@@ -333,7 +333,7 @@ def _problem(document: Document, path: KeyPath, error: Any) -> Problem:
 
 
 def _line_of(lines: Mapping[KeyPath, int], path: KeyPath) -> int | None:
-    """The line of the value at `path`, or of the nearest thing around it that was written."""
+    """The line of the value at `path`, or of the nearest value that contains it."""
     while path not in lines:
         if not path:
             return None
@@ -342,7 +342,7 @@ def _line_of(lines: Mapping[KeyPath, int], path: KeyPath) -> int | None:
 
 
 def known_keys(path: KeyPath) -> list[str]:
-    """The keys that may stand in the section at `path`."""
+    """The keys that the section at `path` may have."""
     section: Any = ClusterYaml
     for key in path:
         if get_origin(section) is dict:
@@ -352,22 +352,22 @@ def known_keys(path: KeyPath) -> list[str]:
     return list(section.model_fields)
 
 
-def _without(data: Any, wrong: set[KeyPath], path: KeyPath = ()) -> Any:
-    """A copy without the wrong parts. A node type that is wrong as a whole stays, empty, so that
-    its name is still known."""
+def _without(data: Any, invalid: set[KeyPath], path: KeyPath = ()) -> Any:
+    """A copy without the invalid values. A node type that is invalid as a whole stays, empty, so
+    that its name is still known."""
     if isinstance(data, dict):
         kept: dict[str, Any] = {}
         for key, value in data.items():
-            below = (*path, key)
-            if below not in wrong:
-                kept[key] = _without(value, wrong, below)
+            inner_path = (*path, key)
+            if inner_path not in invalid:
+                kept[key] = _without(value, invalid, inner_path)
             elif path == ("available_node_types",):
                 kept[key] = {}
         return kept
     if isinstance(data, list):
         return [
-            _without(item, wrong, (*path, i))
+            _without(item, invalid, (*path, i))
             for i, item in enumerate(data)
-            if (*path, i) not in wrong
+            if (*path, i) not in invalid
         ]
     return data

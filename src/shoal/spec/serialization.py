@@ -1,4 +1,4 @@
-"""A `ClusterSpec` as JSON and back: the form in which it travels to the head and is remembered."""
+"""`ClusterSpec` to JSON and back, for sending it to the head and for storing it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _T = TypeVar("_T")
 
 
 def to_json(spec: ClusterSpec) -> dict[str, Any]:
-    """The spec as data that `json.dumps` takes."""
-    plain = _plain(spec)
-    assert isinstance(plain, dict)
-    return plain
+    """The spec as data for `json.dumps`."""
+    data = _plain(spec)
+    assert isinstance(data, dict)
+    return data
 
 
 def from_json(data: Any) -> ClusterSpec:
-    """The spec that `to_json` was given. Raises ValueError for what is not one."""
+    """The inverse of `to_json`. Raises ValueError if the data is not a spec."""
     try:
         return _record(ClusterSpec, data)
     except (TypeError, KeyError, AttributeError) as error:
@@ -37,16 +37,16 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _record(kind: type[_T], data: Any) -> _T:
-    # Another version of Shoal may have written more than this one knows.
-    hints = get_type_hints(kind)
+def _record(cls: type[_T], data: Any) -> _T:
+    # Another version of Shoal may have written fields that this one does not know.
+    hints = get_type_hints(cls)
     known = {name: value for name, value in data.items() if name in hints}
-    return kind(**{name: _typed(hints[name], value) for name, value in known.items()})
+    return cls(**{name: _typed(hints[name], value) for name, value in known.items()})
 
 
 def _typed(hint: Any, value: Any) -> Any:
-    """The value in the form that the model's annotation asks for. What has no form of its own in
-    Python (text, numbers, a provider's settings) stays as it is."""
+    """The value converted to the annotated type. Strings, numbers and a provider's settings are
+    unchanged."""
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return _record(hint, value)
     origin = get_origin(hint)

@@ -1,6 +1,6 @@
-"""Where a cluster file's text comes from: a path, an http(s) address, or text already read.
+"""Reads the text of a cluster file from a path or an http(s) URL, with limits on size and time.
 
-Reading is bounded in size and time, and every failure is one line. Nothing here knows YAML.
+Every failure is a `SpecError` of one line. The text is not parsed here.
 """
 
 from __future__ import annotations
@@ -14,82 +14,84 @@ from typing import BinaryIO
 from shoal.spec.problems import Problem, SpecError
 
 SIZE_LIMIT = 1_000_000
-FETCH_SECONDS = 20.0
+FETCH_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True)
 class YamlText:
-    """The text of a cluster file, and the name by which messages call it."""
+    """The text of a cluster file, and its name in messages."""
 
     name: str
     text: str
 
 
 def read(source: str | Path | YamlText) -> YamlText:
-    """The text behind `source`; a string that starts with http:// or https:// is fetched."""
+    """The text of `source`; a string that starts with http:// or https:// is fetched."""
     if isinstance(source, YamlText):
         if len(source.text) > SIZE_LIMIT:
-            raise _refused(source.name, _TOO_LARGE)
+            raise _error(source.name, _TOO_LARGE)
         return source
     name = str(source)
     if name.startswith(("http://", "https://")):
-        return YamlText(name, _decoded(name, _fetched(name)))
-    return YamlText(name, _decoded(name, _file_bytes(name)))
+        return YamlText(name, _decode(name, _fetch(name)))
+    return YamlText(name, _decode(name, _read_file(name)))
 
 
 _TOO_LARGE = f"is larger than {SIZE_LIMIT // 1_000_000} MB, the limit for a cluster file"
 
 
-def _refused(name: str, message: str) -> SpecError:
+def _error(name: str, message: str) -> SpecError:
     return SpecError([Problem(name, message)])
 
 
-def _file_bytes(name: str) -> bytes:
+def _read_file(name: str) -> bytes:
     try:
         path = Path(name).expanduser()
         if path.is_dir():
-            raise _refused(name, "is a directory, not a cluster file")
+            raise _error(name, "is a directory, not a cluster file")
         with path.open("rb") as file:
-            return _bounded(name, file)
+            return _read_limited(name, file)
     except FileNotFoundError:
-        raise _refused(name, "no such file") from None
+        raise _error(name, "no such file") from None
     except (OSError, ValueError, RuntimeError) as error:
-        # ValueError: a NUL in the name. RuntimeError: `~someone` who does not exist.
-        raise _refused(name, f"cannot be read: {_reason(error)}") from None
+        # ValueError: a NUL in the name. RuntimeError: `~user` of a user who does not exist.
+        raise _error(name, f"could not be read: {_reason(error)}") from None
 
 
-def _fetched(name: str) -> bytes:
+def _fetch(name: str) -> bytes:
     import http.client
     import urllib.error
     import urllib.request
 
-    deadline = time.monotonic() + FETCH_SECONDS
+    deadline = time.monotonic() + FETCH_TIMEOUT_S
     try:
-        with urllib.request.urlopen(name, timeout=FETCH_SECONDS) as reply:
-            return _bounded(name, reply, lambda: time.monotonic() > deadline)
+        with urllib.request.urlopen(name, timeout=FETCH_TIMEOUT_S) as response:
+            return _read_limited(name, response, lambda: time.monotonic() > deadline)
     except urllib.error.HTTPError as error:
-        raise _refused(name, f"cannot be fetched: the server says {error.code}") from None
+        raise _error(name, f"could not be fetched: HTTP status {error.code}") from None
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise _refused(name, f"cannot be fetched: {_reason(error)}") from None
+        raise _error(name, f"could not be fetched: {_reason(error)}") from None
 
 
-def _bounded(name: str, file: BinaryIO, overdue: Callable[[], bool] = lambda: False) -> bytes:
-    """All of the file, unless it is too large, or comes too slowly."""
+def _read_limited(
+    name: str, file: BinaryIO, is_overdue: Callable[[], bool] = lambda: False
+) -> bytes:
+    """The content of the file. Raises `SpecError` if it is too large or takes too long."""
     chunks: list[bytes] = []
     size = 0
     while chunk := file.read(65_536):
         size += len(chunk)
         if size > SIZE_LIMIT:
-            raise _refused(name, _TOO_LARGE)
-        if overdue():
-            raise _refused(name, f"took longer than {FETCH_SECONDS:.0f} s to fetch")
+            raise _error(name, _TOO_LARGE)
+        if is_overdue():
+            raise _error(name, f"took longer than {FETCH_TIMEOUT_S:.0f} s to fetch")
         chunks.append(chunk)
     return b"".join(chunks)
 
 
-def _decoded(name: str, raw: bytes) -> str:
+def _decode(name: str, raw: bytes) -> str:
     if b"\0" in raw[:4096] and not raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise _refused(name, "is a binary file, not a cluster file")
+        raise _error(name, "is a binary file, not a cluster file")
     try:
         if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
             return raw.decode("utf-16")

@@ -1,54 +1,54 @@
-"""What values of a cluster file must mean together. Runs on a draft that has its defaults."""
+"""Checks of a cluster file's values against each other. Runs on a draft that has its defaults."""
 
 from __future__ import annotations
 
 import re
 
 from shoal.spec.draft import Draft
-from shoal.spec.problems import did_you_mean, likely
+from shoal.spec.problems import closest, did_you_mean
 
 SUPPORTED = ("aws", "gcp", "local", "external", "embedded")
 
-_ELSEWHERE = {
-    "azure": "use aws, gcp, or a node provider class of your own with type external",
-    "aliyun": "use aws, gcp, or a node provider class of your own with type external",
-    "vsphere": "list the machines' addresses with type local instead",
-    "kubernetes": "on Kubernetes, KubeRay's operator does this",
-    "kuberay": "on Kubernetes, KubeRay's operator does this",
-    "staroid": "the service is gone; use aws, gcp or local",
-    "spark": "Ray on Spark starts from Spark itself",
+_UNSUPPORTED = {
+    "azure": "use aws, gcp, or your own node provider class with type external",
+    "aliyun": "use aws, gcp, or your own node provider class with type external",
+    "vsphere": "list the addresses of the hosts with type local instead",
+    "kubernetes": "use the KubeRay operator on Kubernetes",
+    "kuberay": "use the KubeRay operator on Kubernetes",
+    "staroid": "the service no longer exists; use aws, gcp or local",
+    "spark": "start Ray from Spark with ray.util.spark",
     "fake_multinode": "use embedded, which runs real nodes on this machine",
     "fake_multinode_docker": "use embedded, which runs real nodes on this machine",
-    "readonly": "it is for clusters that were started by hand",
+    "readonly": "it is only for clusters that were started manually",
 }
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _NAME_RULE = (
-    "must be up to 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends"
+    "must be up to 63 letters, digits, '-', '_' or '.', and start and end with a letter or digit"
 )
 _GCP_NAME = re.compile(r"[a-z0-9_-]+")
 
 
 def check_provider(draft: Draft) -> str:
-    """The provider's type; `unknown` for one that cannot be used, so that the rest of the file
-    can be checked all the same."""
-    kind = str(draft.get("provider", "type", default=""))
-    if kind in SUPPORTED:
-        return kind
-    choice = ", ".join(SUPPORTED)
-    if not kind:
-        draft.refuse(f"is missing; it must be one of {choice}", "provider", "type")
-    elif kind in _ELSEWHERE:
-        draft.refuse(f"{kind} is not supported; {_ELSEWHERE[kind]}", "provider", "type")
+    """The provider's type; `unknown` if it is not supported, so that the rest of the file can still
+    be checked."""
+    provider = str(draft.get("provider", "type", default=""))
+    if provider in SUPPORTED:
+        return provider
+    choices = ", ".join(SUPPORTED)
+    if not provider:
+        draft.error(f"is missing; it must be one of {choices}", "provider", "type")
+    elif provider in _UNSUPPORTED:
+        draft.error(f"{provider} is not supported; {_UNSUPPORTED[provider]}", "provider", "type")
     else:
-        guess = likely(kind, SUPPORTED)
-        hint = f"did you mean {guess!r}?" if guess else f"it must be one of {choice}"
-        draft.refuse(f"{kind!r} is not known; {hint}", "provider", "type")
+        guess = closest(provider, SUPPORTED)
+        hint = f"did you mean {guess!r}?" if guess else f"it must be one of {choices}"
+        draft.error(f"{provider!r} is not a known provider; {hint}", "provider", "type")
     return "unknown"
 
 
 def check(draft: Draft, provider: str) -> None:
-    """Note every contradiction in the draft."""
+    """Add a problem or a warning for every contradiction in the draft."""
     _check_name(draft, provider)
     _check_head(draft)
     _check_counts(draft)
@@ -59,13 +59,13 @@ def check(draft: Draft, provider: str) -> None:
 
 
 def _check_resources(draft: Draft) -> None:
-    """Ray hands out parts of a resource, but a node has only whole ones."""
+    """Tasks may use fractions of a resource, but a Ray node only has whole units."""
     for name, node_type in draft.get("available_node_types").items():
         for resource, amount in (node_type.get("resources") or {}).items():
             if amount != int(amount):
                 draft.warn(
                     f"a node of type {name} will have {int(amount)} {resource}, not {amount:g}",
-                    "Ray gives a node whole resources only",
+                    "Ray nodes only have whole units of a resource",
                     "available_node_types", name, "resources", resource,
                 )  # fmt: skip
 
@@ -73,14 +73,14 @@ def _check_resources(draft: Draft) -> None:
 def _check_name(draft: Draft, provider: str) -> None:
     name = draft.get("cluster_name")
     if not _NAME.fullmatch(name):
-        better = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:63].strip("-._")
-        hint = f"; {better!r} would do" if better else ""
-        draft.refuse(f"{_NAME_RULE}{hint}", "cluster_name")
+        valid_name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:63].strip("-._")
+        hint = f"; for example {valid_name!r}" if valid_name else ""
+        draft.error(f"{_NAME_RULE}{hint}", "cluster_name")
     elif provider == "gcp" and not _GCP_NAME.fullmatch(name):
-        better = name.lower().replace(".", "-")
-        draft.refuse(
-            f"must be lower-case letters, digits, '-' or '_' on GCP, where it is a label; "
-            f"{better!r} would do",
+        valid_name = name.lower().replace(".", "-")
+        draft.error(
+            f"must be lowercase letters, digits, '-' or '_' on GCP, where it is a label; "
+            f"for example {valid_name!r}",
             "cluster_name",
         )
 
@@ -89,15 +89,15 @@ def _check_head(draft: Draft) -> None:
     types = list(draft.get("available_node_types"))
     head = draft.get("head_node_type")
     if head is None:
-        choice = ", ".join(types)
-        draft.refuse(
-            f"is missing; it must be one of {choice}",
+        choices = ", ".join(types)
+        draft.error(
+            f"is missing; it must be one of {choices}",
             "head_node_type",
             near=("available_node_types",),
         )
     elif head not in types:
-        message = f"{head!r} is not among available_node_types{did_you_mean(head, types)}"
-        draft.refuse(message, "head_node_type")
+        message = f"{head!r} is not in available_node_types{did_you_mean(head, types)}"
+        draft.error(message, "head_node_type")
 
 
 def _check_counts(draft: Draft) -> None:
@@ -106,43 +106,50 @@ def _check_counts(draft: Draft) -> None:
     total = 0
     for name in draft.get("available_node_types"):
         path = ("available_node_types", name)
-        least = draft.get(*path, "min_workers", default=0)
-        most = draft.get(*path, "max_workers")
-        if most is None and name == head and least:
+        min_workers = draft.get(*path, "min_workers", default=0)
+        max_workers = draft.get(*path, "max_workers")
+        if max_workers is None and name == head and min_workers:
             draft.warn(
                 f"min_workers of {name} is ignored",
-                "no workers are made of the head's type unless it has a max_workers",
+                "the head's node type has no workers unless it sets max_workers",
                 *path,
                 "min_workers",
             )
             draft.put((*path, "min_workers"), 0, draft.origin(*path, "min_workers"))
             continue
-        if most is not None and least > most:
-            draft.refuse(f"must be at most max_workers, {most}, not {least}", *path, "min_workers")
-        total += least
+        if max_workers is not None and min_workers > max_workers:
+            message = f"must be at most max_workers, {max_workers}, not {min_workers}"
+            draft.error(message, *path, "min_workers")
+        total += min_workers
     if total > limit:
         default = " by default" if draft.origin("max_workers").kind == "default" else ""
-        draft.refuse(
-            f"is {limit}{default}, but the node types' min_workers add up to {total}",
+        draft.error(
+            f"is {limit}{default}, but min_workers of all node types add up to {total}",
             "max_workers",
             near=() if not default else ("available_node_types",),
         )
     initial = draft.get("initial_workers", default=0)
     if initial > limit:
         draft.warn(
-            f"only {limit} workers are made at first", f"max_workers is {limit}", "initial_workers"
+            f"only {limit} workers are launched at first",
+            f"max_workers is {limit}",
+            "initial_workers",
         )
 
 
 def _check_auth(draft: Draft) -> None:
     if draft.get("auth", "ssh_proxy_use_node_id") and not draft.get("auth", "ssh_proxy_command"):
-        draft.refuse("needs ssh_proxy_command beside it", "auth", "ssh_proxy_use_node_id")
+        draft.error("requires ssh_proxy_command", "auth", "ssh_proxy_use_node_id")
 
 
 def _check_module(draft: Draft) -> None:
     module = draft.get("provider", "module", default="")
     parts = module.split(".")
     if not module:
-        draft.refuse("is missing: the class to use, as package.Class", "provider", "module")
+        draft.error(
+            "is missing: set it to the provider class, as package.Class", "provider", "module"
+        )
     elif len(parts) < 2 or not all(part.isidentifier() for part in parts):
-        draft.refuse(f"must be a class, as package.Class, not {module!r}", "provider", "module")
+        draft.error(
+            f"must be a class name like package.Class, not {module!r}", "provider", "module"
+        )

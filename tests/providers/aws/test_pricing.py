@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shoal.catalog.price_table import price_table
+from shoal.catalog.price_table import load_price_table
 from shoal.providers.aws.pricing import Prices
 from shoal.providers.protocol import Sells
 from tests.providers.aws.aws_bed import CLUSTER, Bed, cluster_file, events_of
@@ -45,7 +45,7 @@ async def test_the_price_of_a_plan_is_what_a_day_costs_to_the_cent(bed: Bed) -> 
     a_day = sum(rental.cost(rental.began + DAY) for rental in rentals)
     assert round(24 * planned["per_hour"], 2) == round(a_day, 2)
     # It is not the catalog's price that happens to be the same.
-    listing = price_table("aws").find("c5.large")
+    listing = load_price_table("aws").find("c5.large")
     assert listing is not None
     assert listing.price("us-west-2").spot != pytest.approx(0.3 * 0.085)
     await _is_accounted_for(bed)
@@ -83,7 +83,7 @@ async def test_without_the_price_list_the_catalog_is_used_and_said_to_be(account
     assert isinstance(provider, Sells)
     offers = {offer.node_type: offer for offer in await provider.offers(account.spec)}
     assert offers["head"].price_per_hour == 0.096
-    assert provider.price_source(account.spec) == f"the catalog of {price_table('aws').dated}"
+    assert provider.price_source(account.spec) == f"the catalog of {load_price_table('aws').dated}"
     again = account.provider()
     assert isinstance(again, Sells)
     await again.offers(account.spec)

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shoal.catalog.price_table import price_table
+from shoal.catalog.price_table import load_price_table
 from shoal.catalog.sources import aws as source
 from shoal.core.atomic_write import write_atomically
 from shoal.core.concurrency import run_all
@@ -88,7 +88,7 @@ class Prices:
             day = datetime.fromtimestamp(latest, timezone.utc).date()
             parts.append(f"AWS's price list of {day}")
         if len(heard) < len(subjects) or not heard:
-            parts.append(f"the catalog of {price_table('aws').dated}")
+            parts.append(f"the catalog of {load_price_table('aws').dated}")
         return " and ".join(parts)
 
     async def _ask(self, questions: list[Coroutine[Any, Any, None]]) -> None:
@@ -156,7 +156,7 @@ def _subject(market: str) -> str:
 @cache
 def listed(region: str, instance_type: str, market: str) -> float | None:
     """US dollars an hour by the catalog that is shipped; None where it does not say."""
-    listing = price_table("aws").find(instance_type)
+    listing = load_price_table("aws").find(instance_type)
     if listing is None:
         return None
     price = listing.price(region)

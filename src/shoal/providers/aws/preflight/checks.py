@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shoal.catalog.price_table import price_table
+from shoal.catalog.price_table import load_price_table
 from shoal.core.errors import ConfigError
 from shoal.providers.aws import error_codes, launch_config, launch_request, network
 from shoal.providers.aws.amis import LATEST_DLAMI, Defaults, is_named, parameter_for
@@ -182,7 +182,7 @@ def _close_type(name: str, region: str, *, other: bool = False) -> str:
     """A machine that the region sells and whose name is most like this one."""
     sold = [
         entry.name
-        for entry in price_table("aws")
+        for entry in load_price_table("aws")
         if region in (entry.prices or {}) and not (other and entry.name == name)
     ]
     close = difflib.get_close_matches(name, sold, n=1, cutoff=0.5)
