@@ -9,7 +9,7 @@ import time
 from benchmarks.planning.clusters import cluster
 from benchmarks.report import report
 from shoal.scaling import Gang, Offering, Shape, Strategy
-from shoal.scaling.simulation import Arrival, World, simulate
+from shoal.scaling.simulation import Arrival, SimulationSettings, simulate
 
 LIMIT_S = 60.0
 LEAST_PEAK = 9_900
@@ -29,9 +29,9 @@ def main() -> None:
     ]
     spec = cluster(types, max_workers=10_000)
     trace = _a_day()
-    world = World(boot_s=120.0, failure_rate=0.01, interval_s=10.0, seed=1)
+    settings = SimulationSettings(boot_s=120.0, failure_rate=0.01, interval_s=10.0, seed=1)
     began = time.perf_counter()
-    result = simulate(spec, offers, trace, world)
+    result = simulate(spec, offers, trace, settings)
     took = time.perf_counter() - began
     print(f"{result.tasks:,} tasks over {result.seconds / 3600:.1f} h, {len(trace):,} arrivals")
     print(f"peak {result.peak_nodes:,} nodes, {result.node_hours:,.0f} node hours, "

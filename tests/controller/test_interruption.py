@@ -41,7 +41,7 @@ async def test_a_busy_node_is_drained_at_once_and_replaced_while_it_still_works(
     await life.turns(seconds=20)
     assert worker not in life.world.machines, "nobody else took it, so we do"
     assert life.memory.gone[worker].ended.startswith("its provider takes the machine away at")
-    assert "will be taken away" in life.said("launch")[-1]
+    assert "interrupted node" in life.said("launch")[-1]
 
 
 async def test_an_idle_node_goes_at_once_and_only_a_minimum_is_filled_up_again(life: Life) -> None:

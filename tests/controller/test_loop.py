@@ -275,7 +275,9 @@ async def test_what_waits_is_told_of_the_nodes_that_could_hold_it_and_of_no_othe
     assert "(worker, " in told[str(small)]
     assert "(gpu, " in told[str(large)]
     assert "(worker, " not in told[str(large)]
-    assert "max_workers" in told[f"floor {small}"], "a floor that cannot be met waits as well"
+    assert "max_workers" in told[f"request_resources {small}"], (
+        "a floor that cannot be met waits as well"
+    )
     life.world.slow_setup.set()
 
 

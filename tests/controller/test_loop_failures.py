@@ -104,7 +104,7 @@ async def test_setups_that_fail_count_wherever_the_machine_came_from(life: Life)
     assert [launch.market for launch in life.world.creates] == ["spot"] * MOST_SETUP_FAILURES
     assert life.world.workers == []
     (row,) = status_file.parse((life.directory / STATE).read_text()).waiting
-    assert "worker was given up: 3 nodes in a row" in row.outlook
+    assert "worker is not launched any more: 3 nodes in a row" in row.outlook
     assert "shoal up" in row.fix
 
 

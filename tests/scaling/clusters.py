@@ -1,4 +1,4 @@
-"""Small worlds for the planner's tests: specs, nodes and demand in a line each."""
+"""Specs, nodes and demand for the planner's tests, each made in one line."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ def node_type(
     name: str,
     resources: Mapping[str, float],
     *,
-    least: int = 0,
-    most: int = 10_000,
+    min_workers: int = 0,
+    max_workers: int = 10_000,
     idle_timeout_s: float = 300.0,
     priority: int = 0,
     labels: Mapping[str, str] | None = None,
 ) -> NodeType:
-    return NodeType(name, {}, resources, labels or {}, least, most, idle_timeout_s, priority)
+    return NodeType(
+        name, {}, resources, labels or {}, min_workers, max_workers, idle_timeout_s, priority
+    )
 
 
 def spec(
@@ -43,7 +45,7 @@ def spec(
     target: float | None = None,
     consolidate: bool = False,
 ) -> ClusterSpec:
-    head = node_type("head", {"CPU": 0}, most=0)
+    head = node_type("head", {"CPU": 0}, max_workers=0)
     return ClusterSpec(
         cluster_name="test",
         provider=ProviderSpec("aws", {}),
@@ -64,13 +66,13 @@ def spec(
     )
 
 
-# The types of the yardstick: four sizes, two with GPUs.
+# Four sizes, two with GPUs.
 C4 = node_type("c4", {"CPU": 4})
 C16 = node_type("c16", {"CPU": 16})
 G1 = node_type("g1", {"CPU": 8, "GPU": 1})
 G8 = node_type("g8", {"CPU": 96, "GPU": 8})
 PRICES = {"c4": 0.2, "c16": 0.8, "g1": 0.75, "g8": 8.0}
-OFFERS = tuple(Offering(name, price_per_hour=price) for name, price in PRICES.items())
+OFFERINGS = tuple(Offering(name, price_per_hour=price) for name, price in PRICES.items())
 
 
 def tasks(count: int, **resources: float) -> Request:
@@ -88,25 +90,25 @@ def gang(strategy: Strategy, *bundles: Mapping[str, float], count: int = 1) -> G
 
 
 def ready(
-    name: str, kind: NodeType, free: Mapping[str, float] | None = None, *, idle_s: float = 0.0
+    name: str, node_type: NodeType, free: Mapping[str, float] | None = None, *, idle_s: float = 0.0
 ) -> NodeView:
-    """A node that is up: wholly free if idle, else with this much free (nothing by default)."""
-    total = dict(kind.resources)
+    """A ready node: empty if idle, else with this much free (nothing by default)."""
+    total = dict(node_type.resources)
     if free is None:
         free = total if idle_s else {}
     return NodeView(
         name,
-        kind.name,
+        node_type.name,
         Phase.READY,
         total=total,
         available=free,
-        labels=dict(kind.labels),
+        labels=dict(node_type.labels),
         idle_s=idle_s,
     )
 
 
-def on_the_way(name: str, kind: NodeType, phase: Phase = Phase.BOOTING) -> NodeView:
-    return NodeView(name, kind.name, phase)
+def launching(name: str, node_type: NodeType, phase: Phase = Phase.BOOTING) -> NodeView:
+    return NodeView(name, node_type.name, phase)
 
 
 def counts(plan: Plan) -> dict[str, int]:
@@ -118,7 +120,7 @@ def counts(plan: Plan) -> dict[str, int]:
 
 
 def carried_out(plan: Plan, nodes: Iterable[NodeView]) -> list[NodeView]:
-    """The nodes once the plan's orders have been given."""
+    """The nodes after the plan has been carried out."""
     gone = {c.node_id for c in plan.cancels}
     draining = {d.node_id for d in plan.drains}
     result = [

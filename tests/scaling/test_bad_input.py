@@ -1,4 +1,4 @@
-"""Input that cannot be right, or is absurdly large, is refused or bounded."""
+"""Invalid or absurdly large input is rejected or bounded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.scaling.clusters import (
     C4,
     C16,
     HEAD,
-    OFFERS,
+    OFFERINGS,
     counts,
     demand,
     gang,
@@ -24,17 +24,17 @@ from tests.scaling.clusters import (
     tasks,
 )
 
-# Far more than is needed anywhere, far less than a hang.
-PATIENCE_S = 30.0
+# Far more than any machine needs, far less than a hang.
+MAX_SECONDS = 30.0
 
 
 @pytest.mark.parametrize("amount", [-1.0, math.nan, math.inf, -math.inf])
-def test_amounts_that_cannot_be_are_refused(amount: float) -> None:
+def test_invalid_amounts_are_rejected(amount: float) -> None:
     with pytest.raises(ConfigError):
         Shape.of({"CPU": amount})
 
 
-def test_negative_counts_are_refused() -> None:
+def test_negative_counts_are_rejected() -> None:
     with pytest.raises(ConfigError):
         Request(Shape.of({"CPU": 1}), -1)
     with pytest.raises(ConfigError):
@@ -47,20 +47,20 @@ def test_an_absurd_count_is_bounded_by_the_limits() -> None:
     assert result.unmet[0].count == 10**15 - 200
 
 
-def test_an_absurd_amount_is_named() -> None:
+def test_an_absurd_amount_is_reported_as_infeasible() -> None:
     (unmet,) = plan(spec(C4), [HEAD], demand(tasks(1, CPU=1e18)), History(), 0.0).unmet
     assert unmet.reason.cause is Cause.INFEASIBLE
 
 
-def test_amounts_below_a_ten_thousandth_still_take_room() -> None:
+def test_amounts_below_a_ten_thousandth_still_use_capacity() -> None:
     result = plan(spec(C4), [HEAD], demand(tasks(50_000, CPU=1e-9)), History(), 0.0)
     assert counts(result) == {"c4": 2}
 
 
-def test_a_type_without_resources_is_never_bought() -> None:
+def test_a_type_without_resources_is_never_launched() -> None:
     empty = node_type("empty", {})
-    offers = [Offering("empty", price_per_hour=0.0001)]
-    result = plan(spec(empty, C4), [HEAD], demand(tasks(4, CPU=1)), History(), 0.0, offers)
+    offerings = [Offering("empty", price_per_hour=0.0001)]
+    result = plan(spec(empty, C4), [HEAD], demand(tasks(4, CPU=1)), History(), 0.0, offerings)
     assert counts(result) == {"c4": 1}
 
 
@@ -69,21 +69,23 @@ def test_tasks_that_need_nothing_launch_nothing() -> None:
 
 
 def test_an_empty_gang_launches_nothing() -> None:
-    wanted = demand(gangs=[Gang((), Strategy.STRICT_SPREAD)])
-    assert plan(spec(C4), [HEAD], wanted, History(), 0.0).is_empty
+    pending = demand(gangs=[Gang((), Strategy.STRICT_SPREAD)])
+    assert plan(spec(C4), [HEAD], pending, History(), 0.0).is_empty
 
 
 def test_a_cluster_without_worker_types_says_so() -> None:
     (unmet,) = plan(spec(), [HEAD], demand(tasks(1, CPU=1)), History(), 0.0).unmet
-    assert "no node type may have workers" in unmet.reason.text
+    assert "no node type allows workers" in unmet.reason.text
 
 
 @pytest.mark.long
 def test_a_hundred_thousand_distinct_shapes_are_planned_in_bounded_time() -> None:
     many = [tasks(1, CPU=1 + i / 50_000) for i in range(100_000)]
     began = time.monotonic()
-    result = plan(spec(C4, C16, max_workers=10**6), [HEAD], demand(*many), History(), 0.0, OFFERS)
-    assert time.monotonic() - began < PATIENCE_S
+    result = plan(
+        spec(C4, C16, max_workers=10**6), [HEAD], demand(*many), History(), 0.0, OFFERINGS
+    )
+    assert time.monotonic() - began < MAX_SECONDS
     cpus = sum({"c4": 4, "c16": 16}[name] * n for name, n in counts(result).items())
     assert cpus >= sum(r.count * dict(r.shape.resources)["CPU"] for r in many)
 
@@ -92,7 +94,7 @@ def test_a_hundred_thousand_unknown_resources_are_counted_not_listed() -> None:
     many = [tasks(1, **{f"custom{i}": 1}) for i in range(100_000)]
     began = time.monotonic()
     result = plan(spec(C4), [HEAD], demand(*many), History(), 0.0)
-    assert time.monotonic() - began < PATIENCE_S
+    assert time.monotonic() - began < MAX_SECONDS
     assert len(result.unmet) == 101
     assert result.unmet[-1].count == 100_000 - 100
 
@@ -100,11 +102,11 @@ def test_a_hundred_thousand_unknown_resources_are_counted_not_listed() -> None:
 def test_a_thousand_distinct_gangs_are_planned_in_bounded_time() -> None:
     gangs = [gang(Strategy.PACK, *[{"CPU": 0.5 + i / 1000}] * 3) for i in range(1000)]
     began = time.monotonic()
-    assert plan(spec(C4, C16), [HEAD], demand(gangs=gangs), History(), 0.0, OFFERS).launches
-    assert time.monotonic() - began < PATIENCE_S
+    assert plan(spec(C4, C16), [HEAD], demand(gangs=gangs), History(), 0.0, OFFERINGS).launches
+    assert time.monotonic() - began < MAX_SECONDS
 
 
-def test_more_kinds_than_can_be_planned_are_counted() -> None:
+def test_shapes_beyond_the_limit_are_counted() -> None:
     selectors = [[[LabelRule("pool", (str(i),))]] for i in range(1_500)]
     many = [Request(Shape.of({"CPU": 1}, s)) for s in selectors]
     result = plan(spec(C4), [HEAD], demand(*many), History(), 0.0)
@@ -112,7 +114,7 @@ def test_more_kinds_than_can_be_planned_are_counted() -> None:
     assert sum(u.count for u in result.unmet) == 1_500
 
 
-def test_nodes_that_cost_nothing_are_filled_like_others() -> None:
+def test_free_nodes_are_packed_like_others() -> None:
     free = [replace(ready(f"n{i}", C4, idle_s=1), price_per_hour=0.0) for i in range(20)]
-    wanted = demand(*(tasks(7, CPU=n) for n in (1, 2, 3)))
-    assert not plan(spec(C4), [HEAD, *free], wanted, History(), 0.0, OFFERS).launches
+    pending = demand(*(tasks(7, CPU=n) for n in (1, 2, 3)))
+    assert not plan(spec(C4), [HEAD, *free], pending, History(), 0.0, OFFERINGS).launches

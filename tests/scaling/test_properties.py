@@ -1,4 +1,4 @@
-"""What holds for every input: limits, wholeness, order, explanations, and standing still."""
+"""Properties of every plan: limits, whole gangs, order independence, reasons, stability."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shoal.scaling.demand import LabelRule, Request, Shape
 from shoal.spec.cluster_spec import ClusterSpec, NodeType
 from tests.scaling.clusters import HEAD, carried_out, counts, demand, node_type, spec
 
-# The same examples every time, so that a change is judged by what it changed. A longer and
-# random search is for when the packing itself is touched: SHOAL_EXAMPLES=1000 pytest ...
+# Derandomized, so that a failure is due to the change under test. Search longer and at random
+# after changes to the packing itself: SHOAL_EXAMPLES=1000 pytest ...
 EXAMPLES = int(os.environ.get("SHOAL_EXAMPLES", "0"))
 bounded = settings(
     max_examples=EXAMPLES or 60,
@@ -40,8 +40,8 @@ def types(draw: st.DrawFn) -> list[NodeType]:
             node_type(
                 f"t{number}",
                 resources,
-                least=draw(st.sampled_from([0, 0, 0, 1, 2])),
-                most=draw(st.sampled_from([2, 5, 100])),
+                min_workers=draw(st.sampled_from([0, 0, 0, 1, 2])),
+                max_workers=draw(st.sampled_from([2, 5, 100])),
                 priority=draw(st.sampled_from([0, 0, 0, 1])),
                 labels=draw(st.sampled_from([{}, {"pool": "a"}, {"pool": "b"}])),
             )
@@ -73,41 +73,43 @@ demands = st.builds(
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[ClusterSpec, list[NodeView], list[Offering]]:
-    kinds = draw(types())
+def cases(draw: st.DrawFn) -> tuple[ClusterSpec, list[NodeView], list[Offering]]:
+    node_types = draw(types())
     cluster = spec(
-        *kinds,
+        *node_types,
         max_workers=draw(st.sampled_from([3, 8, 200])),
         upscaling_speed=draw(st.sampled_from([0.5, 1e6])),
     )
     nodes = [HEAD]
     for number in range(draw(st.integers(0, 6))):
-        kind = draw(st.sampled_from(kinds))
+        worker = draw(st.sampled_from(node_types))
         phase = draw(st.sampled_from([Phase.READY, Phase.READY, Phase.BOOTING, Phase.DRAINING]))
         used = draw(st.sampled_from([0.0, 0.5, 1.0]))
-        total = dict(kind.resources)
+        total = dict(worker.resources)
         nodes.append(
             NodeView(
                 f"n{number}",
-                kind.name,
+                worker.name,
                 phase,
                 total=total if phase is not Phase.BOOTING else {},
                 available={k: v * (1 - used) for k, v in total.items()},
-                labels=dict(kind.labels),
+                labels=dict(worker.labels),
                 idle_s=draw(st.sampled_from([0.0, 100.0, 500.0])) if used == 0.0 else 0.0,
             )
         )
-    prices = [draw(st.sampled_from([None, 0.1, 0.5, 1.0, 3.0])) for _ in kinds]
-    offers = [Offering(k.name, price_per_hour=p) for k, p in zip(kinds, prices, strict=True)]
-    return cluster, nodes, offers
+    prices = [draw(st.sampled_from([None, 0.1, 0.5, 1.0, 3.0])) for _ in node_types]
+    offerings = [
+        Offering(k.name, price_per_hour=p) for k, p in zip(node_types, prices, strict=True)
+    ]
+    return cluster, nodes, offerings
 
 
-World = tuple[ClusterSpec, list[NodeView], list[Offering]]
+Case = tuple[ClusterSpec, list[NodeView], list[Offering]]
 
 
-def planned(world: World, wanted: Demand) -> Plan:
-    cluster, nodes, offers = world
-    return plan(cluster, nodes, wanted, History(), 1000.0, offers)
+def planned(case: Case, pending: Demand) -> Plan:
+    cluster, nodes, offerings = case
+    return plan(cluster, nodes, pending, History(), 1000.0, offerings)
 
 
 def counted(nodes: list[NodeView]) -> dict[str, int]:
@@ -116,10 +118,10 @@ def counted(nodes: list[NodeView]) -> dict[str, int]:
 
 
 @bounded
-@given(worlds(), demands)
-def test_limits_are_never_broken(world: World, wanted: Demand) -> None:
-    cluster, nodes, _ = world
-    result = planned(world, wanted)
+@given(cases(), demands)
+def test_limits_are_never_exceeded(case: Case, pending: Demand) -> None:
+    cluster, nodes, _ = case
+    result = planned(case, pending)
     before, bought = counted(nodes), counts(result)
     for name, more in bought.items():
         assert before.get(name, 0) + more <= cluster.node_types[name].max_workers
@@ -128,43 +130,47 @@ def test_limits_are_never_broken(world: World, wanted: Demand) -> None:
 
 
 @bounded
-@given(worlds(), demands)
-def test_a_plan_that_was_carried_out_asks_for_nothing_more(world: World, wanted: Demand) -> None:
-    cluster, nodes, offers = world
-    first = planned(world, wanted)
-    # A machine beyond a lowered limit makes room for another one by going.
+@given(cases(), demands)
+def test_a_plan_that_was_carried_out_is_followed_by_no_launches(
+    case: Case, pending: Demand
+) -> None:
+    cluster, nodes, offerings = case
+    first = planned(case, pending)
+    # A node above a lowered limit leaves capacity for another one when it is cancelled.
     assume(not first.cancels)
-    after = carried_out(first, nodes)
-    second = plan(cluster, after, wanted, first.history, 1001.0, offers)
+    with_failure = carried_out(first, nodes)
+    second = plan(cluster, with_failure, pending, first.history, 1001.0, offerings)
     assert not second.launches
-    new = {n.id for n in after} - {n.id for n in nodes}
-    later = plan(cluster, after, wanted, second.history, 1100.0, offers)
+    new = {n.id for n in with_failure} - {n.id for n in nodes}
+    later = plan(cluster, with_failure, pending, second.history, 1100.0, offerings)
     assert not new & {c.node_id for c in later.cancels}
 
 
 @bounded
-@given(worlds(), demands, st.randoms(use_true_random=False))
-def test_the_order_of_the_input_does_not_show(world: World, wanted: Demand, random: object) -> None:
-    cluster, nodes, offers = world
+@given(cases(), demands, st.randoms(use_true_random=False))
+def test_the_order_of_the_input_does_not_matter(
+    case: Case, pending: Demand, random: object
+) -> None:
+    cluster, nodes, offerings = case
 
     def shuffled(things: object) -> list:  # type: ignore[type-arg]
         return random.sample(list(things), len(list(things)))  # type: ignore
 
     other = Demand(
-        tuple(shuffled(wanted.requests)),
+        tuple(shuffled(pending.requests)),
         tuple(
-            Gang(tuple(shuffled(g.bundles)), g.strategy, g.count) for g in shuffled(wanted.gangs)
+            Gang(tuple(shuffled(g.bundles)), g.strategy, g.count) for g in shuffled(pending.gangs)
         ),
-        tuple(shuffled(wanted.floors)),
+        tuple(shuffled(pending.floors)),
     )
-    mixed = plan(cluster, shuffled(nodes), other, History(), 1000.0, shuffled(offers))
-    assert mixed == planned(world, wanted)
+    mixed = plan(cluster, shuffled(nodes), other, History(), 1000.0, shuffled(offerings))
+    assert mixed == planned(case, pending)
 
 
 @bounded
-@given(worlds(), demands)
-def test_every_decision_is_explained(world: World, wanted: Demand) -> None:
-    result = planned(world, wanted)
+@given(cases(), demands)
+def test_every_decision_is_explained(case: Case, pending: Demand) -> None:
+    result = planned(case, pending)
     decisions = (*result.launches, *result.drains, *result.cancels, *result.unmet)
     reasons = [decision.reason for decision in decisions]  # type: ignore[attr-defined]
     assert all(reason.text for reason in reasons)
@@ -176,72 +182,72 @@ def test_every_decision_is_explained(world: World, wanted: Demand) -> None:
 
 
 @st.composite
-def carved(draw: st.DrawFn) -> tuple[list[NodeType], list[NodeView], Demand]:
-    """Free room cut up at random into tasks that therefore fit in it."""
-    kind = node_type("t0", {"CPU": 16, "GPU": 4})
+def demand_that_fits(draw: st.DrawFn) -> tuple[list[NodeType], list[NodeView], Demand]:
+    """Free capacity cut at random into tasks that therefore fit."""
+    worker = node_type("t0", {"CPU": 16, "GPU": 4})
     nodes, pieces = [HEAD], []
     for number in range(draw(st.integers(1, 5))):
         cpu, gpu = draw(st.integers(1, 16)), draw(st.integers(0, 4))
-        nodes.append(NodeView(f"n{number}", "t0", Phase.READY, total=dict(kind.resources),
+        nodes.append(NodeView(f"n{number}", "t0", Phase.READY, total=dict(worker.resources),
                               available={"CPU": cpu, "GPU": gpu}))  # fmt: skip
         while cpu > 0:
             some_cpu = draw(st.integers(1, cpu))
             some_gpu = draw(st.integers(0, gpu))
             pieces.append(Request(Shape.of({"CPU": some_cpu, "GPU": some_gpu}), 1))
             cpu, gpu = cpu - some_cpu, gpu - some_gpu
-    return [kind], nodes, demand(*pieces)
+    return [worker], nodes, demand(*pieces)
 
 
 @bounded
-@given(carved())
+@given(demand_that_fits())
 def test_demand_that_fits_on_existing_nodes_launches_nothing(
-    world: tuple[list[NodeType], list[NodeView], Demand],
+    case: tuple[list[NodeType], list[NodeView], Demand],
 ) -> None:
-    kinds, nodes, wanted = world
-    result = plan(spec(*kinds), nodes, wanted, History(), 0.0)
+    node_types, nodes, pending = case
+    result = plan(spec(*node_types), nodes, pending, History(), 0.0)
     assert not result.launches
     assert not result.unmet
 
 
 @bounded
-@given(worlds(), demands, st.lists(requests, max_size=3), st.lists(gangs, max_size=2))
-def test_more_demand_never_gives_up_more_nodes(
-    world: World, wanted: Demand, more: list[Request], more_gangs: list[Gang]
+@given(cases(), demands, st.lists(requests, max_size=3), st.lists(gangs, max_size=2))
+def test_more_demand_never_removes_more_nodes(
+    case: Case, pending: Demand, more: list[Request], more_gangs: list[Gang]
 ) -> None:
-    larger = Demand((*wanted.requests, *more), (*wanted.gangs, *more_gangs), wanted.floors)
-    before, after = planned(world, wanted), planned(world, larger)
-    assert {d.node_id for d in after.drains} <= {d.node_id for d in before.drains}
-    assert {c.node_id for c in after.cancels} <= {c.node_id for c in before.cancels}
+    larger = Demand((*pending.requests, *more), (*pending.gangs, *more_gangs), pending.floors)
+    before, with_failure = planned(case, pending), planned(case, larger)
+    assert {d.node_id for d in with_failure.drains} <= {d.node_id for d in before.drains}
+    assert {c.node_id for c in with_failure.cancels} <= {c.node_id for c in before.cancels}
 
 
 @bounded
 @given(types(), st.lists(requests, max_size=3), st.lists(requests, min_size=1, max_size=2))
 def test_more_demand_never_costs_less(
-    kinds: list[NodeType], some: list[Request], more: list[Request]
+    node_types: list[NodeType], some: list[Request], more: list[Request]
 ) -> None:
-    plain = [node_type(k.name, k.resources) for k in kinds]
-    offers = [
+    plain = [node_type(k.name, k.resources) for k in node_types]
+    offerings = [
         Offering(k.name, price_per_hour=p) for k, p in zip(plain, (1, 1.7, 2.9, 4.3), strict=False)
     ]
     cluster = spec(*plain)
 
-    def price(*wanted: Request) -> float:
-        return plan(cluster, [HEAD], demand(*wanted), History(), 0.0, offers).price_per_hour
+    def price(*pending: Request) -> float:
+        return plan(cluster, [HEAD], demand(*pending), History(), 0.0, offerings).price_per_hour
 
     assert price(*some, *more) >= price(*some) - 1e-9
 
 
 @bounded
-@given(worlds(), demands)
-def test_a_gang_is_whole_or_absent(world: World, wanted: Demand) -> None:
-    """With nothing but gangs to serve and an empty cluster, every machine that is bought is
-    needed: leaving out any of them breaks a gang that was to start."""
-    cluster, _, offers = world
-    free = spec(*(node_type(t.name, t.resources, most=t.max_workers, labels=t.labels)
+@given(cases(), demands)
+def test_a_gang_is_whole_or_absent(case: Case, pending: Demand) -> None:
+    """With only gangs and an empty cluster, the launched nodes hold exactly the gangs that are not
+    reported as unmet."""
+    cluster, _, offerings = case
+    free = spec(*(node_type(t.name, t.resources, max_workers=t.max_workers, labels=t.labels)
                   for t in cluster.node_types.values() if t.name != "head"),
                 max_workers=cluster.scaling.max_workers)  # fmt: skip
-    only = Demand(gangs=wanted.gangs)
-    result = plan(free, [HEAD], only, History(), 0.0, offers)
+    only = Demand(gangs=pending.gangs)
+    result = plan(free, [HEAD], only, History(), 0.0, offerings)
     waiting = {u.subject: u.count for u in result.unmet}
     asked: dict[str, int] = {}
     for gang in only.gangs:
@@ -257,7 +263,7 @@ def test_a_gang_is_whole_or_absent(world: World, wanted: Demand) -> None:
 def _holds_gangs(
     cluster: ClusterSpec, nodes: list[NodeView], only: Demand, waiting: dict[str, int]
 ) -> bool:
-    """By exhaustion where it is small: the gangs that start fit whole on what was bought."""
+    """Whether the gangs that start fit whole on these nodes; exhaustive, small cases only."""
     left = dict(waiting)
     bundles: list[tuple[int, Strategy, Shape]] = []
     number = 0
@@ -285,7 +291,7 @@ def _fits(
     places: dict[int, list[int]] = {}
     for (number, _, shape), node in zip(bundles, where, strict=True):
         places.setdefault(number, []).append(node)
-        if not shape.admits(cluster.node_types[nodes[node].node_type].labels):
+        if not shape.matches(cluster.node_types[nodes[node].node_type].labels):
             return False
         for name, amount in shape.resources:
             free[node][name] = free[node].get(name, 0.0) - amount

@@ -1,4 +1,4 @@
-"""The planner decides and does nothing else."""
+"""The planner is pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def test_the_planner_needs_nothing_but_the_standard_library() -> None:
-    """It runs on the head, where there is no numpy, and must never reach for Ray or a cloud."""
+    """It runs on the head, where there is no numpy, and must never call Ray or a cloud."""
     code = (
         "import sys; import shoal.scaling, shoal.scaling.simulation; "
         "print({'ray', 'numpy', 'boto3', 'yaml', 'pydantic', 'asyncio'} & set(sys.modules))"

@@ -13,9 +13,11 @@ from shoal.cli.formatting import columns, duration
 from shoal.cli.run import run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shoal.ops.context import Context
-    from shoal.ops.simulate import Result
-    from shoal.scaling.simulation import Outcome
+    from shoal.ops.simulate import PolicyResult
+    from shoal.scaling.simulation import Sample, SimulationResult
 
 _WIDTH = 72
 _BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -32,25 +34,31 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
     help="Also simulate with these settings changed, e.g. idle_timeout_minutes=1.",
 )
 @click.option(
-    "--boot", type=float, default=90, show_default=True, help="Seconds until a machine is a node."
+    "--boot",
+    type=float,
+    default=90,
+    show_default=True,
+    help="Seconds from launch until a node is ready.",
 )
-@click.option("--failures", type=float, default=0, help="Share of launches that find no capacity.")
+@click.option(
+    "--failures", type=float, default=0, help="Share of launches that fail for lack of capacity."
+)
 @click.option(
     "--interruptions",
     type=float,
     default=0,
-    help="How often an hour a spot machine is taken away.",
+    help="Interruptions per hour of each spot instance.",
 )
 @click.option(
     "--interval", type=float, default=10, show_default=True, help="Seconds between plans."
 )
-@click.option("--seed", type=int, default=0, help="Another seed, another run of luck.")
+@click.option("--seed", type=int, default=0, help="Random seed.")
 @click.option(
     "--svg",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Draw node counts into this file.",
+    help="Write a chart of the node counts to this file.",
 )
-@click.option("--json", "json", is_flag=True, help="Print for a program: JSON only.")
+@click.option("--json", "json", is_flag=True, help="Print JSON.")
 def command(
     cluster: str,
     trace: Path,
@@ -63,78 +71,82 @@ def command(
     svg: Path | None,
     json: bool,
 ) -> None:
-    """Show what a trace of work would cost on a cluster, and how long it would wait.
+    """Simulate a trace of work on a cluster: cost, waiting times, node counts.
 
-    CLUSTER is a cluster file. TRACE has a JSON object on every line: {"at": 0, "resources":
+    CLUSTER is a cluster file. TRACE has one JSON object per line: {"at": 0, "resources":
     {"CPU": 1}, "count": 10, "seconds": 60}.
     """
     from shoal.ops import cluster_lookup
     from shoal.ops.simulate import compare, read_trace
-    from shoal.scaling.simulation import World
+    from shoal.scaling.simulation import SimulationSettings
 
-    async def operation(ctx: Context) -> list[Result]:
-        world = World(
+    async def operation(ctx: Context) -> list[PolicyResult]:
+        settings = SimulationSettings(
             boot_s=boot, failure_rate=failures, interruptions_per_hour=interruptions,
             interval_s=max(interval, 0.1), seed=seed,
         )  # fmt: skip
-        return compare(cluster_lookup.load_file(cluster).spec, read_trace(trace), changes, world)
+        spec = cluster_lookup.load_file(cluster).spec
+        return compare(spec, read_trace(trace), changes, settings)
 
     results = run(operation, json=json)
     if svg:
         from shoal.cli.render.chart import node_counts
 
-        svg.write_text(node_counts([(r.policy, r.outcome.samples) for r in results]), "utf-8")
+        svg.write_text(node_counts([(r.policy, r.result.samples) for r in results]), "utf-8")
     if json:
-        click.echo(jsonlib.dumps([{"policy": r.policy, **asdict(r.outcome)} for r in results]))
+        click.echo(jsonlib.dumps([{"policy": r.policy, **asdict(r.result)} for r in results]))
         return
     for line in _lines(results):
         click.echo(line)
 
 
-def _lines(results: list[Result]) -> list[str]:
-    header = ("", *(result.policy for result in results))
-    cells = [_cells(result.outcome) for result in results]
+def _lines(results: list[PolicyResult]) -> list[str]:
+    header = ("", *(policy_result.policy for policy_result in results))
+    cells = [_cells(policy_result.result) for policy_result in results]
     rows = [(name, *(c[name] for c in cells)) for name in cells[0]]
     lines = columns(header, rows)
-    end = max(result.outcome.seconds for result in results)
-    top = max(1, *(result.outcome.peak_nodes for result in results))
-    for result in results:
-        title = f"nodes over {duration(end)}, {result.policy} (full height: {top})"
-        lines += ["", click.style(title, dim=True), _sparkline(result, end, top)]
-    if not all(result.outcome.priced for result in results):
-        note = "some prices are not known, and count as nothing in the cost"
+    end = max(policy_result.result.seconds for policy_result in results)
+    top = max(1, *(policy_result.result.peak_nodes for policy_result in results))
+    for policy_result in results:
+        title = f"nodes over {duration(end)}, {policy_result.policy} (full height: {top})"
+        lines += [
+            "",
+            click.style(title, dim=True),
+            _sparkline(policy_result.result.samples, end, top),
+        ]
+    if not all(policy_result.result.priced for policy_result in results):
+        note = "some prices are unknown and count as $0"
         lines += ["", click.style(note, fg="yellow")]
     return lines
 
 
-def _cells(o: Outcome) -> dict[str, str]:
+def _cells(result: SimulationResult) -> dict[str, str]:
     return {
-        "cost": f"${o.cost:,.2f}",
-        "wait, half of all": duration(o.wait_p50),
-        "wait, 90%": duration(o.wait_p90),
-        "wait, 99%": duration(o.wait_p99),
-        "wait, longest": duration(o.wait_max),
-        "tasks": f"{o.tasks:,}",
-        "never ran": f"{o.unfinished:,}",
-        "most nodes": f"{o.peak_nodes:,}",
-        "node hours": f"{o.node_hours:,.1f}",
-        "busy": f"{o.busy_share:.0%}",
-        "launches": f"{o.launches:,}",
-        "no capacity": f"{o.failures:,}",
-        "interrupted": f"{o.interruptions:,}",
+        "cost": f"${result.cost:,.2f}",
+        "wait, median": duration(result.wait_p50),
+        "wait, 90%": duration(result.wait_p90),
+        "wait, 99%": duration(result.wait_p99),
+        "wait, maximum": duration(result.wait_max),
+        "tasks": f"{result.tasks:,}",
+        "unfinished": f"{result.unfinished:,}",
+        "peak nodes": f"{result.peak_nodes:,}",
+        "node hours": f"{result.node_hours:,.1f}",
+        "busy": f"{result.busy_share:.0%}",
+        "launches": f"{result.launches:,}",
+        "failed launches": f"{result.failures:,}",
+        "interruptions": f"{result.interruptions:,}",
     }
 
 
-def _sparkline(result: Result, end: float, top: int) -> str:
-    """The most nodes in each slice of time; between two samples nothing changes."""
-    samples = result.outcome.samples
-    line, index, now = [], 0, 0
+def _sparkline(samples: Sequence[Sample], end: float, top: int) -> str:
+    """The highest node count in each slice of time; between two samples nothing changes."""
+    blocks, index, nodes = [], 0, 0
     for column in range(_WIDTH):
         until = end * (column + 1) / _WIDTH
-        most = now
+        highest = nodes
         while index < len(samples) and samples[index].at <= until:
-            now = samples[index].ready + samples[index].on_the_way
-            most = max(most, now)
+            nodes = samples[index].ready + samples[index].launching
+            highest = max(highest, nodes)
             index += 1
-        line.append(_BLOCKS[-(-most * (len(_BLOCKS) - 1) // top)])
-    return "".join(line)
+        blocks.append(_BLOCKS[-(-highest * (len(_BLOCKS) - 1) // top)])
+    return "".join(blocks)

@@ -17,7 +17,7 @@ from shoal.ray_runtime.nodes import RayNode
 from shoal.scaling import History, NodeView, Plan, plan
 from shoal.scaling.demand import Resources
 from shoal.scaling.inputs import Market, Offering
-from shoal.scaling.offerings import resources_of
+from shoal.scaling.offerings import node_type_resources
 from shoal.spec.cluster_spec import ClusterSpec
 
 
@@ -27,7 +27,7 @@ class Sizing:
 
     def __init__(self, journal: Journal, offers: Sequence[Offering]) -> None:
         self._journal = journal
-        self._history = History(brought_up=True)
+        self._history = History(initial_workers_reached=True)
         self.offers = offers
         self.pinned: Collection[str] | None = None
         # What the nodes looked like last, and what that was made from.
@@ -46,7 +46,7 @@ class Sizing:
     def sizes(self, spec: ClusterSpec) -> dict[str, Resources]:
         """What nodes of each type have, as far as is known."""
         return {
-            name: resources_of(node_type, [o for o in self.offers if o.node_type == name])
+            name: node_type_resources(node_type, [o for o in self.offers if o.node_type == name])
             for name, node_type in spec.node_types.items()
         }
 
@@ -103,7 +103,7 @@ def _view(node: Node, ray: RayNode | None, now: float, *, movable: bool) -> Node
         price_per_hour=node.price_per_hour,
         throttled=node.throttled,
         restartable=movable,
-        doomed=bool(node.notice),
+        interrupted=bool(node.notice),
     )
 
 

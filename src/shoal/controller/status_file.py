@@ -18,8 +18,8 @@ from shoal.controller.state import ControllerState, Decision
 from shoal.core.atomic_write import write_atomically
 from shoal.ray_runtime.nodes import RayNode
 from shoal.scaling import Demand, Plan, Shape, Unmet
-from shoal.scaling.demand import Resources
-from shoal.scaling.unmet_demand import holds
+from shoal.scaling.demand import Resources, floor_name
+from shoal.scaling.unmet_demand import can_hold
 from shoal.spec.cluster_spec import ClusterSpec
 
 # A controller that has not written for so long is taken for dead.
@@ -109,7 +109,7 @@ class Queue:
         wishes: dict[str, tuple[Sequence[Shape], int]] = {}
         wishes.update({str(r.shape): ([r.shape], r.count) for r in demand.requests})
         wishes.update({str(g): (g.bundles, g.count) for g in demand.gangs})
-        floors = {f"floor {r.shape}": ([r.shape], r.count) for r in demand.floors}
+        floors = {floor_name(r.shape): ([r.shape], r.count) for r in demand.floors}
         wishes.update({subject: wish for subject, wish in floors.items() if subject in unmet})
         self._since = {subject: self._since.get(subject, now) for subject in wishes}
         coming = _coming(memory)
@@ -144,7 +144,7 @@ def _coming(memory: ControllerState) -> dict[str, list[str]]:
 
 def _fitting(coming: Mapping[str, list[str]], shapes: Iterable[Shape], sizes: Sizes) -> str:
     """Those of a type that has room for one of these shapes, the first of them by name."""
-    types = [t for t in coming if any(holds(sizes.get(t, {}), shape) for shape in shapes)]
+    types = [t for t in coming if any(can_hold(sizes.get(t, {}), shape) for shape in shapes)]
     parts = [words for node_type in types for words in coming[node_type]]
     more = [f"and {len(parts) - _NAMED} more"] if len(parts) > _NAMED else []
     return f"coming: {', '.join([*parts[:_NAMED], *more])}" if parts else ""

@@ -1,7 +1,7 @@
-"""What would this trace of work have cost on this cluster, and how long would it have waited?
+"""Simulate a trace of work on a cluster file: what it costs and how long it waits.
 
 Reads the cluster file and the trace, and runs the simulation once for the file as it is and once
-for every other policy that is asked about.
+for every changed policy.
 """
 
 from __future__ import annotations
@@ -16,37 +16,43 @@ from typing import Any
 from shoal.catalog import offerings_for
 from shoal.core.errors import ConfigError
 from shoal.scaling import Gang, LabelRule, Shape, Strategy
-from shoal.scaling.simulation import Arrival, Outcome, World, simulate
+from shoal.scaling.simulation import Arrival, SimulationResult, SimulationSettings, simulate
 from shoal.spec.cluster_spec import ClusterSpec
 
-AS_IT_IS = "as the file says"
+UNCHANGED = "unchanged"
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A cluster file with some settings changed, by name."""
+    """A cluster file with some settings changed, and a name for it."""
 
     name: str
     spec: ClusterSpec
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a policy came to."""
+class PolicyResult:
+    """The simulation's result for one policy."""
 
     policy: str
-    outcome: Outcome
+    result: SimulationResult
 
 
 def compare(
-    spec: ClusterSpec, trace: Sequence[Arrival], changes: Sequence[str], world: World
-) -> list[Result]:
+    spec: ClusterSpec,
+    trace: Sequence[Arrival],
+    changes: Sequence[str],
+    settings: SimulationSettings,
+) -> list[PolicyResult]:
     """Simulate the file as it is, and with each set of changes (`idle_timeout_minutes=1,...`)."""
-    policies = [Policy(AS_IT_IS, spec), *(changed(spec, text) for text in changes)]
-    return [Result(p.name, simulate(p.spec, offerings_for(p.spec), trace, world)) for p in policies]
+    policies = [Policy(UNCHANGED, spec), *(changed_policy(spec, text) for text in changes)]
+    return [
+        PolicyResult(p.name, simulate(p.spec, offerings_for(p.spec), trace, settings))
+        for p in policies
+    ]
 
 
-def changed(spec: ClusterSpec, text: str) -> Policy:
+def changed_policy(spec: ClusterSpec, text: str) -> Policy:
     """The spec with settings replaced, as `name=value` separated by commas."""
     for part in text.split(","):
         name, sign, value = part.strip().partition("=")
@@ -54,20 +60,24 @@ def changed(spec: ClusterSpec, text: str) -> Policy:
         if not sign or change is None:
             raise ConfigError(
                 f"{part.strip()!r} is not a setting that can be simulated",
-                fix=f"use name=value with one of {', '.join(sorted(_CHANGES))}",
+                fix=f"use NAME=VALUE with one of {', '.join(sorted(_CHANGES))}",
             )
         spec = change(spec, _number(name, value))
     return Policy(text, spec)
 
 
 def _number(name: str, value: str) -> float:
-    words = {"true": 1.0, "false": 0.0}
+    booleans = {"true": 1.0, "false": 0.0}
     try:
-        number = words.get(value.lower(), math.nan) if value.lower() in words else float(value)
+        number = (
+            booleans.get(value.lower(), math.nan) if value.lower() in booleans else float(value)
+        )
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or number < 0:
-        raise ConfigError(f"{name} cannot be {value!r}", fix="give a number that is not negative")
+        raise ConfigError(
+            f"invalid value {value!r} for {name}", fix="use a number that is not negative"
+        )
     return number
 
 
@@ -77,14 +87,14 @@ def _idle_timeout(spec: ClusterSpec, minutes: float) -> ClusterSpec:
     return replace(spec, node_types=types, scaling=scaling)
 
 
-def _max_workers(spec: ClusterSpec, most: float) -> ClusterSpec:
-    """The cluster's limit, and that of every type that had as many as the cluster."""
+def _max_workers(spec: ClusterSpec, max_workers: float) -> ClusterSpec:
+    """The limit of the cluster, and of every type whose limit was at least as high."""
     before = spec.scaling.max_workers
     types = {
-        n: replace(t, max_workers=int(most)) if t.max_workers >= before > 0 else t
+        n: replace(t, max_workers=int(max_workers)) if t.max_workers >= before > 0 else t
         for n, t in spec.node_types.items()
     }
-    scaling = replace(spec.scaling, max_workers=int(most))
+    scaling = replace(spec.scaling, max_workers=int(max_workers))
     return replace(spec, node_types=types, scaling=scaling)
 
 
@@ -92,12 +102,12 @@ def _upscaling_speed(spec: ClusterSpec, speed: float) -> ClusterSpec:
     return replace(spec, scaling=replace(spec.scaling, upscaling_speed=speed))
 
 
-def _target_utilization(spec: ClusterSpec, share: float) -> ClusterSpec:
-    return replace(spec, scaling=replace(spec.scaling, target_utilization_fraction=share))
+def _target_utilization(spec: ClusterSpec, fraction: float) -> ClusterSpec:
+    return replace(spec, scaling=replace(spec.scaling, target_utilization_fraction=fraction))
 
 
-def _consolidate(spec: ClusterSpec, on: float) -> ClusterSpec:
-    return replace(spec, shoal=replace(spec.shoal, consolidate=bool(on)))
+def _consolidate(spec: ClusterSpec, enabled: float) -> ClusterSpec:
+    return replace(spec, shoal=replace(spec.shoal, consolidate=bool(enabled)))
 
 
 _CHANGES: Mapping[str, Callable[[ClusterSpec, float], ClusterSpec]] = {
@@ -110,30 +120,30 @@ _CHANGES: Mapping[str, Callable[[ClusterSpec, float], ClusterSpec]] = {
 
 
 def read_trace(path: Path) -> list[Arrival]:
-    """The arrivals in a file: a JSON object on every line."""
+    """The arrivals in a file: one JSON object per line."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except OSError as error:
-        raise ConfigError(f"the trace {path} cannot be read", why=str(error)) from error
-    found = []
+        raise ConfigError(f"could not read the trace {path}", why=str(error)) from error
+    arrivals = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
             try:
-                found.append(_arrival(json.loads(line)))
+                arrivals.append(_arrival(json.loads(line)))
             except (ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
                 raise ConfigError(
-                    f"line {number} of {path} is not an arrival",
+                    f"line {number} of {path} is not a valid arrival",
                     why=f"{type(error).__name__}: {error}",
                     fix='write {"at": 0, "resources": {"CPU": 1}, "count": 10, "seconds": 60}',
                 ) from error
-    return found
+    return arrivals
 
 
 def _arrival(row: Mapping[str, Any]) -> Arrival:
-    at, count = _positive(row["at"]), int(_positive(row.get("count", 1)))
+    at, count = _not_negative(row["at"]), int(_not_negative(row.get("count", 1)))
     if "floor" in row:
         return Arrival(at, count, floor=_shape(row["floor"], row))
-    seconds = _positive(row["seconds"])
+    seconds = _not_negative(row["seconds"])
     if "bundles" in row:
         bundles = tuple(_shape(bundle, row) for bundle in row["bundles"])
         return Arrival(at, count, seconds, gang=Gang(bundles, Strategy(row.get("gang", "PACK"))))
@@ -145,7 +155,7 @@ def _shape(resources: Mapping[str, float], row: Mapping[str, Any]) -> Shape:
     return Shape.of({k: float(v) for k, v in resources.items()}, [rules] if rules else ())
 
 
-def _positive(value: Any) -> float:
+def _not_negative(value: Any) -> float:
     number = float(value)
     if not math.isfinite(number) or number < 0:
         raise ValueError(f"{value} is negative or not a number")

@@ -1,6 +1,6 @@
-"""How large the cluster should be: pure functions from demand, nodes, spec and time to a Plan.
+"""Deciding the cluster's size: pure functions from demand, nodes, spec and time to a Plan.
 
-No I/O, no Ray, no cloud and no clock in this room.
+No I/O, no Ray, no cloud calls and no clock in this package. `planner` explains a planning pass.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -43,8 +43,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The planner is most of this room, and whoever only passes its words around starts quicker
-    # without it.
+    # The planner is most of this package. Importing it only when used keeps commands that need
+    # just the types fast to start.
     if name == "plan":
         from shoal.scaling.planner import plan
 

@@ -1,76 +1,81 @@
-"""Does the work fit in the room there is? Several ways of packing, the quick one first.
+"""Do these items fit on the existing nodes? Several packing heuristics, the fastest first.
 
-The answer must be as good as the one by which machines were bought: otherwise machines that are
-on their way would not be seen to suffice, and more would be bought every time.
+The answer must be as good as the packing by which instances were selected. Otherwise the planner
+would not see that instances which are still launching suffice, and would launch more each time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.scaling.exact_search import MOST_BINS, Bin, packs
+from shoal.scaling.exact_search import MAX_BINS, Bin, packs
 from shoal.scaling.free_capacity import FreeCapacity, Row
-from shoal.scaling.greedy_packing import Supply, worths
-from shoal.scaling.instance_mix import Task, least_left
+from shoal.scaling.greedy_packing import BinType, item_values
+from shoal.scaling.instance_mix import MixProblem, unplaced_items
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 
 
-def pack(room: FreeCapacity, items: Sequence[Item]) -> list[int]:
-    """How many of each item find no place: used nodes are filled up first, then whole ones. The
-    room itself is left as it was."""
-    frame = room.frame
-    rest = [frame.resized(i, n) for i, n in zip(items, room.left_by_used(items), strict=True)]
-    whole = room.whole()
-    left = whole.copy().pack(rest)
-    if not any(left) or not _may_hold(room, items):
+def pack(free_capacity: FreeCapacity, items: Sequence[Item]) -> list[int]:
+    """How many of each item do not fit: nodes in use are filled first, then empty ones. Changes
+    nothing in `free_capacity`."""
+    space = free_capacity.space
+    remaining = [
+        space.resized(i, n)
+        for i, n in zip(items, free_capacity.unplaced_on_used_nodes(items), strict=True)
+    ]
+    empty_nodes = free_capacity.empty_nodes()
+    left = empty_nodes.copy().pack(remaining)
+    if not any(left) or not _could_hold(free_capacity, items):
         return left
-    other = _filled(whole, rest)
-    if not any(other) or _searched(room, items):
+    greedy_left = _pack_greedily(empty_nodes, remaining)
+    if not any(greedy_left) or _packs_exactly(free_capacity, items):
         return [0] * len(items)
-    return min(left, other, key=lambda result: (_size(frame, items, result), result))
+    return min(left, greedy_left, key=lambda result: (_weight(space, items, result), result))
 
 
-def _may_hold(room: FreeCapacity, items: Sequence[Item]) -> bool:
-    """Whether the room is large enough on every axis for another way to have a chance."""
-    rows = room.rows
+def _could_hold(free_capacity: FreeCapacity, items: Sequence[Item]) -> bool:
+    """Whether the capacity suffices on every axis, so that a better packing may exist."""
+    rows = free_capacity.rows
     return all(
-        sum(item.need[axis] * item.count for item in items)
+        sum(item.amounts[axis] * item.count for item in items)
         <= sum(row.free[axis] * row.count for row in rows)
-        for axis in range(len(room.frame.names))
+        for axis in range(len(free_capacity.space.names))
     )
 
 
-def _size(frame: ResourceSpace, items: Sequence[Item], left: Sequence[int]) -> float:
+def _weight(space: ResourceSpace, items: Sequence[Item], left: Sequence[int]) -> float:
     return sum(
-        n * sum(amount * frame.weight[axis] for axis, amount in item.wants)
+        n * sum(amount * space.weight[axis] for axis, amount in item.nonzero)
         for item, n in zip(items, left, strict=True)
     )
 
 
-def _filled(whole: FreeCapacity, items: Sequence[Item]) -> list[int]:
-    """What is left when whole nodes are filled the way machines are chosen to be bought."""
-    rows = whole.rows
-    supplies = [
-        Supply(row.free, row.labels, row.special, row.price, group)
+def _pack_greedily(empty_nodes: FreeCapacity, items: Sequence[Item]) -> list[int]:
+    """What is left over when empty nodes are packed in the way that instances are selected."""
+    rows = empty_nodes.rows
+    bin_types = [
+        BinType(row.free, row.labels, row.scarce, row.price, group)
         for group, row in enumerate(rows)
     ]
-    worth = worths(whole.frame, items, supplies)
+    values = item_values(empty_nodes.space, items, bin_types)
     left = [item.count for item in items]
-    able = [i for i, item in enumerate(items) if item.count and worth[i] > 0]
-    if able:
-        task = Task(whole.frame, [items[i] for i in able], supplies, [row.count for row in rows])
-        for i, n in zip(able, least_left(task), strict=True):
+    fitting = [i for i, item in enumerate(items) if item.count and values[i] > 0]
+    if fitting:
+        problem = MixProblem(
+            empty_nodes.space, [items[i] for i in fitting], bin_types, [row.count for row in rows]
+        )
+        for i, n in zip(fitting, unplaced_items(problem), strict=True):
             left[i] = n
     return left
 
 
-def _searched(room: FreeCapacity, items: Sequence[Item]) -> bool:
-    bins = small_bins(room.rows)
-    return bins is not None and packs(room.frame, items, bins)
+def _packs_exactly(free_capacity: FreeCapacity, items: Sequence[Item]) -> bool:
+    bins = small_bins(free_capacity.rows)
+    return bins is not None and packs(free_capacity.space, items, bins)
 
 
 def small_bins(rows: Sequence[Row]) -> list[Bin] | None:
-    """The nodes one by one, if they are few enough to search."""
-    if sum(row.count for row in rows) > MOST_BINS:
+    """The nodes as single bins, if they are few enough for an exact search."""
+    if sum(row.count for row in rows) > MAX_BINS:
         return None
     return [(row.free, row.labels) for row in rows for _ in range(row.count)]

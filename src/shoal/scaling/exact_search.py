@@ -1,7 +1,9 @@
-"""Exact answers for small cases: does this fit, and what is the cheapest set that holds it?
+"""Exact search for small cases: do these items fit, and what is the cheapest set of bins?
 
-Both searches are bounded by steps, not by time, so that they always give the same answer. When
-the steps run out they say no; the caller then keeps what the greedy way found.
+`packs` is a depth-first search over item placements with symmetry breaking. `cheapest_cover` is
+best-first branch and bound over multisets of bin types. Both are bounded by steps rather than by
+time, so that equal input gives equal answers. When the steps run out the answer is no, and the
+caller keeps its greedy solution.
 """
 
 from __future__ import annotations
@@ -10,92 +12,99 @@ import heapq
 import math
 from collections.abc import Sequence
 
-from shoal.scaling.greedy_packing import Supply, fits
+from shoal.scaling.greedy_packing import BinType, copies_that_fit
 from shoal.scaling.resource_vectors import Item, LabelClass, ResourceSpace, Vector
 
 Bin = tuple[Vector, LabelClass]
 
-MOST_BINS = 14
-MOST_KINDS = 24
+MAX_BINS = 14
+MAX_ITEMS = 24
 PACK_STEPS = 4_000
 COVER_STEPS = 1_500
 
 
 def packs(
-    frame: ResourceSpace, items: Sequence[Item], bins: Sequence[Bin], steps: int = PACK_STEPS
+    space: ResourceSpace, items: Sequence[Item], bins: Sequence[Bin], steps: int = PACK_STEPS
 ) -> bool:
-    """Whether all items can be laid into the bins, each bin used once."""
-    return _Packing(frame, items, bins, steps).search()
+    """Whether all items fit in the bins."""
+    return _PackingSearch(space, items, bins, steps).search()
 
 
-class _Packing:
-    """Depth-first: items hardest first, and of each as many as possible in the tightest bin."""
+class _PackingSearch:
+    """Depth-first search: hardest items first, as many copies as possible in the fullest bin."""
 
     def __init__(
-        self, frame: ResourceSpace, items: Sequence[Item], bins: Sequence[Bin], steps: int
+        self, space: ResourceSpace, items: Sequence[Item], bins: Sequence[Bin], steps: int
     ) -> None:
         self._items = sorted((i for i in items if i.count), key=lambda i: i.hardness)
         ordered = sorted(
-            bins, key=lambda b: (sum(map(float.__mul__, map(float, b[0]), frame.weight)), b)
+            bins, key=lambda b: (sum(map(float.__mul__, map(float, b[0]), space.weight)), b)
         )
-        self._free = [list(room) for room, _ in ordered]
-        self._open = [
-            [frame.admits(i.selector, labels) for _, labels in ordered] for i in self._items
+        self._free = [list(free) for free, _ in ordered]
+        self._matching = [
+            [space.matches(i.selector, labels) for _, labels in ordered] for i in self._items
         ]
         self._labels = [labels for _, labels in ordered]
         self._steps = steps
 
     def search(self) -> bool:
         for axis in range(len(self._free[0]) if self._free else 0):
-            if sum(i.need[axis] * i.count for i in self._items) > sum(f[axis] for f in self._free):
+            if sum(i.amounts[axis] * i.count for i in self._items) > sum(
+                f[axis] for f in self._free
+            ):
                 return False
-        return self._item(0)
+        return self._place_item(0)
 
     def _copies(self, item: int, bin_: int) -> int:
-        if not self._open[item][bin_]:
+        if not self._matching[item][bin_]:
             return 0
         free = self._free[bin_]
-        most = self._items[item].count
-        for axis, amount in self._items[item].wants:
-            most = min(most, free[axis] // amount)
-        return most
+        limit = self._items[item].count
+        for axis, amount in self._items[item].nonzero:
+            limit = min(limit, free[axis] // amount)
+        return limit
 
-    def _item(self, item: int) -> bool:
+    def _place_item(self, item: int) -> bool:
         if item == len(self._items):
             return True
         bins = range(len(self._free))
         for later in range(item, len(self._items)):
             if sum(self._copies(later, b) for b in bins) < self._items[later].count:
                 return False
-        room_after = [0]
+        copies_after = [0]
         for b in reversed(bins):
-            room_after.append(room_after[-1] + self._copies(item, b))
-        room_after.reverse()
-        return self._spread(item, 0, self._items[item].count, room_after, None)
+            copies_after.append(copies_after[-1] + self._copies(item, b))
+        copies_after.reverse()
+        return self._place_copies(item, 0, self._items[item].count, copies_after, None)
 
-    def _spread(
-        self, item: int, bin_: int, left: int, room_after: list[int], twin: tuple[Bin, int] | None
+    def _place_copies(
+        self,
+        item: int,
+        bin_: int,
+        left: int,
+        copies_after: list[int],
+        previous: tuple[Bin, int] | None,
     ) -> bool:
-        """Lay `left` copies into this bin and those after it. A bin that was equal to the one
-        before it takes no more than that one did: the mirror image has been tried."""
+        """Place `left` copies in this bin and the following ones. A bin equal to the previous one
+        takes at most as many copies as that one did: the mirrored placement has been tried."""
         if not left:
-            return self._item(item + 1)
-        if room_after[bin_] < left:
+            return self._place_item(item + 1)
+        if copies_after[bin_] < left:
             return False
         self._steps -= 1
         if self._steps < 0:
             return False
-        free, wants = self._free[bin_], self._items[item].wants
+        free, nonzero = self._free[bin_], self._items[item].nonzero
         before: Bin = (tuple(free), self._labels[bin_])
-        most = min(left, self._copies(item, bin_))
-        if twin and twin[0] == before:
-            most = min(most, twin[1])
-        for copies in range(most, -1, -1):
-            for axis, amount in wants:
+        limit = min(left, self._copies(item, bin_))
+        if previous and previous[0] == before:
+            limit = min(limit, previous[1])
+        for copies in range(limit, -1, -1):
+            for axis, amount in nonzero:
                 free[axis] -= amount * copies
-            if self._spread(item, bin_ + 1, left - copies, room_after, (before, copies)):
+            if self._place_copies(item, bin_ + 1, left - copies, copies_after, (before, copies)):
                 return True
-            for axis, amount in wants:
+            for axis, amount in nonzero:
                 free[axis] += amount * copies
             if self._steps < 0:
                 return False
@@ -103,87 +112,97 @@ class _Packing:
 
 
 def cheapest_cover(
-    frame: ResourceSpace,
+    space: ResourceSpace,
     items: Sequence[Item],
     bins: Sequence[Bin],
-    supplies: Sequence[Supply],
+    bin_types: Sequence[BinType],
     limits: Sequence[float],
-    slots: float,
-    below: float,
+    total_limit: float,
+    max_cost: float,
     *,
     steps: int = COVER_STEPS,
     pack_steps: int = PACK_STEPS,
 ) -> list[int] | None:
-    """How many of each supply to add to the bins so that all items fit, for the least money, if
-    that is less than `below`. None when there is no such set, or the steps ran out: `steps` for
-    sets to look at, `pack_steps` for packing each."""
+    """How many bins of each type to add to `bins` so that all items fit, at the lowest cost, if
+    that is below `max_cost`. None if there is no such set or the steps ran out: `steps` bounds the
+    sets tried, `pack_steps` the packing of each."""
     items = [item for item in items if item.count]
-    if len(items) > MOST_KINDS or len(bins) >= MOST_BINS:
+    if len(items) > MAX_ITEMS or len(bins) >= MAX_BINS:
         return None
-    search = _Cover(frame, items, bins, supplies, below)
-    heap: list[tuple[float, float, tuple[int, ...]]] = [(search.bound(()), 0.0, ())]
+    bounds = _CoverBounds(space, items, bins, bin_types, max_cost)
+    heap: list[tuple[float, float, tuple[int, ...]]] = [(bounds.bound(()), 0.0, ())]
     while heap and steps > 0:
         _, cost, chosen = heapq.heappop(heap)
         steps -= 1
-        if search.may_hold(chosen):
-            extra = [(supplies[s].capacity, supplies[s].labels) for s in chosen]
-            if packs(frame, items, [*bins, *extra], pack_steps):
-                return [chosen.count(s) for s in range(len(supplies))]
-        if len(chosen) >= slots or len(bins) + len(chosen) >= MOST_BINS:
+        if bounds.could_hold(chosen):
+            extra = [(bin_types[t].capacity, bin_types[t].labels) for t in chosen]
+            if packs(space, items, [*bins, *extra], pack_steps):
+                return [chosen.count(t) for t in range(len(bin_types))]
+        if len(chosen) >= total_limit or len(bins) + len(chosen) >= MAX_BINS:
             continue
-        for s in range(chosen[-1] if chosen else 0, len(supplies)):
-            group = supplies[s].group
-            if sum(supplies[c].group == group for c in chosen) >= limits[group]:
+        for t in range(chosen[-1] if chosen else 0, len(bin_types)):
+            group = bin_types[t].group
+            if sum(bin_types[c].group == group for c in chosen) >= limits[group]:
                 continue
-            more = (*chosen, s)
-            total = cost + supplies[s].price
-            estimate = total + search.bound(more)
-            if estimate < search.below:
+            more = (*chosen, t)
+            total = cost + bin_types[t].price
+            estimate = total + bounds.bound(more)
+            if estimate < bounds.max_cost:
                 heapq.heappush(heap, (estimate, total, more))
     return None
 
 
-class _Cover:
-    """Lower bounds for sets of supplies: by every resource, and by every item on its own."""
+class _CoverBounds:
+    """Lower bounds on the cost of covering the items: per resource, and per item on its own."""
 
     def __init__(
         self,
-        frame: ResourceSpace,
+        space: ResourceSpace,
         items: Sequence[Item],
         bins: Sequence[Bin],
-        supplies: Sequence[Supply],
-        below: float,
+        bin_types: Sequence[BinType],
+        max_cost: float,
     ) -> None:
-        self.below = below * (1.0 - 1e-9)
-        axes = range(len(frame.names))
-        free = [Supply(room, labels, 0, 0.0, 0) for room, labels in bins]
+        self.max_cost = max_cost * (1.0 - 1e-9)
+        axes = range(len(space.names))
+        existing_bins = [BinType(free, labels, 0, 0.0, 0) for free, labels in bins]
 
-        def gives(supply: Supply) -> list[int]:
-            return [supply.capacity[a] for a in axes] + [fits(frame, supply, i) for i in items]
+        def provides(bin_type: BinType) -> list[int]:
+            return [bin_type.capacity[a] for a in axes] + [
+                copies_that_fit(space, bin_type, i) for i in items
+            ]
 
-        self._gives = [gives(supply) for supply in supplies]
-        there = [sum(column) for column in zip(*map(gives, free), strict=True)] if free else None
-        needed = [sum(i.need[a] * i.count for i in items) for a in axes] + [i.count for i in items]
-        self._needed = [n - h for n, h in zip(needed, there or [0] * len(needed), strict=True)]
+        self._provides = [provides(bin_type) for bin_type in bin_types]
+        provided = [sum(column) for column in zip(*map(provides, existing_bins), strict=True)]
+        required = [sum(i.amounts[a] * i.count for i in items) for a in axes] + [
+            i.count for i in items
+        ]
+        self._required = [
+            r - p for r, p in zip(required, provided or [0] * len(required), strict=True)
+        ]
         self._unit_price = [
             min(
-                (s.price / g[row] for s, g in zip(supplies, self._gives, strict=True) if g[row]),
+                (
+                    s.price / g[row]
+                    for s, g in zip(bin_types, self._provides, strict=True)
+                    if g[row]
+                ),
                 default=math.inf,
             )
-            for row in range(len(needed))
+            for row in range(len(required))
         ]
 
     def _missing(self, chosen: tuple[int, ...]) -> list[int]:
-        missing = self._needed
-        for s in chosen:
-            missing = [m - g for m, g in zip(missing, self._gives[s], strict=True)]
+        missing = self._required
+        for t in chosen:
+            missing = [m - g for m, g in zip(missing, self._provides[t], strict=True)]
         return missing
 
     def bound(self, chosen: tuple[int, ...]) -> float:
-        """What must still be spent, at the very least."""
+        """The lowest possible cost of what is still missing."""
         prices = zip(self._missing(chosen), self._unit_price, strict=True)
         return max((m * price for m, price in prices if m > 0), default=0.0)
 
-    def may_hold(self, chosen: tuple[int, ...]) -> bool:
-        """Whether nothing is obviously missing."""
+    def could_hold(self, chosen: tuple[int, ...]) -> bool:
+        """Whether no resource and no item is obviously short."""
         return all(m <= 0 for m in self._missing(chosen))

@@ -1,4 +1,4 @@
-"""Machines for gangs that have no place: for whole gangs, or for none."""
+"""Instances for gangs that do not fit: for whole gangs, or none."""
 
 from __future__ import annotations
 
@@ -6,59 +6,89 @@ from collections.abc import Sequence
 
 from shoal.scaling.bin_packing import pack
 from shoal.scaling.free_capacity import FreeCapacity
-from shoal.scaling.instance_selection import Market, Purchase
-from shoal.scaling.placement import Unplaced, most, with_apart
+from shoal.scaling.instance_selection import InstanceSelector, Selection
+from shoal.scaling.placement import Unplaced, largest_feasible, with_strict_spread
 from shoal.scaling.resource_vectors import Item
 from shoal.scaling.workload import GangGroup, SingleNodeItem
 
 
-def buy_gangs(
-    market: Market,
-    room: FreeCapacity,
-    teams: Sequence[GangGroup],
-    packed: Sequence[SingleNodeItem],
+def select_for_gangs(
+    instance_selector: InstanceSelector,
+    free_capacity: FreeCapacity,
+    gang_groups: Sequence[GangGroup],
+    strict_pack_gangs: Sequence[SingleNodeItem],
     unplaced: Unplaced,
-) -> list[Purchase]:
-    """What the unplaced gangs lack beside the room there is: for one team that spreads strictly,
-    or for all others together, or, when the limits do not allow that, for as many whole gangs of
-    one team as they do. The caller looks again at what is left."""
-    for team, gangs in zip(teams, unplaced.teams, strict=True):
-        if team.apart and gangs and (bought := market.buy_apart(room, team)):
-            return bought
-    room, _ = with_apart(room, teams)
-    shared = [entry.item for entry in packed]
-    everyone = [team.count for team in teams]
-    if bought := market.buy_all(_lacking(room, teams, everyone, shared)) or []:
-        return bought
-    shared = _resized(room, packed, [p.item.count for p in packed], unplaced.loose)
-    placed = [n - missing for n, missing in zip(everyone, unplaced.teams, strict=True)]
-    for index, team in enumerate(teams):
-        if team.apart or not unplaced.teams[index]:
+) -> list[Selection]:
+    """Instances for what the unplaced gangs lack beyond the free capacity: for one STRICT_SPREAD
+    group, or for all other gangs together, or, if the limits do not allow that, for as many whole
+    gangs of one group as they do. The caller calls again for what is left."""
+    for gang_group, gangs in zip(gang_groups, unplaced.gang_groups, strict=True):
+        if (
+            gang_group.strict_spread
+            and gangs
+            and (selected := instance_selector.select_for_strict_spread(free_capacity, gang_group))
+        ):
+            return selected
+    free_capacity, _ = with_strict_spread(free_capacity, gang_groups)
+    strict_pack_items = [gang.item for gang in strict_pack_gangs]
+    all_counts = [gang_group.count for gang_group in gang_groups]
+    bundles = _unplaced_bundles(free_capacity, gang_groups, all_counts, strict_pack_items)
+    if selected := instance_selector.select_all(bundles) or []:
+        return selected
+    strict_pack_items = _resized(
+        free_capacity,
+        strict_pack_gangs,
+        [gang.item.count for gang in strict_pack_gangs],
+        unplaced.single_items,
+    )
+    placed = [
+        n - unplaced_count
+        for n, unplaced_count in zip(all_counts, unplaced.gang_groups, strict=True)
+    ]
+    for index, gang_group in enumerate(gang_groups):
+        if gang_group.strict_spread or not unplaced.gang_groups[index]:
             continue
 
         def with_more(gangs: int, index: int = index) -> list[Item]:
             counts = [n + gangs * (i == index) for i, n in enumerate(placed)]
-            return _lacking(room, teams, counts, shared)
+            return _unplaced_bundles(free_capacity, gang_groups, counts, strict_pack_items)
 
-        gangs = most(unplaced.teams[index], lambda n: market.could_buy_all(with_more(n)))
-        if gangs and (bought := market.buy_all(with_more(gangs)) or []):
-            return bought
-    nothing = [0] * len(packed)
-    return market.buy(_resized(room, packed, unplaced.loose, nothing))
+        gangs = largest_feasible(
+            unplaced.gang_groups[index], lambda n: instance_selector.can_select_all(with_more(n))
+        )
+        if gangs and (selected := instance_selector.select_all(with_more(gangs)) or []):
+            return selected
+    nothing = [0] * len(strict_pack_gangs)
+    return instance_selector.select(
+        _resized(free_capacity, strict_pack_gangs, unplaced.single_items, nothing)
+    )
 
 
-def _lacking(
-    room: FreeCapacity, teams: Sequence[GangGroup], counts: Sequence[int], shared: Sequence[Item]
+def _unplaced_bundles(
+    free_capacity: FreeCapacity,
+    gang_groups: Sequence[GangGroup],
+    counts: Sequence[int],
+    strict_pack_items: Sequence[Item],
 ) -> list[Item]:
-    """What so many gangs of each team, and the packed ones, lack in this room."""
-    pairs = [(team, n) for team, n in zip(teams, counts, strict=True) if not team.apart]
-    items = [*shared, *(i for team, n in pairs for i in team.items(room.frame, n))]
-    left = pack(room, items)
-    return [room.frame.resized(i, n) for i, n in zip(items, left, strict=True) if n]
+    """The bundles of these numbers of gangs, and the STRICT_PACK gangs, that do not fit."""
+    pairs = [
+        (gang_group, n)
+        for gang_group, n in zip(gang_groups, counts, strict=True)
+        if not gang_group.strict_spread
+    ]
+    items = [
+        *strict_pack_items,
+        *(i for gang_group, n in pairs for i in gang_group.bundles_of(free_capacity.space, n)),
+    ]
+    left = pack(free_capacity, items)
+    return [free_capacity.space.resized(i, n) for i, n in zip(items, left, strict=True) if n]
 
 
 def _resized(
-    room: FreeCapacity, packed: Sequence[SingleNodeItem], counts: Sequence[int], less: Sequence[int]
+    free_capacity: FreeCapacity,
+    strict_pack_gangs: Sequence[SingleNodeItem],
+    counts: Sequence[int],
+    placed: Sequence[int],
 ) -> list[Item]:
-    triples = zip(packed, counts, less, strict=True)
-    return [room.frame.resized(entry.item, n - m) for entry, n, m in triples if n > m]
+    triples = zip(strict_pack_gangs, counts, placed, strict=True)
+    return [free_capacity.space.resized(gang.item, n - m) for gang, n, m in triples if n > m]

@@ -1,10 +1,10 @@
-"""Filling whole machines: which kind, with what on it, how many times.
+"""Greedy packing of items into bins of several types, by value per price.
 
-Greedy by worth: a machine is worth the sum of what its items would cost each on the machine that
-suits it best. The kind with the most worth for its price is taken, as many times as the same
-filling repeats, until nothing is left or nothing more may be taken. The same function fills
-machines that are there and machines that could be bought, so that what was bought is filled the
-same way when it arrives.
+An item is worth what one copy costs on the bin type that suits it best; a packed bin is worth the
+sum of its items. The packer repeatedly takes the bin type and pattern with the highest value per
+price, as many times as the pattern repeats, until nothing is left or a limit is reached. Existing
+nodes and instances to launch are packed by the same code, so that an instance is filled in the same
+way before and after it has been launched.
 """
 
 from __future__ import annotations
@@ -16,178 +16,184 @@ from dataclasses import dataclass
 
 from shoal.scaling.resource_vectors import Item, LabelClass, ResourceSpace, Vector
 
-Pattern = tuple[tuple[int, int], ...]  # (item, copies on one machine)
+Pattern = tuple[tuple[int, int], ...]  # (item, copies in one bin)
 
 
 @dataclass(frozen=True)
-class Supply:
-    """A kind of whole machine. Supplies of one `group` share a limit."""
+class BinType:
+    """A kind of empty bin: an instance that can be launched, or an existing empty node. Bin types
+    of one `group` share a limit."""
 
     capacity: Vector
     labels: LabelClass
-    special: int
+    scarce: int
     price: float
     group: int
 
 
 @dataclass(frozen=True)
-class Filled:
-    """`machines` of a supply that carry the same pattern."""
+class PackedBins:
+    """`count` bins of one type that hold the same pattern."""
 
-    supply: int
+    bin_type: int
     pattern: Pattern
-    machines: int
+    count: int
 
 
-def fits(frame: ResourceSpace, supply: Supply, item: Item) -> int:
-    """How many copies of the item one empty machine holds; at most its count."""
-    if not frame.admits(item.selector, supply.labels):
+def copies_that_fit(space: ResourceSpace, bin_type: BinType, item: Item) -> int:
+    """How many copies of the item fit in one empty bin; at most the item's count."""
+    if not space.matches(item.selector, bin_type.labels):
         return 0
-    most = item.count
-    for axis, amount in item.wants:
-        fit = supply.capacity[axis] // amount
-        if fit < most:
-            most = fit
-            if not most:
+    copies = item.count
+    for axis, amount in item.nonzero:
+        fit = bin_type.capacity[axis] // amount
+        if fit < copies:
+            copies = fit
+            if not copies:
                 return 0
-    return most
+    return copies
 
 
-def worths(frame: ResourceSpace, items: Sequence[Item], supplies: Sequence[Supply]) -> list[float]:
-    """What one copy of each item costs on the machine that suits it best, were there enough
-    copies to fill it; 0 for an item that fits nowhere."""
+def item_values(
+    space: ResourceSpace, items: Sequence[Item], bin_types: Sequence[BinType]
+) -> list[float]:
+    """What one copy of each item costs on its best bin type, if enough copies exist to fill the
+    bin; 0 for an item that fits nowhere."""
     result = []
     for item in items:
-        many = frame.resized(item, 1 << 40)
-        least = math.inf
-        for supply in supplies:
-            copies = fits(frame, supply, many)
+        many = space.resized(item, 1 << 40)
+        lowest = math.inf
+        for bin_type in bin_types:
+            copies = copies_that_fit(space, bin_type, many)
             if copies:
-                least = min(least, supply.price / copies)
-        result.append(0.0 if least is math.inf else least)
+                lowest = min(lowest, bin_type.price / copies)
+        result.append(0.0 if lowest is math.inf else lowest)
     return result
 
 
-class Filler:
-    """One run of the greedy filling. `left` counts what has found no machine."""
+class GreedyPacker:
+    """One run of the greedy packing. `left` counts the items that are not packed yet."""
 
     def __init__(
         self,
-        frame: ResourceSpace,
+        space: ResourceSpace,
         items: Sequence[Item],
-        supplies: Sequence[Supply],
-        worth: Sequence[float],
+        bin_types: Sequence[BinType],
+        values: Sequence[float],
     ) -> None:
         self._items = items
-        self._wants = [item.wants for item in items]
-        self._supplies = supplies
+        self._nonzero = [item.nonzero for item in items]
+        self._bin_types = bin_types
         self.left = [item.count for item in items]
-        self._able = [
-            [i for i, item in enumerate(items) if fits(frame, supply, item)] for supply in supplies
+        self._fitting = [
+            [i for i, item in enumerate(items) if copies_that_fit(space, bin_type, item)]
+            for bin_type in bin_types
         ]
-        self._common = [_common_axes(able, items) for able in self._able]
-        self.reprice(worth)
+        self._common = [_common_axes(fitting, items) for fitting in self._fitting]
+        self.set_values(values)
 
-    def reprice(self, worth: Sequence[float]) -> None:
-        """Take the items to be worth this from now on."""
-        self._worth = worth
-        # Orders in which to try the items, per supply.
+    def set_values(self, values: Sequence[float]) -> None:
+        """Use these item values from now on."""
+        self._values = values
+        # Orders in which to try the items, per bin type.
         self._orders = [
-            _orders(supply, able, self._items, worth)
-            for supply, able in zip(self._supplies, self._able, strict=True)
+            _orders(bin_type, fitting, self._items, values)
+            for bin_type, fitting in zip(self._bin_types, self._fitting, strict=True)
         ]
 
-    def run(
-        self, limits: Sequence[float], slots: float = math.inf, surcharge: float = 0.0
-    ) -> list[Filled]:
-        """Fill machines until nothing is left, or the limits per group or overall are reached.
-        A surcharge on every machine makes fewer and larger ones preferable."""
+    def pack(
+        self, limits: Sequence[float], total_limit: float = math.inf, surcharge: float = 0.0
+    ) -> list[PackedBins]:
+        """Pack until nothing is left, or the limits per group or in total are reached. A surcharge
+        per bin makes fewer, larger bins preferable."""
         limits = list(limits)
-        result: list[Filled] = []
-        # Worth for price only falls as items run out, so a stale figure is an upper bound and
-        # only the top of the heap needs a fresh look.
-        heap: list[tuple[float, int]] = [(-math.inf, i) for i in range(len(self._supplies))]
+        result: list[PackedBins] = []
+        # Value per price only falls as items run out, so a stale figure is an upper bound and
+        # only the top of the heap has to be computed again (lazy greedy).
+        heap: list[tuple[float, int]] = [(-math.inf, i) for i in range(len(self._bin_types))]
         fresh: dict[int, Pattern] = {}
-        while heap and slots > 0:
+        while heap and total_limit > 0:
             ratio, index = heapq.heappop(heap)
-            supply = self._supplies[index]
-            if limits[supply.group] <= 0:
+            bin_type = self._bin_types[index]
+            if limits[bin_type.group] <= 0:
                 continue
             if index not in fresh:
-                pattern, worth = self.pattern(index)
+                pattern, value = self.pattern(index)
                 if pattern:
                     fresh[index] = pattern
-                    heapq.heappush(heap, (-worth / (supply.price + surcharge), index))
+                    heapq.heappush(heap, (-value / (bin_type.price + surcharge), index))
                 continue
             pattern = fresh[index]
             repeats = min(self.left[item] // copies for item, copies in pattern)
-            machines = int(min(repeats, limits[supply.group], slots))
+            count = int(min(repeats, limits[bin_type.group], total_limit))
             for item, copies in pattern:
-                self.left[item] -= copies * machines
-            limits[supply.group] -= machines
-            slots -= machines
-            result.append(Filled(index, pattern, machines))
+                self.left[item] -= copies * count
+            limits[bin_type.group] -= count
+            total_limit -= count
+            result.append(PackedBins(index, pattern, count))
             fresh.clear()
             heapq.heappush(heap, (ratio, index))
         return result
 
     def pattern(self, index: int) -> tuple[Pattern, float]:
-        """The fullest filling found for one machine, and its worth."""
+        """The most valuable pattern found for one bin of this type, and its value."""
         best: Pattern = ()
-        most = 0.0
+        best_value = 0.0
         for order in self._orders[index]:
             pattern = self._fill(index, order)
-            worth = sum([self._worth[item] * copies for item, copies in pattern])
-            if worth > most:
-                best, most = pattern, worth
-        return best, most
+            value = sum([self._values[item] * copies for item, copies in pattern])
+            if value > best_value:
+                best, best_value = pattern, value
+        return best, best_value
 
-    def balanced(self, index: int, first: int = -1, part: float = 0.0) -> tuple[Pattern, float]:
-        """A filling made in small steps, each time of the item that is worth most for the share
-        it takes of what is still free: slower, but it mixes items that want different things. It
-        may start with `part` of the copies of one item that would fit."""
-        free = list(self._supplies[index].capacity)
+    def balanced_pattern(
+        self, index: int, first: int = -1, fraction: float = 0.0
+    ) -> tuple[Pattern, float]:
+        """A pattern built in small steps, each of the item with the highest value for its share of
+        what is still free. Slower than `pattern`, but it mixes items that need different resources.
+        It may start with a `fraction` of the copies of item `first` that would fit."""
+        free = list(self._bin_types[index].capacity)
         taken: dict[int, int] = {}
-        able = [i for i in self._able[index] if self._worth[i] > 0]
+        fitting = [i for i in self._fitting[index] if self._values[i] > 0]
         if first >= 0:
-            fit = self._fit(first, free, self.left[first])
-            self._put(first, max(1, int(fit * part)), free, taken)
-        while able:
-            best, most, fitting = -1, 0.0, []
-            for item in able:
+            fit = self._copies(first, free, self.left[first])
+            self._place(first, max(1, int(fit * fraction)), free, taken)
+        while fitting:
+            best, best_density, still_fitting = -1, 0.0, []
+            for item in fitting:
                 share = 0.0
-                for axis, amount in self._wants[item]:
+                for axis, amount in self._nonzero[item]:
                     if amount > free[axis]:
                         break
                     share += amount / free[axis]
                 else:
                     if taken.get(item, 0) < self.left[item]:
-                        fitting.append(item)
-                        density = self._worth[item] / (share or 1e-12)
-                        if density > most:
-                            best, most = item, density
-            able = fitting
+                        still_fitting.append(item)
+                        density = self._values[item] / (share or 1e-12)
+                        if density > best_density:
+                            best, best_density = item, density
+            fitting = still_fitting
             if best >= 0:
-                fit = self._fit(best, free, self.left[best] - taken.get(best, 0))
-                self._put(best, max(1, fit // 4), free, taken)
-        return tuple(sorted(taken.items())), sum(self._worth[i] * n for i, n in taken.items())
+                fit = self._copies(best, free, self.left[best] - taken.get(best, 0))
+                self._place(best, max(1, fit // 4), free, taken)
+        return tuple(sorted(taken.items())), sum(self._values[i] * n for i, n in taken.items())
 
-    def _fit(self, item: int, free: list[int], most: int) -> int:
-        return min([free[axis] // amount for axis, amount in self._wants[item]] + [most])
+    def _copies(self, item: int, free: list[int], limit: int) -> int:
+        return min([free[axis] // amount for axis, amount in self._nonzero[item]] + [limit])
 
-    def _put(self, item: int, copies: int, free: list[int], taken: dict[int, int]) -> None:
+    def _place(self, item: int, copies: int, free: list[int], taken: dict[int, int]) -> None:
         taken[item] = taken.get(item, 0) + copies
-        for axis, amount in self._wants[item]:
+        for axis, amount in self._nonzero[item]:
             free[axis] -= amount * copies
 
-    def able(self, index: int) -> list[int]:
-        """The items that fit on an empty machine of this kind."""
-        return self._able[index]
+    def fitting_items(self, index: int) -> list[int]:
+        """The items that fit in an empty bin of this type."""
+        return self._fitting[index]
 
     def _fill(self, index: int, order: list[int]) -> Pattern:
-        free = list(self._supplies[index].capacity)
+        free = list(self._bin_types[index].capacity)
         common = self._common[index]
-        wants, left = self._wants, self.left
+        nonzero, left = self._nonzero, self.left
         pattern = []
         exhausted = 0
         for item in order:
@@ -195,17 +201,17 @@ class Filler:
             if not copies:
                 exhausted += 1
                 continue
-            for axis, amount in wants[item]:
+            for axis, amount in nonzero[item]:
                 fit = free[axis] // amount
                 if fit < copies:
                     copies = fit
                     if not copies:
                         break
             if copies:
-                for axis, amount in wants[item]:
+                for axis, amount in nonzero[item]:
                     free[axis] -= amount * copies
                 pattern.append((item, copies))
-                if any(free[axis] < least for axis, least in common):
+                if any(free[axis] < min_amount for axis, min_amount in common):
                     break
         if exhausted > 16 and exhausted * 8 > len(order):
             order[:] = [item for item in order if left[item]]
@@ -213,25 +219,27 @@ class Filler:
 
 
 def _orders(
-    supply: Supply, able: list[int], items: Sequence[Item], worth: Sequence[float]
+    bin_type: BinType, fitting: list[int], items: Sequence[Item], values: Sequence[float]
 ) -> list[list[int]]:
-    """Large items first; items of most worth for their largest share of the machine first; and
-    of most worth for all their shares together first."""
-    shares = {i: [n / supply.capacity[axis] for axis, n in items[i].wants] or [1.0] for i in able}
-    large = sorted(able, key=lambda i: (-max(shares[i]), items[i].hardness))
-    dense = sorted(able, key=lambda i: (-worth[i] / max(shares[i]), items[i].hardness))
-    light = sorted(able, key=lambda i: (-worth[i] / sum(shares[i]), items[i].hardness))
-    orders = [large]
-    for order in (dense, light):
+    """Orders to try: largest first (first-fit decreasing), then highest value for the largest
+    resource share, then highest value for the sum of resource shares."""
+    shares = {
+        i: [n / bin_type.capacity[axis] for axis, n in items[i].nonzero] or [1.0] for i in fitting
+    }
+    by_size = sorted(fitting, key=lambda i: (-max(shares[i]), items[i].hardness))
+    by_max_share = sorted(fitting, key=lambda i: (-values[i] / max(shares[i]), items[i].hardness))
+    by_total_share = sorted(fitting, key=lambda i: (-values[i] / sum(shares[i]), items[i].hardness))
+    orders = [by_size]
+    for order in (by_max_share, by_total_share):
         if order not in orders:
             orders.append(order)
     return orders
 
 
-def _common_axes(able: list[int], items: Sequence[Item]) -> list[tuple[int, int]]:
-    """The axes that every item wants, with the least that any of them wants."""
-    if not able:
+def _common_axes(fitting: list[int], items: Sequence[Item]) -> list[tuple[int, int]]:
+    """The axes that every item needs, with the smallest amount that any item needs."""
+    if not fitting:
         return []
-    axes = range(len(items[able[0]].need))
-    least = [(axis, min(items[i].need[axis] for i in able)) for axis in axes]
-    return [(axis, amount) for axis, amount in least if amount]
+    axes = range(len(items[fitting[0]].amounts))
+    min_amounts = [(axis, min(items[i].amounts[axis] for i in fitting)) for axis in axes]
+    return [(axis, amount) for axis, amount in min_amounts if amount]

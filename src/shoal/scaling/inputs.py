@@ -1,4 +1,4 @@
-"""What the planner is told about the world: nodes, offers, and what went before."""
+"""The planner's inputs: nodes, offerings, and the history of earlier planning passes."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from shoal.scaling.demand import Resources
 Market = Literal["on-demand", "spot"]
 FailureKind = Literal["capacity", "quota", "setup"]
 
-ON_THE_WAY = frozenset(
+LAUNCHING_PHASES = frozenset(
     {Phase.REQUESTED, Phase.BOOTING, Phase.REACHABLE, Phase.PREPARING, Phase.STARTING}
 )
-# A terminating machine no longer counts against a limit: its end has been ordered.
-COUNTED = ON_THE_WAY | {Phase.READY, Phase.DRAINING}
+# A terminating node no longer counts against a limit.
+COUNTED_PHASES = LAUNCHING_PHASES | {Phase.READY, Phase.DRAINING}
 
 
 @dataclass(frozen=True)
 class NodeView:
     """One node as the planner sees it.
 
-    `total` and `available` are Ray's figures; a node on its way has none yet and counts with
-    what its type promises. `idle_s` is Ray's own account. `restartable` says that all that runs
-    here may be moved. `throttled` is what the launch said: whether it counted against
-    `upscaling_speed`. `doomed` says that its machine will be taken away: it counts for nothing any
-    more, and what runs on it needs another place.
+    `total`, `available` and `idle_s` are Ray's figures; a launching node has none yet and counts
+    with the resources of its type. `restartable` means that everything that runs here may be moved.
+    `throttled` is copied from the launch: whether it counted against `upscaling_speed`. An
+    `interrupted` node will lose its instance: it offers no capacity, and its work needs another
+    node.
     """
 
     id: str
@@ -44,13 +44,13 @@ class NodeView:
     price_per_hour: float | None = None
     restartable: bool = False
     throttled: bool = True
-    doomed: bool = False
+    interrupted: bool = False
 
     @cached_property
-    def likeness(self) -> str:
-        """Equal for nodes that differ in nothing but their name and how long they are idle, if
-        they share the mappings that describe them: thousands of such nodes are one to count.
-        A string, because it is looked up far more often than made, and keeps its hash."""
+    def group_key(self) -> str:
+        """Equal for nodes that differ only in id and idle time, provided that they share the
+        mappings that describe them: thousands of such nodes are counted as one group. A string,
+        because it is looked up far more often than made and caches its hash."""
         return (
             f"{self.node_type}\0{self.phase.value}\0{self.is_head}\0{self.idle_s > 0}\0"
             f"{self.market}\0{self.zone}\0{self.price_per_hour}\0{self.throttled}\0"
@@ -60,10 +60,10 @@ class NodeView:
 
 @dataclass(frozen=True)
 class Offering:
-    """A machine of a node type that can be bought: where, on which market, for how much.
+    """An instance of a node type in a zone on a market at a price.
 
-    `resources` fill in what the YAML does not declare. `labels` are those that such a machine
-    will carry beyond its type's own (zone, market). An unknown price is None.
+    `resources` fill in what the YAML does not declare. `labels` are added to those of the type
+    (zone, market). An unknown price is None.
     """
 
     node_type: str
@@ -76,7 +76,7 @@ class Offering:
 
 @dataclass(frozen=True)
 class LaunchFailure:
-    """An offer that could not be had at some time, or a machine that could not be set up."""
+    """A launch of an offering that failed, or an instance that could not be set up."""
 
     node_type: str
     at: float
@@ -87,29 +87,29 @@ class LaunchFailure:
 
 @dataclass(frozen=True)
 class History:
-    """What the planner remembers from one call to the next. It comes back in the Plan; the
-    caller adds failures and hands it in again."""
+    """What the planner remembers between calls. Each Plan returns the next History; the caller adds
+    failures and passes it in again."""
 
     failures: tuple[LaunchFailure, ...] = ()
-    # node types that are not to be tried again for now, and why
+    # node types that are not launched until `shoal up` runs again, with the reason
     given_up: Mapping[str, str] = field(default_factory=dict)
-    # nodes on their way that nothing has needed, and since when
+    # launching nodes that nothing needs, and since when
     unneeded_since: Mapping[str, float] = field(default_factory=dict)
-    # `initial_workers` were all there once
-    brought_up: bool = False
-    # since when nothing has been pending or on its way
+    # whether the cluster has had `initial_workers` once
+    initial_workers_reached: bool = False
+    # since when nothing has been pending or launching
     quiet_since: float | None = None
-    # node types, with counts, that consolidation is waiting for, and until when
-    replacing: Mapping[str, int] = field(default_factory=dict)
-    replacing_until: float = 0.0
+    # replacements that consolidation has launched, by node type, and until when it waits for them
+    replacements: Mapping[str, int] = field(default_factory=dict)
+    replacements_until: float = 0.0
 
-    def after(self, failure: LaunchFailure) -> History:
+    def with_failure(self, failure: LaunchFailure) -> History:
         """This history with one more failure."""
         return replace(self, failures=(*self.failures, failure))
 
-    def after_success(self, node_type: str, market: Market, zone: str) -> History:
-        """This history once such an offer was had: its failures are no longer in a row."""
-        kept = (
+    def with_success(self, node_type: str, market: Market, zone: str) -> History:
+        """This history after a successful launch: earlier failures no longer count."""
+        failures = (
             f for f in self.failures if (f.node_type, f.market, f.zone) != (node_type, market, zone)
         )
-        return replace(self, failures=tuple(kept))
+        return replace(self, failures=tuple(failures))

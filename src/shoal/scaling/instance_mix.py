@@ -1,8 +1,9 @@
-"""The cheapest mix of new machines for work that has no room, as near as can be had quickly.
+"""The cheapest mix of instances that holds some items: variable-sized vector bin packing.
 
-Small cases are solved exactly. Larger ones are filled greedily a few times, each time with
-prices for the items that the last result suggests, and the worst filled machines of the best
-result are then replaced exactly, a handful at a time.
+Small cases are solved exactly by branch and bound. Larger ones take the better of two heuristics:
+greedy packing, repeated with item values taken from the last result, and the linear relaxation from
+column generation, rounded down and completed greedily. A local search then replaces the least
+efficient bins, a few at a time, with an exact solution for their items.
 """
 
 from __future__ import annotations
@@ -11,188 +12,211 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shoal.scaling.column_generation import WIDEST, FractionalMix
+from shoal.scaling.column_generation import MAX_COLUMN_ITEMS, FractionalMix
 from shoal.scaling.exact_search import Bin, cheapest_cover
-from shoal.scaling.greedy_packing import Filled, Filler, Supply, worths
+from shoal.scaling.greedy_packing import BinType, GreedyPacker, PackedBins, item_values
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 
-EXACT_UP_TO = 8
+# Mixes up to this size are solved exactly.
+MAX_EXACT_INSTANCES = 8
+# How many bins the local search replaces at a time.
 WINDOW = 5
-# How much greedy work, in items x supplies, is worth repeating.
-EFFORT = 8_000
-# How many fillings may be looked at in the search for a fractional mix.
-FILLINGS = 1_500
+# Greedy packing is repeated only while items x bin types stays below this.
+MAX_GREEDY_WORK = 8_000
+# How many patterns column generation may try.
+MAX_PATTERNS = 1_500
 
 
 @dataclass(frozen=True)
 class Mix:
-    """How many of each supply, what each costs, and what is left without a place."""
+    """How many bins of each type, how many of each item are left over, and the total cost."""
 
-    machines: tuple[int, ...]
+    counts: tuple[int, ...]
     left: tuple[int, ...]
     cost: float
 
     @property
     def total(self) -> int:
-        """How many machines in all."""
-        return sum(self.machines)
+        """The number of bins in total."""
+        return sum(self.counts)
 
 
 @dataclass(frozen=True)
-class Task:
-    """One question: items to hold, supplies to choose from, and the limits on them."""
+class MixProblem:
+    """Items to hold, bin types to choose from, and the limits per group and in total."""
 
-    frame: ResourceSpace
+    space: ResourceSpace
     items: Sequence[Item]
-    supplies: Sequence[Supply]
+    bin_types: Sequence[BinType]
     limits: Sequence[float]
-    slots: float = math.inf
+    total_limit: float = math.inf
 
 
-def choose(task: Task) -> Mix:
+def cheapest_mix(problem: MixProblem) -> Mix:
     """The best mix found."""
-    worth = worths(task.frame, task.items, task.supplies)
-    mix, filled = _greedy(task, worth)
-    if not any(mix.left) and mix.total <= EXACT_UP_TO:
-        return exact(task, (), mix)
-    if len(task.items) <= WIDEST:
-        other, other_filled = _rounded(task)
-        if _rank(other, worth) < _rank(mix, worth):
-            mix, filled = other, other_filled
-    return mix if any(mix.left) else _improved(task, mix, filled)
+    values = item_values(problem.space, problem.items, problem.bin_types)
+    mix, packed = _greedy(problem, values)
+    if not any(mix.left) and mix.total <= MAX_EXACT_INSTANCES:
+        return exact_mix(problem, (), mix)
+    if len(problem.items) <= MAX_COLUMN_ITEMS:
+        other, other_packed = _rounded_relaxation(problem)
+        if _rank(other, values) < _rank(mix, values):
+            mix, packed = other, other_packed
+    return mix if any(mix.left) else _improved(problem, mix, packed)
 
 
-def least_left(task: Task) -> tuple[int, ...]:
-    """What no place is found for when the price does not matter: the machines are there."""
-    worth = worths(task.frame, task.items, task.supplies)
-    mix, _ = _greedy(task, worth, any_will_do=True)
-    if any(mix.left) and len(task.items) <= WIDEST:
-        mix = min(mix, _rounded(task)[0], key=lambda other: _rank(other, worth))
+def unplaced_items(problem: MixProblem) -> tuple[int, ...]:
+    """How many of each item do not fit, regardless of price: the bins exist already."""
+    values = item_values(problem.space, problem.items, problem.bin_types)
+    mix, _ = _greedy(problem, values, ignore_price=True)
+    if any(mix.left) and len(problem.items) <= MAX_COLUMN_ITEMS:
+        mix = min(mix, _rounded_relaxation(problem)[0], key=lambda other: _rank(other, values))
     return mix.left
 
 
-def _rounded(task: Task) -> tuple[Mix, list[Filled]]:
-    """The fractional mix, rounded down, with the greedy way for what that leaves."""
-    fractional = FractionalMix(task.frame, task.items, task.supplies)
-    fractional.improve(FILLINGS)
-    filled: list[Filled] = []
-    left = [item.count for item in task.items]
-    limits = list(task.limits)
-    slots = task.slots
-    rows = zip(fractional.supply, fractional.patterns, fractional.amounts, strict=True)
-    for supply, pattern, amount in sorted(rows, key=lambda row: -row[2]):
-        group = task.supplies[supply].group
+def _rounded_relaxation(problem: MixProblem) -> tuple[Mix, list[PackedBins]]:
+    """The fractional mix, rounded down, completed greedily."""
+    fractional = FractionalMix(problem.space, problem.items, problem.bin_types)
+    fractional.improve(MAX_PATTERNS)
+    packed: list[PackedBins] = []
+    left = [item.count for item in problem.items]
+    limits = list(problem.limits)
+    total_limit = problem.total_limit
+    rows = zip(fractional.basis_types, fractional.patterns, fractional.amounts, strict=True)
+    for bin_type, pattern, amount in sorted(rows, key=lambda row: -row[2]):
+        group = problem.bin_types[bin_type].group
         repeats = min(left[item] // copies for item, copies in pattern)
-        machines = int(min(amount + 1e-6, repeats, limits[group], slots))
-        if machines > 0:
-            filled.append(Filled(supply, pattern, machines))
-            limits[group] -= machines
-            slots -= machines
+        count = int(min(amount + 1e-6, repeats, limits[group], total_limit))
+        if count > 0:
+            packed.append(PackedBins(bin_type, pattern, count))
+            limits[group] -= count
+            total_limit -= count
             for item, copies in pattern:
-                left[item] -= copies * machines
-    rest = [task.frame.resized(i, n) for i, n in zip(task.items, left, strict=True)]
-    _, more = _greedy(Task(task.frame, rest, task.supplies, limits, slots), fractional.worth)
-    for f in more:
-        for item, copies in f.pattern:
-            left[item] -= copies * f.machines
-    filled += more
-    return _mix(task, filled, left), filled
+                left[item] -= copies * count
+    remaining = [problem.space.resized(i, n) for i, n in zip(problem.items, left, strict=True)]
+    _, more = _greedy(
+        MixProblem(problem.space, remaining, problem.bin_types, limits, total_limit),
+        fractional.values,
+    )
+    for bins in more:
+        for item, copies in bins.pattern:
+            left[item] -= copies * bins.count
+    packed += more
+    return _mix_from_bins(problem, packed, left), packed
 
 
 def _greedy(
-    task: Task, worth: Sequence[float], *, any_will_do: bool = False
-) -> tuple[Mix, list[Filled]]:
-    """The cheapest of several fillings; when the limit on machines is in the way, the one that
-    leaves least, with larger machines made to look cheaper. If any will do, the first that
-    leaves nothing."""
-    size = max(1, len(task.items) * len(task.supplies))
-    rounds = max(1, min(6, EFFORT // size))
-    dearest = max((s.price for s in task.supplies), default=0.0)
-    found: list[tuple[Mix, list[Filled]]] = []
-    for surcharge in (0.0, dearest, dearest * 100):
-        prices = list(worth)
+    problem: MixProblem, values: Sequence[float], *, ignore_price: bool = False
+) -> tuple[Mix, list[PackedBins]]:
+    """The cheapest of several greedy packings. Where the total limit leaves items over, a surcharge
+    makes larger bins look cheaper, and the packing that leaves least wins. With `ignore_price`, the
+    first packing that leaves nothing."""
+    size = max(1, len(problem.items) * len(problem.bin_types))
+    rounds = max(1, min(6, MAX_GREEDY_WORK // size))
+    highest_price = max((b.price for b in problem.bin_types), default=0.0)
+    mixes: list[tuple[Mix, list[PackedBins]]] = []
+    for surcharge in (0.0, highest_price, highest_price * 100):
+        prices = list(values)
         for _ in range(rounds):
-            filler = Filler(task.frame, task.items, task.supplies, prices)
-            filled = filler.run(task.limits, task.slots, surcharge)
-            found.append((_mix(task, filled, filler.left), filled))
-            if any_will_do and not any(filler.left):
-                return found[-1]
+            packer = GreedyPacker(problem.space, problem.items, problem.bin_types, prices)
+            packed = packer.pack(problem.limits, problem.total_limit, surcharge)
+            mixes.append((_mix_from_bins(problem, packed, packer.left), packed))
+            if ignore_price and not any(packer.left):
+                return mixes[-1]
             if rounds > 1:
-                prices = _repriced(task, filled, prices)
-        if math.isinf(task.slots) or not all(any(mix.left) for mix, _ in found):
+                prices = _updated_values(problem, packed, prices)
+        if math.isinf(problem.total_limit) or not all(any(mix.left) for mix, _ in mixes):
             break
-    return min(found, key=lambda result: _rank(result[0], worth))
+    return min(mixes, key=lambda result: _rank(result[0], values))
 
 
-def _rank(mix: Mix, worth: Sequence[float]) -> tuple[float, float, tuple[int, ...]]:
-    left = sum(n * w for n, w in zip(mix.left, worth, strict=True))
-    return (left, round(mix.cost, 9), mix.machines)
+def _rank(mix: Mix, values: Sequence[float]) -> tuple[float, float, tuple[int, ...]]:
+    left = sum(n * v for n, v in zip(mix.left, values, strict=True))
+    return (left, round(mix.cost, 9), mix.counts)
 
 
-def _mix(task: Task, filled: Sequence[Filled], left: Sequence[int]) -> Mix:
-    machines = [0] * len(task.supplies)
-    for f in filled:
-        machines[f.supply] += f.machines
-    return _counted(task, machines, left)
+def _mix_from_bins(problem: MixProblem, packed: Sequence[PackedBins], left: Sequence[int]) -> Mix:
+    counts = [0] * len(problem.bin_types)
+    for bins in packed:
+        counts[bins.bin_type] += bins.count
+    return _mix_of(problem, counts, left)
 
 
-def _counted(task: Task, machines: Sequence[int], left: Sequence[int]) -> Mix:
-    cost = sum(n * s.price for n, s in zip(machines, task.supplies, strict=True))
-    return Mix(tuple(machines), tuple(left), cost)
+def _mix_of(problem: MixProblem, counts: Sequence[int], left: Sequence[int]) -> Mix:
+    cost = sum(n * b.price for n, b in zip(counts, problem.bin_types, strict=True))
+    return Mix(tuple(counts), tuple(left), cost)
 
 
-def _repriced(task: Task, filled: Sequence[Filled], worth: Sequence[float]) -> list[float]:
-    """Each item's share of what its machines cost: items that ended on badly filled machines
-    are worth more attention the next time."""
-    paid = [0.0] * len(worth)
-    placed = [0] * len(worth)
-    for f in filled:
-        total = sum(worth[item] * copies for item, copies in f.pattern)
-        rate = task.supplies[f.supply].price / total if total else 0.0
-        for item, copies in f.pattern:
-            paid[item] += worth[item] * copies * rate * f.machines
-            placed[item] += copies * f.machines
-    return [(w + p / n) / 2 if n else w for w, p, n in zip(worth, paid, placed, strict=True)]
+def _updated_values(
+    problem: MixProblem, packed: Sequence[PackedBins], values: Sequence[float]
+) -> list[float]:
+    """Each item's share of the price of its bins: items that ended up in badly filled bins are
+    worth more in the next round."""
+    paid = [0.0] * len(values)
+    placed = [0] * len(values)
+    for bins in packed:
+        total = sum(values[item] * copies for item, copies in bins.pattern)
+        rate = problem.bin_types[bins.bin_type].price / total if total else 0.0
+        for item, copies in bins.pattern:
+            paid[item] += values[item] * copies * rate * bins.count
+            placed[item] += copies * bins.count
+    return [(v + p / n) / 2 if n else v for v, p, n in zip(values, paid, placed, strict=True)]
 
 
-def exact(task: Task, bins: Sequence[Bin], mix: Mix) -> Mix:
-    """The cheapest mix that holds the items together with some bins that are there already, if
-    it can be found and is cheaper than the one at hand."""
+def exact_mix(problem: MixProblem, bins: Sequence[Bin], mix: Mix) -> Mix:
+    """The cheapest mix that holds the items together with existing bins, if the search finds one
+    cheaper than `mix`; otherwise `mix`."""
     better = cheapest_cover(
-        task.frame, task.items, bins, task.supplies, task.limits, task.slots, mix.cost
+        problem.space,
+        problem.items,
+        bins,
+        problem.bin_types,
+        problem.limits,
+        problem.total_limit,
+        mix.cost,
     )
-    return mix if better is None else _counted(task, better, [0] * len(task.items))
+    return mix if better is None else _mix_of(problem, better, [0] * len(problem.items))
 
 
-def _improved(task: Task, mix: Mix, filled: Sequence[Filled]) -> Mix:
-    """Take the machines with the least worth on them out, a few at a time, and look for a
-    cheaper set that holds the same items."""
-    worth = worths(task.frame, task.items, task.supplies)
+def _improved(problem: MixProblem, mix: Mix, packed: Sequence[PackedBins]) -> Mix:
+    """Local search: remove the least efficient bins, a few at a time, and look for a cheaper set
+    that holds the same items."""
+    values = item_values(problem.space, problem.items, problem.bin_types)
 
-    def efficiency(f: Filled) -> float:
-        carried = sum(worth[item] * copies for item, copies in f.pattern)
-        return carried / task.supplies[f.supply].price
+    def efficiency(bins: PackedBins) -> float:
+        value = sum(values[item] * copies for item, copies in bins.pattern)
+        return value / problem.bin_types[bins.bin_type].price
 
-    singles = [Filled(f.supply, f.pattern, 1) for f in filled for _ in range(min(f.machines, 3))]
-    singles.sort(key=lambda f: (efficiency(f), f.supply, f.pattern))
-    machines = list(mix.machines)
+    singles = [PackedBins(f.bin_type, f.pattern, 1) for f in packed for _ in range(min(f.count, 3))]
+    singles.sort(key=lambda f: (efficiency(f), f.bin_type, f.pattern))
+    bin_counts = list(mix.counts)
     for start in range(0, min(len(singles), 8 * WINDOW), WINDOW):
         window = singles[start : start + WINDOW]
-        counts = [0] * len(task.items)
-        before = [0] * len(task.supplies)
+        item_counts = [0] * len(problem.items)
+        before = [0] * len(problem.bin_types)
         for f in window:
-            before[f.supply] += 1
+            before[f.bin_type] += 1
             for item, copies in f.pattern:
-                counts[item] += copies
-        items = [task.frame.resized(i, n) for i, n in zip(task.items, counts, strict=True)]
-        limits = list(task.limits)
-        for s, supply in enumerate(task.supplies):
-            limits[supply.group] -= machines[s] - before[s]
-        cost = sum(task.supplies[f.supply].price for f in window)
-        slots = task.slots - sum(machines) + len(window)
+                item_counts[item] += copies
+        items = [
+            problem.space.resized(i, n) for i, n in zip(problem.items, item_counts, strict=True)
+        ]
+        limits = list(problem.limits)
+        for index, bin_type in enumerate(problem.bin_types):
+            limits[bin_type.group] -= bin_counts[index] - before[index]
+        cost = sum(problem.bin_types[f.bin_type].price for f in window)
+        total_limit = problem.total_limit - sum(bin_counts) + len(window)
         after = cheapest_cover(
-            task.frame, items, (), task.supplies, limits, slots, cost, steps=200, pack_steps=300
+            problem.space,
+            items,
+            (),
+            problem.bin_types,
+            limits,
+            total_limit,
+            cost,
+            steps=200,
+            pack_steps=300,
         )
         if after is not None:
-            machines = [m - b + a for m, b, a in zip(machines, before, after, strict=True)]
-    return _counted(task, machines, mix.left)
+            bin_counts = [m - b + a for m, b, a in zip(bin_counts, before, after, strict=True)]
+    return _mix_of(problem, bin_counts, mix.left)

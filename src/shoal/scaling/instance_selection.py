@@ -1,4 +1,4 @@
-"""Which machines to buy for what has no place, within the limits that are left."""
+"""Which instances to launch for what does not fit, within the remaining limits."""
 
 from __future__ import annotations
 
@@ -8,238 +8,248 @@ from dataclasses import dataclass
 
 from shoal.scaling.bin_packing import pack, small_bins
 from shoal.scaling.free_capacity import FreeCapacity
-from shoal.scaling.greedy_packing import Supply, fits
-from shoal.scaling.instance_mix import EXACT_UP_TO, Mix, Task, choose, exact
-from shoal.scaling.offerings import Machine
+from shoal.scaling.greedy_packing import BinType, copies_that_fit
+from shoal.scaling.instance_mix import MAX_EXACT_INSTANCES, Mix, MixProblem, cheapest_mix, exact_mix
+from shoal.scaling.offerings import InstanceOption
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 from shoal.scaling.workload import GangGroup
 
-# Buying for what is left is repeated only where priorities differ.
-_MOST_ROUNDS = 20
+# Selecting for what is left is repeated only where priorities differ.
+_MAX_ROUNDS = 20
 
 
 @dataclass(frozen=True)
-class Purchase:
-    """So many of one machine."""
+class Selection:
+    """`count` instances of one option."""
 
-    machine: Machine
+    option: InstanceOption
     count: int
 
 
 @dataclass(frozen=True)
-class ExistingRoom:
-    """Room that is there already and everything that is to be laid into it or beside it."""
+class ExistingCapacity:
+    """The free capacity, and everything that is to be placed in it or on new instances."""
 
-    room: FreeCapacity
+    free_capacity: FreeCapacity
     items: Sequence[Item]
 
 
-class Market:
-    """The machines for sale as supplies, with how many of each type may still be bought."""
+class InstanceSelector:
+    """Selects instances from the options and keeps track of how many more each type
+    (`remaining_by_type`) and the cluster (`remaining`) may have. Of options that differ only in
+    price, zone or market it uses the cheapest. `options` and `bin_types` have the same indices."""
 
     def __init__(
         self,
-        frame: ResourceSpace,
-        machines: Sequence[Machine],
-        limits: Mapping[str, int],
-        slots: int,
+        space: ResourceSpace,
+        options: Sequence[InstanceOption],
+        remaining_by_type: Mapping[str, int],
+        remaining: int,
     ) -> None:
-        self._frame = frame
-        self._types = sorted(limits)
-        self.limits = dict(limits)
-        self.slots = slots
-        cheapest: dict[object, tuple[Supply, Machine]] = {}
-        for machine in sorted(machines, key=lambda m: (m.price, m.node_type, m.market, m.zone)):
-            supply = Supply(
-                capacity=frame.room(machine.resources),
-                labels=frame.label_class(machine.labels),
-                special=special_of(frame, machine.resources),
-                price=machine.price,
-                group=self._types.index(machine.node_type),
+        self._space = space
+        self._types = sorted(remaining_by_type)
+        self.remaining_by_type = dict(remaining_by_type)
+        self.remaining = remaining
+        cheapest: dict[object, tuple[BinType, InstanceOption]] = {}
+        for option in sorted(options, key=lambda o: (o.price, o.node_type, o.market, o.zone)):
+            bin_type = BinType(
+                capacity=space.vector(option.resources),
+                labels=space.label_class(option.labels),
+                scarce=scarce_bits(space, option.resources),
+                price=option.price,
+                group=self._types.index(option.node_type),
             )
-            cheapest.setdefault((machine.node_type, supply.labels), (supply, machine))
-        self.supplies = [supply for supply, _ in cheapest.values()]
-        self.machines = [machine for _, machine in cheapest.values()]
-        self._one_priority = len({machine.priority for machine in self.machines}) <= 1
+            cheapest.setdefault((option.node_type, bin_type.labels), (bin_type, option))
+        self.bin_types = [bin_type for bin_type, _ in cheapest.values()]
+        self.options = [option for _, option in cheapest.values()]
+        self._single_priority = len({option.priority for option in self.options}) <= 1
 
-    def holds(self, item: Item) -> list[int]:
-        """The supplies that could hold the item, were there no limits."""
-        one = self._frame.resized(item, 1)
-        return [i for i, s in enumerate(self.supplies) if fits(self._frame, s, one)]
+    def options_for(self, item: Item) -> list[int]:
+        """The options that can hold the item, ignoring limits."""
+        single = self._space.resized(item, 1)
+        return [
+            index
+            for index, bin_type in enumerate(self.bin_types)
+            if copies_that_fit(self._space, bin_type, single)
+        ]
 
-    def take(self, index: int, count: int) -> Purchase:
-        """Count machines as bought."""
-        machine = self.machines[index]
-        self.limits[machine.node_type] -= count
-        self.slots -= count
-        return Purchase(machine, count)
+    def add(self, index: int, count: int) -> Selection:
+        """Count instances against the limits."""
+        option = self.options[index]
+        self.remaining_by_type[option.node_type] -= count
+        self.remaining -= count
+        return Selection(option, count)
 
-    def give_back(self, node_type: str, count: int) -> None:
-        """Count machines as not bought after all."""
-        self.limits[node_type] += count
-        self.slots += count
+    def remove(self, node_type: str, count: int) -> None:
+        """Count instances as not selected after all."""
+        self.remaining_by_type[node_type] += count
+        self.remaining += count
 
-    def buy(self, items: Sequence[Item], beside: ExistingRoom | None = None) -> list[Purchase]:
+    def select(
+        self, items: Sequence[Item], existing: ExistingCapacity | None = None
+    ) -> list[Selection]:
         """The cheapest mix for the items, or for as many as the limits allow. Where priorities
-        differ, only for those items that share the first choice of machines: the caller looks
-        again at what is left."""
+        differ, only for the items that prefer the same options: the caller calls again for what is
+        left."""
         chosen = self._first_choice(items)
         if chosen is None:
             return []
-        wanted, supplies = chosen
-        mix = self._choose(wanted, supplies)
-        if beside and len(wanted) == len(items) and not any(mix.left):
-            mix = self._with_room(mix, supplies, beside)
-        return [self.take(s, n) for s, n in zip(supplies, mix.machines, strict=True) if n]
+        chosen_items, options = chosen
+        mix = self._cheapest_mix(chosen_items, options)
+        if existing and len(chosen_items) == len(items) and not any(mix.left):
+            mix = self._with_existing(mix, options, existing)
+        return [self.add(o, n) for o, n in zip(options, mix.counts, strict=True) if n]
 
-    def buy_all(self, items: Sequence[Item]) -> list[Purchase] | None:
-        """Machines for every one of the items, or none at all if the limits are in the way.
-        Priorities are kept if they can be."""
+    def select_all(self, items: Sequence[Item]) -> list[Selection] | None:
+        """Instances for all items, or None if the limits do not allow it. Keeps priorities if
+        possible."""
         items = [item for item in items if item.count]
         if not items:
             return []
-        before = self.limits, self.slots
-        self.limits = dict(self.limits)
-        bought: list[Purchase] = []
+        before = self.remaining_by_type, self.remaining
+        self.remaining_by_type = dict(self.remaining_by_type)
+        selected: list[Selection] = []
         left = items
-        for _ in range(_MOST_ROUNDS):
-            more = self.buy(left)
-            bought += more
-            left = self._unheld(items, bought)
+        for _ in range(_MAX_ROUNDS):
+            more = self.select(left)
+            selected += more
+            left = self._not_held(items, selected)
             if not left:
-                return bought
+                return selected
             if not more:
                 break
-        self.limits, self.slots = dict(before[0]), before[1]
-        if not all(self._open(item) for item in items):
+        self.remaining_by_type, self.remaining = dict(before[0]), before[1]
+        if not all(self._open_options_for(item) for item in items):
             return None
-        supplies = [i for i in range(len(self.supplies)) if self._room_for(i)]
-        mix = self._choose(items, supplies)
+        options = [i for i in range(len(self.bin_types)) if self._is_open(i)]
+        mix = self._cheapest_mix(items, options)
         if any(mix.left):
             return None
-        return [self.take(s, n) for s, n in zip(supplies, mix.machines, strict=True) if n]
+        return [self.add(o, n) for o, n in zip(options, mix.counts, strict=True) if n]
 
-    def could_buy_all(self, items: Sequence[Item]) -> bool:
-        """Whether `buy_all` would succeed."""
-        limits, slots = dict(self.limits), self.slots
-        bought = self.buy_all(items)
-        self.limits, self.slots = limits, slots
-        return bought is not None
+    def can_select_all(self, items: Sequence[Item]) -> bool:
+        """Whether `select_all` would succeed."""
+        remaining_by_type, remaining = dict(self.remaining_by_type), self.remaining
+        selected = self.select_all(items)
+        self.remaining_by_type, self.remaining = remaining_by_type, remaining
+        return selected is not None
 
-    def _unheld(self, items: Sequence[Item], bought: Sequence[Purchase]) -> list[Item]:
-        """What the machines bought so far cannot hold."""
-        room = FreeCapacity(self._frame)
-        for purchase in bought:
-            add_machines(room, purchase)
-        left = pack(room, items)
-        return [self._frame.resized(i, n) for i, n in zip(items, left, strict=True) if n]
+    def _not_held(self, items: Sequence[Item], selected: Sequence[Selection]) -> list[Item]:
+        """What does not fit on the instances selected so far."""
+        free_capacity = FreeCapacity(self._space)
+        for selection in selected:
+            add_selection(free_capacity, selection)
+        left = pack(free_capacity, items)
+        return [self._space.resized(i, n) for i, n in zip(items, left, strict=True) if n]
 
-    def _room_for(self, index: int) -> bool:
-        return self.slots > 0 and self.limits[self.machines[index].node_type] > 0
+    def _is_open(self, index: int) -> bool:
+        return self.remaining > 0 and self.remaining_by_type[self.options[index].node_type] > 0
 
-    def _open(self, item: Item) -> list[int]:
-        return [i for i in self.holds(item) if self._room_for(i)]
+    def _open_options_for(self, item: Item) -> list[int]:
+        return [i for i in self.options_for(item) if self._is_open(i)]
 
-    def _task(self, items: Sequence[Item], supplies: Sequence[int]) -> Task:
-        return Task(
-            self._frame,
+    def _problem(self, items: Sequence[Item], options: Sequence[int]) -> MixProblem:
+        return MixProblem(
+            self._space,
             items,
-            [self.supplies[s] for s in supplies],
-            [self.limits[t] for t in self._types],
-            self.slots,
+            [self.bin_types[o] for o in options],
+            [self.remaining_by_type[t] for t in self._types],
+            self.remaining,
         )
 
-    def _choose(self, items: Sequence[Item], supplies: Sequence[int]) -> Mix:
-        return choose(self._task(items, supplies))
+    def _cheapest_mix(self, items: Sequence[Item], options: Sequence[int]) -> Mix:
+        return cheapest_mix(self._problem(items, options))
 
-    def _with_room(self, mix: Mix, supplies: Sequence[int], beside: ExistingRoom) -> Mix:
-        """A cheaper mix, in small cases, by laying other things into the room there is."""
-        bins = small_bins(beside.room.rows)
-        if not bins or mix.total > EXACT_UP_TO:
+    def _with_existing(self, mix: Mix, options: Sequence[int], existing: ExistingCapacity) -> Mix:
+        """In small cases, a cheaper mix found by placing other items in the free capacity."""
+        bins = small_bins(existing.free_capacity.rows)
+        if not bins or mix.total > MAX_EXACT_INSTANCES:
             return mix
-        return exact(self._task(beside.items, supplies), bins, mix)
+        return exact_mix(self._problem(existing.items, options), bins, mix)
 
     def _first_choice(self, items: Sequence[Item]) -> tuple[list[Item], list[int]] | None:
         groups: dict[tuple[int, ...], list[Item]] = {}
         for item in sorted(items, key=lambda i: i.hardness):
-            able = self._open(item) if item.count else []
-            if able:
-                groups.setdefault(tuple(self._preferred(item, able)), []).append(item)
+            candidates = self._open_options_for(item) if item.count else []
+            if candidates:
+                groups.setdefault(tuple(self._preferred(item, candidates)), []).append(item)
         if not groups:
             return None
-        if self._one_priority:
-            every = sorted(set().union(*groups))
-            return [item for group in groups.values() for item in group], every
-        supplies, wanted = next(iter(groups.items()))
-        return wanted, list(supplies)
+        if self._single_priority:
+            all_options = sorted(set().union(*groups))
+            return [item for group in groups.values() for item in group], all_options
+        options, chosen_items = next(iter(groups.items()))
+        return chosen_items, list(options)
 
-    def _preferred(self, item: Item, able: Sequence[int]) -> Sequence[int]:
-        """The supplies of the highest priority. A machine with scarce resources that the item
-        does not want gains nothing from its priority: it must not draw plain work."""
-        if self._one_priority:
-            return able
-        plain = [i for i in able if not self.supplies[i].special & ~item.special]
-        ceiling = min((self.machines[i].priority for i in plain), default=math.inf)
+    def _preferred(self, item: Item, candidates: Sequence[int]) -> Sequence[int]:
+        """The options of the highest priority. An option with scarce resources that the item does
+        not need does not profit from its priority: it must not attract CPU work."""
+        if self._single_priority:
+            return candidates
+        without_extra = [i for i in candidates if not self.bin_types[i].scarce & ~item.scarce]
+        ceiling = min((self.options[i].priority for i in without_extra), default=math.inf)
 
         def rank(i: int) -> float:
-            own = self.machines[i].priority
-            return own if i in plain else min(own, ceiling)
+            own = self.options[i].priority
+            return own if i in without_extra else min(own, ceiling)
 
-        highest = max(rank(i) for i in able)
-        return [i for i in able if rank(i) == highest]
+        highest = max(rank(i) for i in candidates)
+        return [i for i in candidates if rank(i) == highest]
 
-    def buy_apart(self, room: FreeCapacity, team: GangGroup) -> list[Purchase]:
-        """Machines so that all gangs of a team that spreads strictly find nodes, as far as the
-        limits allow: gang by gang, using what the gangs before it left."""
-        room = room.copy()
-        singles = [self._frame.resized(item, 1) for item in team.singles()]
-        bought: list[Purchase] = []
-        for done in range(team.count):
-            missing = room.place_apart(singles)
+    def select_for_strict_spread(
+        self, free_capacity: FreeCapacity, gang_group: GangGroup
+    ) -> list[Selection]:
+        """Instances for all gangs of a STRICT_SPREAD group, as far as the limits allow: gang by
+        gang, each using what the gangs before it left."""
+        free_capacity = free_capacity.copy()
+        bundles = [self._space.resized(item, 1) for item in gang_group.single_bundles()]
+        selected: list[Selection] = []
+        for placed in range(gang_group.count):
+            missing = free_capacity.place_on_distinct_nodes(bundles)
             if not missing:
                 continue
-            more = self._for_each([singles[i] for i in missing], team.count - done)
+            more = self._one_instance_each([bundles[i] for i in missing], gang_group.count - placed)
             if more is None:
                 break
-            for purchase in more:
-                add_machines(room, purchase)
-            bought += more
-            room.place_apart(singles)
-        return bought
+            for selection in more:
+                add_selection(free_capacity, selection)
+            selected += more
+            free_capacity.place_on_distinct_nodes(bundles)
+        return selected
 
-    def _for_each(self, singles: Sequence[Item], gangs: int) -> list[Purchase] | None:
-        """One machine for each, the best by price over all gangs to come; all or nothing."""
-        limits, slots = dict(self.limits), self.slots
-        bought = []
-        for item in singles:
-            many = self._frame.resized(item, gangs)
-            able = self._open(item)
-            if not able:
-                self.limits, self.slots = limits, slots
+    def _one_instance_each(self, bundles: Sequence[Item], gangs: int) -> list[Selection] | None:
+        """One instance for each bundle, the cheapest over all remaining gangs; all or nothing."""
+        remaining_by_type, remaining = dict(self.remaining_by_type), self.remaining
+        selected = []
+        for item in bundles:
+            many = self._space.resized(item, gangs)
+            candidates = self._open_options_for(item)
+            if not candidates:
+                self.remaining_by_type, self.remaining = remaining_by_type, remaining
                 return None
-            preferred = self._preferred(item, able)
+            preferred = self._preferred(item, candidates)
             best = min(preferred, key=lambda i: (self._price_for(i, many), i))
-            bought.append(self.take(best, 1))
-        return bought
+            selected.append(self.add(best, 1))
+        return selected
 
     def _price_for(self, index: int, item: Item) -> float:
-        supply = self.supplies[index]
-        return supply.price * math.ceil(item.count / fits(self._frame, supply, item))
+        bin_type = self.bin_types[index]
+        return bin_type.price * math.ceil(item.count / copies_that_fit(self._space, bin_type, item))
 
 
-def special_of(frame: ResourceSpace, resources: Mapping[str, float]) -> int:
-    """The scarce resources that a machine has, as bits."""
-    return frame.special_mask(name for name, amount in resources.items() if amount > 0)
+def scarce_bits(space: ResourceSpace, resources: Mapping[str, float]) -> int:
+    """The scarce resources of a node, as bits."""
+    return space.scarce_mask(name for name, amount in resources.items() if amount > 0)
 
 
-def add_machines(room: FreeCapacity, purchase: Purchase) -> None:
-    """Count bought machines in as room."""
-    machine, frame = purchase.machine, room.frame
-    room.add(
-        frame.room(machine.resources),
-        frame.label_class(machine.labels),
-        special_of(frame, machine.resources),
-        machine.price,
+def add_selection(free_capacity: FreeCapacity, selection: Selection) -> None:
+    """Add selected instances to the free capacity."""
+    option, space = selection.option, free_capacity.space
+    free_capacity.add(
+        space.vector(option.resources),
+        space.label_class(option.labels),
+        scarce_bits(space, option.resources),
+        option.price,
         True,
-        purchase.count,
+        selection.count,
     )

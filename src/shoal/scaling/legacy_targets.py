@@ -1,5 +1,4 @@
-"""The old autoscaler's settings, with their old meaning: a target for how busy the nodes are,
-and a number of workers to begin with."""
+"""Worker targets of Ray's old autoscaler: `target_utilization_fraction` and `initial_workers`."""
 
 from __future__ import annotations
 
@@ -12,35 +11,36 @@ from shoal.scaling.snapshot import ClusterSnapshot
 
 
 @dataclass(frozen=True)
-class Targets:
-    """How many workers the old settings ask for, each for its own reason; 0 if not at all."""
+class LegacyTargets:
+    """How many workers each legacy setting requires; 0 if it is not set."""
 
     initial: int
     utilization: int
 
     @property
-    def least(self) -> int:
-        """The workers that must be there for either reason."""
+    def min_workers(self) -> int:
+        """The workers that both settings together require."""
         return max(self.initial, self.utilization)
 
 
-def targets(census: ClusterSnapshot, history: History, *, waiting: bool) -> Targets:
-    """What the old settings ask for now; `waiting` tells whether any work does."""
-    scaling = census.spec.scaling
+def legacy_targets(
+    snapshot: ClusterSnapshot, history: History, *, has_pending_work: bool
+) -> LegacyTargets:
+    """The targets at this load."""
+    scaling = snapshot.spec.scaling
     if scaling.target_utilization_fraction is None and scaling.initial_workers is None:
-        return Targets(0, 0)
-    used = _nodes_in_use(census)
-    return Targets(
-        initial=_initial(census, history, wanted=waiting or used > 0),
-        utilization=_utilization(census, used),
+        return LegacyTargets(0, 0)
+    used = _nodes_in_use(snapshot)
+    return LegacyTargets(
+        initial=_initial(snapshot, history, has_work=has_pending_work or used > 0),
+        utilization=_utilization(snapshot, used),
     )
 
 
-def _nodes_in_use(census: ClusterSnapshot) -> float:
-    """How many nodes' worth of room is taken: every ready node counts with the share of its
-    most used resource."""
+def _nodes_in_use(snapshot: ClusterSnapshot) -> float:
+    """The used capacity in nodes: the sum over ready nodes of their most used resource's share."""
     used = []
-    for node, count in census.serving:
+    for node, count in snapshot.serving:
         if node.phase is not Phase.READY:
             continue
         shares = [
@@ -52,20 +52,20 @@ def _nodes_in_use(census: ClusterSnapshot) -> float:
     return math.fsum(used)
 
 
-def _utilization(census: ClusterSnapshot, used: float) -> int:
+def _utilization(snapshot: ClusterSnapshot, used: float) -> int:
     """How many workers keep the share of nodes in use at the target; the head counts as a node."""
-    target = census.spec.scaling.target_utilization_fraction
+    target = snapshot.spec.scaling.target_utilization_fraction
     if target is None or target <= 0:
         return 0
-    # A hair less, so that 8 nodes in use at 0.8 are 10 and not, by rounding, 11.
+    # Subtract an epsilon, so that 8 nodes in use at 0.8 give 10, not 11 by rounding.
     return max(0, math.ceil(used / target - 1e-9) - 1)
 
 
-def _initial(census: ClusterSnapshot, history: History, *, wanted: bool) -> int:
-    """How many workers to begin with: all of `initial_workers` until they have been there once;
-    later, in aggressive mode, whenever any work is there at all."""
-    scaling = census.spec.scaling
+def _initial(snapshot: ClusterSnapshot, history: History, *, has_work: bool) -> int:
+    """All of `initial_workers` until the cluster has had them once; later, in aggressive mode,
+    whenever there is any work."""
+    scaling = snapshot.spec.scaling
     if scaling.initial_workers is None:
         return 0
-    again = scaling.autoscaling_mode == "aggressive" and wanted
-    return scaling.initial_workers if again or not history.brought_up else 0
+    is_restored = scaling.autoscaling_mode == "aggressive" and has_work
+    return scaling.initial_workers if is_restored or not history.initial_workers_reached else 0

@@ -1,6 +1,6 @@
-"""Which machines can be bought now, at what price, and which are avoided for a while.
+"""Which instances can be launched now, at what price, and which offerings are in backoff.
 
-An offer that failed is left alone for a time that doubles with every failure in a row, and is
+An offering that failed is not used for a time that doubles with every consecutive failure, and is
 then tried again: capacity comes back.
 """
 
@@ -14,27 +14,28 @@ from shoal.scaling.demand import Resources
 from shoal.scaling.inputs import FailureKind, History, LaunchFailure, Market, Offering
 from shoal.spec.cluster_spec import ClusterSpec, NodeType
 
-FIRST_REST_S: Mapping[FailureKind, float] = {"capacity": 60.0, "quota": 300.0, "setup": 30.0}
-LONGEST_REST_S = 900.0
-# Failures further apart than this are not "in a row".
-MEMORY_S = 3600.0
+INITIAL_BACKOFF_S: Mapping[FailureKind, float] = {"capacity": 60.0, "quota": 300.0, "setup": 30.0}
+MAX_BACKOFF_S = 900.0
+# Older failures do not count towards the backoff.
+FAILURE_WINDOW_S = 3600.0
 
-# What a machine is taken to cost when nobody knows: near enough to the large clouds' prices to
-# rank sizes, and to keep CPU work off machines with accelerators.
-_UNKNOWN_PER_UNIT = {"CPU": 0.04, "memory": 0.005 / 2**30, "object_store_memory": 0.0}
-_UNKNOWN_PER_SPECIAL = 1.0
-_ORDINARY = frozenset(_UNKNOWN_PER_UNIT)
+# Assumed prices where none is known: close enough to the large clouds' to rank instance sizes and
+# to keep CPU work off accelerator nodes.
+_ASSUMED_PER_UNIT = {"CPU": 0.04, "memory": 0.005 / 2**30, "object_store_memory": 0.0}
+_ASSUMED_PER_SCARCE = 1.0
+_ORDINARY = frozenset(_ASSUMED_PER_UNIT)
 
 
 @dataclass(frozen=True)
-class Machine:
-    """A node type on one market in one zone, with its price for deciding (guessed if need be)."""
+class InstanceOption:
+    """A node type on one market in one zone, with its resources, labels, and the price to decide by
+    (estimated if `is_price_known` is false)."""
 
     node_type: str
     market: Market
     zone: str
     price: float
-    priced: bool
+    is_price_known: bool
     resources: Resources
     labels: Mapping[str, str]
     priority: int = 0
@@ -42,132 +43,138 @@ class Machine:
 
 @dataclass(frozen=True)
 class OfferingBackoff:
-    """An offer that is avoided until a moment, because of a failure."""
+    """An offering that is not used until a time, because of a failure."""
 
-    offer: Offering
+    offering: Offering
     until: float
-    last: LaunchFailure
+    last_failure: LaunchFailure
 
 
-def is_special(resource: str) -> bool:
-    """Whether a resource is scarce: neither CPU nor memory, nor one that marks a single node."""
+def is_scarce(resource: str) -> bool:
+    """Whether a resource is scarce: not CPU or memory, nor a marker of a single node."""
     return resource not in _ORDINARY and not resource.startswith(("node:", "accelerator_type:"))
 
 
-def guessed_price(resources: Resources) -> float:
-    """A price to decide by, for a machine whose own is not known."""
+def estimated_price(resources: Resources) -> float:
+    """A price per hour to decide by, for resources whose price is unknown."""
     price = sum(
-        amount * _UNKNOWN_PER_UNIT.get(name, _UNKNOWN_PER_SPECIAL if is_special(name) else 0.0)
+        amount * _ASSUMED_PER_UNIT.get(name, _ASSUMED_PER_SCARCE if is_scarce(name) else 0.0)
         for name, amount in sorted(resources.items())
     )
     return max(price, 0.001)
 
 
-def resources_of(node_type: NodeType, offers: Iterable[Offering]) -> Resources:
-    """What a node of this type will have: as the YAML declares, else as an offer knows."""
-    known: dict[str, float] = {}
-    for offer in offers:
-        known.update(offer.resources)
-    known.update(node_type.resources)
-    return known
+def node_type_resources(node_type: NodeType, offerings: Iterable[Offering]) -> Resources:
+    """The resources of a node of this type: as the YAML declares, else as the offerings have."""
+    resources: dict[str, float] = {}
+    for offering in offerings:
+        resources.update(offering.resources)
+    resources.update(node_type.resources)
+    return resources
 
 
 class Offerings:
-    """What is for sale at one moment. `machines` holds one entry per type, market and zone that
-    is not resting; `resting` holds the rest. Of types that were given up there is neither, and
-    `given_up` says why. `resources` and `price` are those of each type, whether it can be had just
-    now or not."""
+    """The offerings at one time. `options` has one entry per node type, market and zone that is not
+    in backoff; `backing_off` has the others by node type. Types in `given_up`, with the reason, are
+    in neither. `resources` and `price` are known for every type, whether it can be launched now or
+    not."""
 
     def __init__(
-        self, spec: ClusterSpec, offers: Iterable[Offering], history: History, now: float
+        self, spec: ClusterSpec, offerings: Iterable[Offering], history: History, now: float
     ) -> None:
         by_type: dict[str, list[Offering]] = {name: [] for name in spec.node_types}
-        for offer in offers:
-            if offer.node_type in by_type:
-                by_type[offer.node_type].append(offer)
+        for offering in offerings:
+            if offering.node_type in by_type:
+                by_type[offering.node_type].append(offering)
         self.resources: dict[str, Resources] = {}
-        self.resting: dict[str, list[OfferingBackoff]] = {}
+        self.backing_off: dict[str, list[OfferingBackoff]] = {}
         self.given_up = history.given_up
-        self.machines: list[Machine] = []
+        self.options: list[InstanceOption] = []
         self.price: dict[str, float] = {}
-        self._priced: set[str] = set()
+        self._priced_types: set[str] = set()
         self._labels: dict[tuple[str, str, str], Mapping[str, str]] = {}
         for name, node_type in sorted(spec.node_types.items()):
-            self.resources[name] = resources_of(node_type, by_type[name])
-            for offer in sorted(by_type[name] or [Offering(name)], key=_offer_order):
-                machine = _machine(node_type, offer, self.resources[name])
-                self.price[name] = min(machine.price, self.price.get(name, machine.price))
-                self._labels[name, offer.market, offer.zone] = machine.labels
-                if machine.priced:
-                    self._priced.add(name)
+            self.resources[name] = node_type_resources(node_type, by_type[name])
+            for offering in sorted(by_type[name] or [Offering(name)], key=_offering_order):
+                option = _option(node_type, offering, self.resources[name])
+                self.price[name] = min(option.price, self.price.get(name, option.price))
+                self._labels[name, offering.market, offering.zone] = option.labels
+                if option.is_price_known:
+                    self._priced_types.add(name)
                 if name in self.given_up:
                     continue
-                rest = _rest(offer, history.failures, now)
-                if rest is None:
-                    self.machines.append(machine)
+                backoff = _backoff(offering, history.failures, now)
+                if backoff is None:
+                    self.options.append(option)
                 else:
-                    self.resting.setdefault(name, []).append(rest)
+                    self.backing_off.setdefault(name, []).append(backoff)
 
     def labels(self, node_type: str, market: str, zone: str) -> Mapping[str, str]:
-        """The labels that a machine bought so will carry."""
+        """The labels that an instance of this offering will have."""
         return self._labels.get((node_type, market, zone), {})
 
     def is_priced(self, node_type: str) -> bool:
-        """Whether any offer of a type says what it costs."""
-        return node_type in self._priced
+        """Whether any offering of a type has a known price."""
+        return node_type in self._priced_types
 
     def label_sets(self, node_type: str) -> list[Mapping[str, str]]:
-        """The labels of every offer of a type."""
+        """The labels of every offering of a type."""
         return [labels for key, labels in self._labels.items() if key[0] == node_type]
 
-    def cheapest(self, node_type: str) -> Machine | None:
-        """The best offer for a type right now, if it has any that is not resting."""
+    def cheapest(self, node_type: str) -> InstanceOption | None:
+        """The cheapest option of a type that is not in backoff, if any."""
         return min(
-            (m for m in self.machines if m.node_type == node_type),
-            key=lambda m: (m.price, m.market, m.zone),
+            (o for o in self.options if o.node_type == node_type),
+            key=lambda o: (o.price, o.market, o.zone),
             default=None,
         )
 
 
-def forget(failures: Iterable[LaunchFailure], now: float) -> tuple[LaunchFailure, ...]:
-    """The failures that still matter."""
-    return tuple(f for f in failures if now - f.at < MEMORY_S)
+def recent_failures(failures: Iterable[LaunchFailure], now: float) -> tuple[LaunchFailure, ...]:
+    """The failures that still count."""
+    return tuple(f for f in failures if now - f.at < FAILURE_WINDOW_S)
 
 
-def _offer_order(offer: Offering) -> tuple[str, str, float]:
-    price = offer.price_per_hour
-    return (offer.market, offer.zone, -1.0 if price is None else price)
+def _offering_order(offering: Offering) -> tuple[str, str, float]:
+    price = offering.price_per_hour
+    return (offering.market, offering.zone, -1.0 if price is None else price)
 
 
-def _machine(node_type: NodeType, offer: Offering, resources: Resources) -> Machine:
-    price, guess = offer.price_per_hour, guessed_price(resources)
-    return Machine(
+def _option(node_type: NodeType, offering: Offering, resources: Resources) -> InstanceOption:
+    price, estimate = offering.price_per_hour, estimated_price(resources)
+    return InstanceOption(
         node_type=node_type.name,
-        market=offer.market,
-        zone=offer.zone,
-        # a machine that costs nothing still has a size, and smaller is better
-        price=guess if price is None else max(price, guess * 1e-6),
-        priced=price is not None,
+        market=offering.market,
+        zone=offering.zone,
+        # a free instance still has a size, and smaller is better
+        price=estimate if price is None else max(price, estimate * 1e-6),
+        is_price_known=price is not None,
         resources=resources,
-        labels={**node_type.labels, **offer.labels},
+        labels={**node_type.labels, **offering.labels},
         priority=node_type.priority,
     )
 
 
-def _rest(offer: Offering, failures: Iterable[LaunchFailure], now: float) -> OfferingBackoff | None:
-    """How long the failures of this offer keep it out, if they still do."""
-    own = sorted((f for f in forget(failures, now) if _is_of(f, offer)), key=lambda f: f.at)
-    if not own:
+def _backoff(
+    offering: Offering, failures: Iterable[LaunchFailure], now: float
+) -> OfferingBackoff | None:
+    """The backoff of this offering after its failures, if it is not over."""
+    own_failures = sorted(
+        (f for f in recent_failures(failures, now) if _concerns(f, offering)), key=lambda f: f.at
+    )
+    if not own_failures:
         return None
-    last = own[-1]
-    rest = backoff_delay(len(own) - 1, FIRST_REST_S[last.kind], LONGEST_REST_S)
-    return OfferingBackoff(offer, last.at + rest, last) if now < last.at + rest else None
+    last = own_failures[-1]
+    until = last.at + backoff_delay(
+        len(own_failures) - 1, INITIAL_BACKOFF_S[last.kind], MAX_BACKOFF_S
+    )
+    return OfferingBackoff(offering, until, last) if now < until else None
 
 
-def _is_of(failure: LaunchFailure, offer: Offering) -> bool:
-    """Whether a failure says something of an offer. A setup that fails does so wherever the
-    machine came from; all else is about one market in one zone."""
-    if failure.node_type != offer.node_type:
+def _concerns(failure: LaunchFailure, offering: Offering) -> bool:
+    """Whether a failure affects an offering. A failed setup affects the node type everywhere;
+    anything else one market in one zone."""
+    if failure.node_type != offering.node_type:
         return False
-    where = (failure.market, failure.zone) == (offer.market, offer.zone)
-    return where or failure.kind == "setup"
+    is_same_place = (failure.market, failure.zone) == (offering.market, offering.zone)
+    return is_same_place or failure.kind == "setup"

@@ -1,6 +1,6 @@
-"""Where the work would go in the room there is, and what is left without a place.
+"""Where pending work fits on existing and launching nodes, and what does not fit.
 
-Gangs come before tasks, and a gang is placed whole or not at all.
+Gangs are placed before tasks, and a gang is placed whole or not at all.
 """
 
 from __future__ import annotations
@@ -15,64 +15,75 @@ from shoal.scaling.workload import GangGroup, SingleNodeItem
 
 @dataclass(frozen=True)
 class Unplaced:
-    """How many of each team and of each loose item found no place."""
+    """How many gangs of each group, and of each single item, do not fit."""
 
-    teams: tuple[int, ...]
-    loose: tuple[int, ...]
+    gang_groups: tuple[int, ...]
+    single_items: tuple[int, ...]
 
     def __bool__(self) -> bool:
-        return any(self.teams) or any(self.loose)
+        return any(self.gang_groups) or any(self.single_items)
 
 
 def place(
-    room: FreeCapacity, teams: Sequence[GangGroup], loose: Sequence[SingleNodeItem]
+    free_capacity: FreeCapacity,
+    gang_groups: Sequence[GangGroup],
+    single_items: Sequence[SingleNodeItem],
 ) -> Unplaced:
-    """Lay everything into a copy of the room."""
-    room, missing = with_apart(room, teams)
-    together = [i for i, team in enumerate(teams) if not team.apart]
-    items = [entry.item for entry in loose]
-    bundles = [i for index in together for i in teams[index].items(room.frame, teams[index].count)]
-    left = pack(room, [*bundles, *items])
+    """Place everything in a copy of the free capacity."""
+    free_capacity, unplaced = with_strict_spread(free_capacity, gang_groups)
+    other_groups = [i for i, gang_group in enumerate(gang_groups) if not gang_group.strict_spread]
+    items = [entry.item for entry in single_items]
+    bundles = [
+        i
+        for index in other_groups
+        for i in gang_groups[index].bundles_of(free_capacity.space, gang_groups[index].count)
+    ]
+    left = pack(free_capacity, [*bundles, *items])
     if not any(left[: len(bundles)]):
-        return Unplaced(tuple(missing), tuple(left[len(bundles) :]))
-    for index in together:
-        missing[index] = _place_whole(room, teams[index])
-    return Unplaced(tuple(missing), tuple(pack(room, items)))
+        return Unplaced(tuple(unplaced), tuple(left[len(bundles) :]))
+    for index in other_groups:
+        unplaced[index] = _place_whole_gangs(free_capacity, gang_groups[index])
+    return Unplaced(tuple(unplaced), tuple(pack(free_capacity, items)))
 
 
-def with_apart(room: FreeCapacity, teams: Sequence[GangGroup]) -> tuple[FreeCapacity, list[int]]:
-    """The room once the gangs that spread strictly have been laid into it, and how many of each
-    team found no place."""
-    room = room.copy()
-    return room, [_place_apart(room, team) if team.apart else 0 for team in teams]
+def with_strict_spread(
+    free_capacity: FreeCapacity, gang_groups: Sequence[GangGroup]
+) -> tuple[FreeCapacity, list[int]]:
+    """A copy of the free capacity with the STRICT_SPREAD gangs placed in it, and how many gangs of
+    each group do not fit."""
+    free_capacity = free_capacity.copy()
+    return free_capacity, [
+        _place_strict_spread(free_capacity, gang_group) if gang_group.strict_spread else 0
+        for gang_group in gang_groups
+    ]
 
 
-def _place_apart(room: FreeCapacity, team: GangGroup) -> int:
-    singles = [room.frame.resized(item, 1) for item in team.singles()]
-    for placed in range(team.count):
-        if room.place_apart(singles):
-            return team.count - placed
+def _place_strict_spread(free_capacity: FreeCapacity, gang_group: GangGroup) -> int:
+    bundles = [free_capacity.space.resized(item, 1) for item in gang_group.single_bundles()]
+    for placed in range(gang_group.count):
+        if free_capacity.place_on_distinct_nodes(bundles):
+            return gang_group.count - placed
     return 0
 
 
-def _place_whole(room: FreeCapacity, team: GangGroup) -> int:
-    """Place as many whole gangs as fit; how many do not."""
+def _place_whole_gangs(free_capacity: FreeCapacity, gang_group: GangGroup) -> int:
+    """Place as many whole gangs as fit. Returns how many do not."""
 
-    def fits(gangs: int) -> bool:
-        return not any(room.copy().pack(team.items(room.frame, gangs)))
+    def all_fit(gangs: int) -> bool:
+        return not any(free_capacity.copy().pack(gang_group.bundles_of(free_capacity.space, gangs)))
 
-    gangs = most(team.count, fits)
-    room.pack(team.items(room.frame, gangs))
-    return team.count - gangs
+    gangs = largest_feasible(gang_group.count, all_fit)
+    free_capacity.pack(gang_group.bundles_of(free_capacity.space, gangs))
+    return gang_group.count - gangs
 
 
-def most(limit: int, works: Callable[[int], bool]) -> int:
-    """The largest number up to the limit that works, by halving: what works for some is taken
-    to work for fewer."""
+def largest_feasible(limit: int, is_feasible: Callable[[int], bool]) -> int:
+    """The largest number up to the limit that is feasible, by binary search: what is feasible for
+    some is assumed to be feasible for fewer."""
     low, high = 0, limit
     while low < high:
         middle = (low + high + 1) // 2
-        if works(middle):
+        if is_feasible(middle):
             low = middle
         else:
             high = middle - 1

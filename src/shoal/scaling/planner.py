@@ -1,7 +1,29 @@
-"""The planner: demand, nodes, spec and time in; a Plan out.
+"""The planner: a pure function from demand, nodes, spec, history and time to a Plan.
 
-It reads no clock, draws no random number and touches nothing. Equal input in any order gives an
-equal plan, and a plan that has been carried out leads to an empty one.
+Inputs
+    spec       node types with limits, timeouts and priorities; cluster-wide scaling settings
+    nodes      every node with its phase and, once it is ready, Ray's resource figures
+    demand     pending shapes with counts, gangs (placement groups), floors (request_resources)
+    history    failures, backoff and timers, as the previous Plan returned them
+    now        the time; the planner reads no clock
+    offerings  what the provider sells: node type, market, zone, price
+
+Stages
+    1. over_limit     remove nodes above a limit that was lowered
+    2. split          set infeasible demand aside; encode the rest as resource vectors
+    3. ScaleUp        launch for minimums, floors, gangs, initial_workers, tasks, utilization
+    4. ScaleDown      cancel launching nodes and drain idle nodes that nothing needs
+    5. Consolidator   if enabled and the cluster has been quiet: move work to cheaper nodes
+    6. Explainer      say why the rest of the demand is unmet, and what would help
+
+Output: a Plan with launches, drains, cancellations and unmet demand, each with a Reason, and the
+history for the next call.
+
+Invariants
+    - Limits are never exceeded, and a gang is served whole or not at all.
+    - Equal input, in any order, gives an equal plan: no clock, no randomness, no I/O.
+    - A plan that has been carried out is followed by an empty one.
+    - More demand never removes a node.
 """
 
 from __future__ import annotations
@@ -11,24 +33,22 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from shoal.scaling.consolidation import QUIET_S, REPLACING_S, Consolidation, Consolidator
-from shoal.scaling.demand import Demand, Shape
+from shoal.scaling.consolidation import QUIET_S, REPLACEMENT_TIMEOUT_S, Consolidation, Consolidator
+from shoal.scaling.demand import Demand, Shape, floor_name, interrupted_demand
 from shoal.scaling.inputs import History, NodeView, Offering
-from shoal.scaling.interrupted_demand import interrupted_demand
-from shoal.scaling.legacy_targets import targets
-from shoal.scaling.offerings import Offerings, forget
-from shoal.scaling.over_limit import over_limit
+from shoal.scaling.legacy_targets import legacy_targets
+from shoal.scaling.offerings import Offerings, recent_failures
 from shoal.scaling.resource_vectors import ResourceSpace
-from shoal.scaling.scale_down import Shrinkage, Shrinker
+from shoal.scaling.scale_down import ScaleDown, ScaleDownResult, over_limit
 from shoal.scaling.scale_up import ScaleUp, ScaleUpResult
 from shoal.scaling.scaling_plan import Plan, PlannedLaunch
 from shoal.scaling.snapshot import ClusterSnapshot
-from shoal.scaling.unmet_demand import Explainer, holds
+from shoal.scaling.unmet_demand import Explainer, can_hold
 from shoal.scaling.workload import encode, shapes_of
 from shoal.spec.cluster_spec import ClusterSpec
 
-# So many kinds of hopeless demand are named; the rest are counted.
-MOST_NAMED = 100
+# So many infeasible shapes are listed; the rest are counted.
+MAX_INFEASIBLE_LISTED = 100
 
 
 def plan(
@@ -37,18 +57,18 @@ def plan(
     demand: Demand,
     history: History,
     now: float,
-    offers: Iterable[Offering] = (),
+    offerings: Iterable[Offering] = (),
 ) -> Plan:
     """What the cluster should do now.
 
-    `nodes` are all that exist, the head included; `offers` are what the provider sells, with
-    prices and with resources the YAML does not declare. The plan's `history` goes into the next
-    call, after `History.after` for every launch that failed meanwhile.
+    `nodes` are all that exist, the head included; `offerings` are what the provider sells, with
+    prices and with resources that the YAML does not declare. Pass the plan's `history` into the
+    next call, after `History.with_failure` for every launch that failed in between.
     """
-    return _Planning(spec, list(nodes), history, now, list(offers)).plan(demand)
+    return _PlanningPass(spec, list(nodes), history, now, list(offerings)).plan(demand)
 
 
-class _Planning:
+class _PlanningPass:
     """The data of one call."""
 
     def __init__(
@@ -57,129 +77,166 @@ class _Planning:
         nodes: Sequence[NodeView],
         history: History,
         now: float,
-        offers: Sequence[Offering],
+        offerings: Sequence[Offering],
     ) -> None:
         self._spec = spec
         self._history = history
         self._now = now
-        self._shop = Offerings(spec, offers, history, now)
-        self._displaced = interrupted_demand(nodes)
-        nodes = [node for node in nodes if not node.doomed]
-        whole = ClusterSnapshot(spec, self._shop, nodes)
-        self._excess = over_limit(whole)
-        leaving = self._excess.leaving
-        self._census = ClusterSnapshot(spec, self._shop, nodes, leaving) if leaving else whole
+        self._offerings = Offerings(spec, offerings, history, now)
+        self._interrupted_requests = interrupted_demand(nodes)
+        nodes = [node for node in nodes if not node.interrupted]
+        all_nodes = ClusterSnapshot(spec, self._offerings, nodes)
+        self._over_limit = over_limit(all_nodes)
+        leaving = self._over_limit.leaving
+        self._snapshot = (
+            ClusterSnapshot(spec, self._offerings, nodes, leaving) if leaving else all_nodes
+        )
 
     def plan(self, demand: Demand) -> Plan:
-        demand = replace(demand, requests=(*demand.requests, *self._displaced))
-        possible, hopeless = self._split(demand)
-        frame = ResourceSpace(shapes_of(possible), self._shop.resources.values())
-        work = encode(frame, possible, self._holdable)
-        grower = ScaleUp(frame, self._census, self._shop, work, displaced=len(self._displaced))
-        waiting = bool(work.tasks or work.packed_gangs or work.teams)
-        legacy = targets(self._census, self._history, waiting=waiting)
-        growth = grower.run(legacy)
-        keep = self._keep()
-        shrinker = Shrinker(frame, self._census, work, grower.bought, keep, legacy.least)
-        shrinkage = shrinker.run(self._history, self._now)
-        quiet_since = self._quiet_since(growth, shrinkage)
-        consolidation = self._consolidation(legacy.least, quiet_since)
-        explainer = Explainer(self._census, self._shop, grower.market, self._now)
-        unmet = [*explainer.explain(work, growth), *explainer.over_limit(self._excess.busy)]
-        unmet += [explainer.hopeless(*entry) for entry in hopeless[:MOST_NAMED]]
-        if len(hopeless) > MOST_NAMED:
-            unmet.append(explainer.unnamed(len(hopeless) - MOST_NAMED))
-        launches = (*growth.launches, *consolidation.launches)
-        drains = (*self._excess.drains, *shrinkage.drains, *consolidation.drains)
-        cancels = (*self._excess.cancels, *shrinkage.cancels)
-        going = {d.node_id for d in drains} | {c.node_id for c in cancels}
+        demand = replace(demand, requests=(*demand.requests, *self._interrupted_requests))
+        feasible, infeasible = self._split_feasible(demand)
+        space = ResourceSpace(shapes_of(feasible), self._offerings.resources.values())
+        workload = encode(space, feasible, self._fits_some_type)
+        scale_up = ScaleUp(
+            space,
+            self._snapshot,
+            self._offerings,
+            workload,
+            interrupted=len(self._interrupted_requests),
+        )
+        has_pending_work = bool(
+            workload.tasks or workload.strict_pack_gangs or workload.gang_groups
+        )
+        legacy = legacy_targets(self._snapshot, self._history, has_pending_work=has_pending_work)
+        scale_up_result = scale_up.run(legacy)
+        min_by_type = self._min_by_type()
+        scale_down = ScaleDown(
+            space, self._snapshot, workload, scale_up.selected, min_by_type, legacy.min_workers
+        )
+        scale_down_result = scale_down.run(self._history, self._now)
+        quiet_since = self._quiet_since(scale_up_result, scale_down_result)
+        consolidation = self._consolidation(legacy.min_workers, quiet_since)
+        explainer = Explainer(
+            self._snapshot, self._offerings, scale_up.instance_selector, self._now
+        )
+        unmet = [
+            *explainer.explain(workload, scale_up_result),
+            *explainer.over_limit(self._over_limit.busy),
+        ]
+        unmet += [
+            explainer.infeasible_demand(*entry) for entry in infeasible[:MAX_INFEASIBLE_LISTED]
+        ]
+        if len(infeasible) > MAX_INFEASIBLE_LISTED:
+            unmet.append(explainer.unlisted(len(infeasible) - MAX_INFEASIBLE_LISTED))
+        launches = (*scale_up_result.launches, *consolidation.launches)
+        drains = (*self._over_limit.drains, *scale_down_result.drains, *consolidation.drains)
+        cancels = (*self._over_limit.cancels, *scale_down_result.cancels)
+        removed = {d.node_id for d in drains} | {c.node_id for c in cancels}
         return Plan(
             launches=launches,
             drains=drains,
             cancels=cancels,
             unmet=tuple(unmet),
-            price_per_hour=self._price(launches, going),
-            history=self._next_history(shrinkage, consolidation, quiet_since),
+            price_per_hour=self._price(launches, removed),
+            history=self._next_history(scale_down_result, consolidation, quiet_since),
         )
 
-    def _split(self, demand: Demand) -> tuple[Demand, list[tuple[Shape, int, str]]]:
-        """The demand without what names a resource that nothing has, and that. Axes for such
-        resources would only make every vector longer."""
-        known = {name for resources in self._shop.resources.values() for name in resources}
-        for node, _ in self._census.serving:
+    def _split_feasible(self, demand: Demand) -> tuple[Demand, list[tuple[Shape, int, str]]]:
+        """The demand without shapes that name a resource no node has, and those shapes. Axes for
+        such resources would only make every vector longer."""
+        known = {name for resources in self._offerings.resources.values() for name in resources}
+        for node, _ in self._snapshot.serving:
             known.update(node.total)
 
-        def hope(shape: Shape) -> bool:
+        def is_known(shape: Shape) -> bool:
             return all(name in known or name.startswith("node:") for name, _ in shape.resources)
 
-        hopeless = [(r.shape, r.count, str(r.shape)) for r in demand.requests if not hope(r.shape)]
-        hopeless += [
-            (r.shape, r.count, f"floor {r.shape}") for r in demand.floors if not hope(r.shape)
+        infeasible = [
+            (r.shape, r.count, str(r.shape)) for r in demand.requests if not is_known(r.shape)
+        ]
+        infeasible += [
+            (r.shape, r.count, floor_name(r.shape)) for r in demand.floors if not is_known(r.shape)
         ]
         for gang in demand.gangs:
-            foreign = [b for b in gang.bundles if not hope(b)]
-            if foreign:
-                hopeless.append((min(foreign), gang.count, str(gang)))
-        possible = Demand(
-            tuple(r for r in demand.requests if hope(r.shape)),
-            tuple(g for g in demand.gangs if all(map(hope, g.bundles))),
-            tuple(r for r in demand.floors if hope(r.shape)),
+            unknown_bundles = [b for b in gang.bundles if not is_known(b)]
+            if unknown_bundles:
+                infeasible.append((min(unknown_bundles), gang.count, str(gang)))
+        feasible = Demand(
+            tuple(r for r in demand.requests if is_known(r.shape)),
+            tuple(g for g in demand.gangs if all(map(is_known, g.bundles))),
+            tuple(r for r in demand.floors if is_known(r.shape)),
         )
-        return possible, sorted(hopeless)
+        return feasible, sorted(infeasible)
 
-    def _holdable(self, shape: Shape) -> bool:
-        return any(holds(resources, shape) for resources in self._shop.resources.values())
+    def _fits_some_type(self, shape: Shape) -> bool:
+        return any(can_hold(resources, shape) for resources in self._offerings.resources.values())
 
-    def _keep(self) -> Counter[str]:
-        """How many of each type stay whatever the demand: its minimum, and all of a type that
-        consolidation is waiting for."""
-        keep = Counter({name: t.min_workers for name, t in self._spec.node_types.items()})
-        if self._now < self._history.replacing_until:
-            for name in self._history.replacing:
-                keep[name] = max(keep[name], self._census.serving_by_type[name])
-        return keep
+    def _min_by_type(self) -> Counter[str]:
+        """How many workers of each type to keep regardless of demand: `min_workers`, and all of a
+        type that consolidation has launched as replacements."""
+        min_by_type = Counter({name: t.min_workers for name, t in self._spec.node_types.items()})
+        if self._now < self._history.replacements_until:
+            for name in self._history.replacements:
+                min_by_type[name] = max(min_by_type[name], self._snapshot.serving_by_type[name])
+        return min_by_type
 
-    def _quiet_since(self, growth: ScaleUpResult, shrinkage: Shrinkage) -> float | None:
-        """Since when nothing has been wanted or given up; None if something is."""
-        stir = growth.launches or growth.work or shrinkage.cancels or self._census.is_growing
-        if stir:
+    def _quiet_since(
+        self, scale_up_result: ScaleUpResult, scale_down_result: ScaleDownResult
+    ) -> float | None:
+        """Since when nothing has been launched, cancelled or unplaced; None if something is."""
+        is_active = (
+            scale_up_result.launches
+            or scale_up_result.unplaced
+            or scale_down_result.cancels
+            or self._snapshot.is_launching
+        )
+        if is_active:
             return None
         since = self._history.quiet_since
         return self._now if since is None else since
 
-    def _consolidation(self, least: int, quiet_since: float | None) -> Consolidation:
+    def _consolidation(self, min_total: int, quiet_since: float | None) -> Consolidation:
         if not self._spec.shoal.consolidate or quiet_since is None:
             return Consolidation()
-        replacing = self._now < self._history.replacing_until
-        if not replacing and self._now - quiet_since < QUIET_S:
+        is_replacing = self._now < self._history.replacements_until
+        if not is_replacing and self._now - quiet_since < QUIET_S:
             return Consolidation()
         minimums = Counter({name: t.min_workers for name, t in self._spec.node_types.items()})
-        consolidator = Consolidator(self._census, self._shop, minimums, least)
-        moves = consolidator.moves(self._history.replacing if replacing else {})
-        return moves if moves.drains or replacing else consolidator.replacement()
+        consolidator = Consolidator(self._snapshot, self._offerings, minimums, min_total)
+        consolidation = consolidator.drain_movable(
+            self._history.replacements if is_replacing else {}
+        )
+        if consolidation.drains or is_replacing:
+            return consolidation
+        return consolidator.launch_replacements()
 
-    def _price(self, launches: Iterable[PlannedLaunch], going: set[str]) -> float:
-        return self._census.workers_price(going) + math.fsum(
+    def _price(self, launches: Iterable[PlannedLaunch], removed: set[str]) -> float:
+        return self._snapshot.workers_price(removed) + math.fsum(
             x.count * (x.price_per_hour or 0.0) for x in launches
         )
 
     def _next_history(
-        self, shrinkage: Shrinkage, consolidation: Consolidation, quiet_since: float | None
+        self,
+        scale_down_result: ScaleDownResult,
+        consolidation: Consolidation,
+        quiet_since: float | None,
     ) -> History:
         before, initial = self._history, self._spec.scaling.initial_workers
-        there = sum(self._census.serving_by_type.values())
-        replacing, until = before.replacing, before.replacing_until
+        workers = sum(self._snapshot.serving_by_type.values())
+        replacements, until = before.replacements, before.replacements_until
         if consolidation.launches:
-            replacing = dict(Counter(x.node_type for x in consolidation.launches))
-            until = self._now + REPLACING_S
+            replacements = dict(Counter(x.node_type for x in consolidation.launches))
+            until = self._now + REPLACEMENT_TIMEOUT_S
         elif self._now >= until:
-            replacing, until = {}, 0.0
+            replacements, until = {}, 0.0
         return History(
-            failures=forget(before.failures, self._now),
+            failures=recent_failures(before.failures, self._now),
             given_up=before.given_up,
-            unneeded_since=shrinkage.unneeded_since,
-            brought_up=before.brought_up or initial is None or there >= initial,
+            unneeded_since=scale_down_result.unneeded_since,
+            initial_workers_reached=(
+                before.initial_workers_reached or initial is None or workers >= initial
+            ),
             quiet_since=quiet_since,
-            replacing=replacing,
-            replacing_until=until,
+            replacements=replacements,
+            replacements_until=until,
         )

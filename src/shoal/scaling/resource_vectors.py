@@ -1,7 +1,7 @@
-"""Demand and room as integer vectors over the few resources and labels that the demand names.
+"""Resources and labels as integer vectors over those that the demand names.
 
-Everything the packer compares goes through here once. Amounts are whole ten-thousandths, as in
-Ray, so that sums are exact and the order of the input cannot show in the result.
+Everything that packing compares is encoded here once. Amounts are fixed-point, in ten-thousandths
+as in Ray, so that sums are exact and the order of the input cannot affect the result.
 """
 
 from __future__ import annotations
@@ -10,31 +10,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shoal.scaling.demand import Resources, Selector, Shape
-from shoal.scaling.offerings import is_special
+from shoal.scaling.offerings import is_scarce
 
 Vector = tuple[int, ...]
 LabelClass = tuple[str, ...]
 UNIT = 10_000
 _ABSENT = "\0"
-# Ray gives every node one of each resource with this prefix, without listing it.
+# Every Ray node has one of each resource with this prefix, although it does not list it.
 _IMPLICIT = "node:__internal_implicit_resource_"
 
 
 @dataclass(frozen=True)
 class Item:
-    """`count` equal things to place, each on one node. `wants` holds the amounts above zero as
-    (axis, amount); `hardness` sorts the items that are hardest to place first."""
+    """`count` equal tasks, actors or bundles, each to be placed on one node. `amounts` has an entry
+    per axis; `nonzero` has only those above zero, as (axis, amount). `selector` is the index of a
+    label selector, `scarce` a bit mask of the scarce resources it needs. Sorting by `hardness` puts
+    the items that are hardest to place first."""
 
-    need: Vector
-    wants: tuple[tuple[int, int], ...]
+    amounts: Vector
+    nonzero: tuple[tuple[int, int], ...]
     selector: int
-    special: int
+    scarce: int
     count: int
     hardness: tuple[object, ...]
 
 
 class ResourceSpace:
-    """The axes for one call of the planner: which resources, labels and selectors matter."""
+    """The axes of one planning pass: the resources, labels and selectors that matter."""
 
     def __init__(self, shapes: Iterable[Shape], largest: Iterable[Resources] = ()) -> None:
         shapes = list(shapes)
@@ -47,101 +49,104 @@ class ResourceSpace:
         self._keys = sorted(
             {r.key for alternatives in self._selectors for rules in alternatives for r in rules}
         )
-        self._admits: dict[tuple[int, LabelClass], bool] = {}
+        self._matches: dict[tuple[int, LabelClass], bool] = {}
         self._defaults = [(name, 1.0 if name.startswith(_IMPLICIT) else 0.0) for name in self.names]
-        self._rooms: dict[int, tuple[Resources, Vector]] = {}
-        self._special_bits: dict[str, int] = {}
+        self._vectors: dict[int, tuple[Resources, Vector]] = {}
+        self._scarce_bits: dict[str, int] = {}
         largest = list(largest)
-        # An axis weighs what the largest machine's share of it weighs.
+        # Amounts are weighted by the largest node's capacity on each axis.
         self.weight = [
-            1.0 / max([fixed(r.get(name, 0.0)) for r in largest] + [UNIT]) for name in self.names
+            1.0 / max([to_fixed_point(r.get(name, 0.0)) for r in largest] + [UNIT])
+            for name in self.names
         ]
-        needs = [self.item(shape, 1).need for shape in shapes]
-        # The axis that most shapes want: CPU, nearly always.
-        wanted = [sum(need > 0 for need in column) for column in zip(*needs, strict=True)]
-        self._main = wanted.index(max(wanted)) if wanted else 0
-        # What every shape wants at least: a node with less than this is as good as full.
-        least = enumerate(min(column) for column in zip(*needs, strict=True))
-        self._least = [(axis, amount) for axis, amount in least if amount]
+        vectors = [self.item(shape, 1).amounts for shape in shapes]
+        # The axis that most shapes need: nearly always CPU.
+        users = [sum(amount > 0 for amount in column) for column in zip(*vectors, strict=True)]
+        self._main_axis = users.index(max(users)) if users else 0
+        # What every shape needs at least: a node with less than this is as good as full.
+        min_amounts = enumerate(min(column) for column in zip(*vectors, strict=True))
+        self._min_amounts = [(axis, amount) for axis, amount in min_amounts if amount]
 
-    def size(self, vector: Vector) -> int:
-        """How large a need or a room is on the main axis, in powers of two: what fits is never
-        of a larger size than the room it fits in."""
-        return vector[self._main].bit_length() if vector else 0
+    def size_class(self, vector: Vector) -> int:
+        """The size on the main axis in powers of two. An item never fits into a smaller size class
+        than its own."""
+        return vector[self._main_axis].bit_length() if vector else 0
 
-    def is_useless(self, free: Vector) -> bool:
-        """Whether no shape of this frame could fit in this room."""
-        for axis, amount in self._least:  # noqa: SIM110 (asked for every row that is made)
+    def fits_nothing(self, free: Vector) -> bool:
+        """Whether no shape of this space fits into this much free capacity."""
+        for axis, amount in self._min_amounts:  # noqa: SIM110 (hot: called for every new row)
             if free[axis] < amount:
                 return True
         return False
 
     def item(self, shape: Shape, count: int) -> Item:
-        """The shape's needs as a vector."""
-        need = [0] * len(self.names)
+        """The shape as an item with this count."""
+        amounts = [0] * len(self.names)
         for name, amount in shape.resources:
-            need[self._axis[name]] = max(1, fixed(amount))
-        return self._item(tuple(need), self._selectors[shape.selectors], count)
+            amounts[self._axis[name]] = max(1, to_fixed_point(amount))
+        return self._item(tuple(amounts), self._selectors[shape.selectors], count)
 
     def resized(self, item: Item, count: int) -> Item:
-        """The same item in another number."""
-        return Item(item.need, item.wants, item.selector, item.special, count, item.hardness)
+        """The same item with another count."""
+        return Item(item.amounts, item.nonzero, item.selector, item.scarce, count, item.hardness)
 
-    def _item(self, need: Vector, selector: int, count: int) -> Item:
-        wants = tuple((axis, amount) for axis, amount in enumerate(need) if amount)
-        special = self.special_mask(self.names[axis] for axis, _ in wants)
-        share = max((amount * self.weight[axis] for axis, amount in wants), default=0.0)
-        hardness = (-special.bit_count(), selector == 0, -share, need, selector)
-        return Item(need, wants, selector, special, count, hardness)
+    def _item(self, amounts: Vector, selector: int, count: int) -> Item:
+        nonzero = tuple((axis, amount) for axis, amount in enumerate(amounts) if amount)
+        scarce = self.scarce_mask(self.names[axis] for axis, _ in nonzero)
+        share = max((amount * self.weight[axis] for axis, amount in nonzero), default=0.0)
+        hardness = (-scarce.bit_count(), selector == 0, -share, amounts, selector)
+        return Item(amounts, nonzero, selector, scarce, count, hardness)
 
-    def room(self, resources: Resources) -> Vector:
-        """What a node with these resources offers on each axis."""
-        # Callers that describe thousands of equal nodes share one mapping between them.
-        known = self._rooms.get(id(resources))
+    def vector(self, resources: Resources) -> Vector:
+        """The resources of a node, per axis."""
+        # Callers describe thousands of equal nodes with one shared mapping.
+        known = self._vectors.get(id(resources))
         if known is not None:
             return known[1]
         get = resources.get
-        vector = tuple([max(0, fixed(get(name, rest))) for name, rest in self._defaults])
-        self._rooms[id(resources)] = (resources, vector)
+        vector = tuple(
+            [max(0, to_fixed_point(get(name, default))) for name, default in self._defaults]
+        )
+        self._vectors[id(resources)] = (resources, vector)
         return vector
 
-    def special_mask(self, names: Iterable[str]) -> int:
+    def scarce_mask(self, names: Iterable[str]) -> int:
         """The scarce ones among these resources, as bits."""
         mask = 0
         for name in names:
-            if is_special(name):
-                mask |= self._special_bits.setdefault(name, 1 << len(self._special_bits))
+            if is_scarce(name):
+                mask |= self._scarce_bits.setdefault(name, 1 << len(self._scarce_bits))
         return mask
 
     def label_class(self, labels: Mapping[str, str]) -> LabelClass:
-        """What the selectors can see of these labels: the value of each label they name."""
+        """The values of the labels that the selectors name; equal classes match equally."""
         return tuple([labels.get(key, _ABSENT) for key in self._keys]) if self._keys else ()
 
-    def admits(self, selector: int, label_class: LabelClass) -> bool:
-        """Whether nodes of this label class meet this selector."""
+    def matches(self, selector: int, label_class: LabelClass) -> bool:
+        """Whether nodes of this label class match this selector."""
         if selector == 0:
             return True
-        known = self._admits.get((selector, label_class))
+        known = self._matches.get((selector, label_class))
         if known is None:
             pairs = zip(self._keys, label_class, strict=True)
             labels = {key: value for key, value in pairs if value != _ABSENT}
-            known = Shape((), self._alternatives[selector]).admits(labels)
-            self._admits[selector, label_class] = known
+            known = Shape((), self._alternatives[selector]).matches(labels)
+            self._matches[selector, label_class] = known
         return known
 
 
-def fixed(amount: float) -> int:
+def to_fixed_point(amount: float) -> int:
     """An amount in whole ten-thousandths."""
     return round(amount * UNIT)
 
 
-def copies(room: Vector, item: Item) -> int:
-    """How many of the item fit in the room, as far as resources go; at most its count."""
-    most = item.count
-    for axis, amount in item.wants:
-        fit = room[axis] // amount
-        if fit < most:
-            most = fit
-            if not most:
+def copies(vector: Vector, item: Item) -> int:
+    """How many copies of the item fit, as far as resources go; at most its count."""
+    copies = item.count
+    for axis, amount in item.nonzero:
+        fit = vector[axis] // amount
+        if fit < copies:
+            copies = fit
+            if not copies:
                 return 0
-    return most
+    return copies

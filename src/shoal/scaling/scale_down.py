@@ -1,9 +1,10 @@
-"""What to give back: machines on their way that nothing needs any more, then idle nodes.
+"""Scale down: cancel launching nodes that nothing needs any more, and drain idle nodes.
 
-How many of a kind the pending work could still use is counted for every shape on its own, as if
-each needed nodes to itself. That is more than packing would need, on purpose: it can only grow
-with the demand, so more demand never gives up a node, and a node is never given up while work
-that fits on it is about to start.
+The rule is a conservative count, not a packing: for each group of equal nodes, every pending shape
+counts the nodes it could use as if it had them to itself. The count can only grow with the demand.
+So more demand never removes a node, and a node is never removed while work that fits on it is about
+to start. Minimums and floors are kept. Nodes above a lowered limit are found by `over_limit`,
+before anything else is planned.
 """
 
 from __future__ import annotations
@@ -13,159 +14,222 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shoal.core.node_phase import Phase
-from shoal.scaling.greedy_packing import Supply, fits
+from shoal.scaling.greedy_packing import BinType, copies_that_fit
 from shoal.scaling.inputs import History, NodeView
-from shoal.scaling.instance_selection import Purchase, add_machines, special_of
-from shoal.scaling.placement import most, place
+from shoal.scaling.instance_selection import Selection, add_selection, scarce_bits
+from shoal.scaling.placement import largest_feasible, place
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 from shoal.scaling.scaling_plan import Cause, PlannedCancel, PlannedDrain, Reason
 from shoal.scaling.snapshot import ClusterSnapshot
 from shoal.scaling.workload import Workload
 
-# A machine on its way is given up only after nothing has needed it for so long: demand blinks.
+# Demand is noisy: a launching node is cancelled only after nothing has needed it for this long.
 CANCEL_AFTER_S = 30.0
 
 
 @dataclass
-class Shrinkage:
-    """What to end, and which machines on their way nothing needs, since when."""
+class ScaleDownResult:
+    """What to drain and cancel, and since when each unneeded launching node has been unneeded."""
 
     drains: list[PlannedDrain] = field(default_factory=list)
     cancels: list[PlannedCancel] = field(default_factory=list)
     unneeded_since: dict[str, float] = field(default_factory=dict)
 
 
-class Shrinker:
-    """One pass over the nodes that could go. `keep` says how many of a type are wanted for
-    reasons outside the demand, `least` how many workers in all."""
+class ScaleDown:
+    """One pass over the idle and launching nodes. `min_by_type` and `min_total` are the workers to
+    keep regardless of demand, per type and in total; `selected` are the launches of this plan."""
 
     def __init__(
         self,
-        frame: ResourceSpace,
-        census: ClusterSnapshot,
-        work: Workload,
-        bought: Iterable[Purchase],
-        keep: Mapping[str, int],
-        least: int,
+        space: ResourceSpace,
+        snapshot: ClusterSnapshot,
+        workload: Workload,
+        selected: Iterable[Selection],
+        min_by_type: Mapping[str, int],
+        min_total: int,
     ) -> None:
-        self._frame = frame
-        self._census = census
-        self._work = work
-        self._bought = list(bought)
-        self._keep = keep
-        self._least = least
-        self._result = Shrinkage()
+        self._space = space
+        self._snapshot = snapshot
+        self._workload = workload
+        self._selected = list(selected)
+        self._min_by_type = min_by_type
+        self._min_total = min_total
+        self._result = ScaleDownResult()
 
-    def run(self, history: History, now: float) -> Shrinkage:
-        """Everything that may go now."""
+    def run(self, history: History, now: float) -> ScaleDownResult:
+        """Everything to remove now."""
         for node in self._unneeded():
             if node.phase is Phase.READY:
-                self._result.drains.append(self._idle(node))
+                self._result.drains.append(self._drain(node))
                 continue
             since = history.unneeded_since.get(node.id, now)
             self._result.unneeded_since[node.id] = since
             if now - since >= CANCEL_AFTER_S:
-                self._result.cancels.append(_cancelled(node, now - since))
+                self._result.cancels.append(_cancel(node, now - since))
         return self._result
 
     def _unneeded(self) -> list[NodeView]:
-        """Nodes that neither work, nor floors, nor minimums need, first to go first."""
-        could_go = self._census.could_go()
-        if not any(map(self._may_go, could_go)):
+        """Nodes that no pending work, floor or minimum needs, in removal order."""
+        idle_or_launching = self._snapshot.idle_or_launching()
+        if not any(map(self._is_removable, idle_or_launching)):
             return []
         rows: dict[object, list[NodeView]] = {}
-        for node in could_go:
-            labels = self._frame.label_class(self._census.labels_of(node))
-            total = self._census.total_of(node)
-            rows.setdefault((node.node_type, self._frame.room(total), labels), []).append(node)
+        for node in idle_or_launching:
+            labels = self._space.label_class(self._snapshot.labels_of(node))
+            total = self._snapshot.total_of(node)
+            rows.setdefault((node.node_type, self._space.vector(total), labels), []).append(node)
         candidates: list[NodeView] = []
         for nodes in rows.values():
-            spare = len(nodes) - self._usable(nodes[0])
-            able = sorted(filter(self._may_go, nodes), key=self._census.first_to_go)
-            candidates += able[: max(0, spare)]
-        candidates.sort(key=self._census.first_to_go)
-        return self._beyond_floors(self._beyond_minimums(candidates))
+            spare = len(nodes) - self._nodes_usable_by_demand(nodes[0])
+            removable = sorted(filter(self._is_removable, nodes), key=self._snapshot.removal_order)
+            candidates += removable[: max(0, spare)]
+        candidates.sort(key=self._snapshot.removal_order)
+        return self._above_floors(self._above_minimums(candidates))
 
-    def _may_go(self, node: NodeView) -> bool:
-        return node.phase is not Phase.READY or node.idle_s >= self._timeout(node)
+    def _is_removable(self, node: NodeView) -> bool:
+        return node.phase is not Phase.READY or node.idle_s >= self._idle_timeout(node)
 
-    def _timeout(self, node: NodeView) -> float:
-        node_type = self._census.spec.node_types.get(node.node_type)
+    def _idle_timeout(self, node: NodeView) -> float:
+        node_type = self._snapshot.spec.node_types.get(node.node_type)
         return node_type.idle_timeout_s if node_type else 0.0
 
-    def _usable(self, node: NodeView) -> int:
-        """How many nodes like this one the pending work could use, shape by shape."""
-        total = self._census.total_of(node)
-        supply = Supply(
-            self._frame.room(total),
-            self._frame.label_class(self._census.labels_of(node)),
-            special_of(self._frame, total),
+    def _nodes_usable_by_demand(self, node: NodeView) -> int:
+        """How many nodes equal to this one the pending work could use, shape by shape."""
+        total = self._snapshot.total_of(node)
+        bin_type = BinType(
+            self._space.vector(total),
+            self._space.label_class(self._snapshot.labels_of(node)),
+            scarce_bits(self._space, total),
             0.0,
             0,
         )
-        loose = [entry.item for entry in (*self._work.tasks, *self._work.packed_gangs)]
-        nodes = sum(self._nodes_for(supply, item) for item in loose)
-        for team in self._work.teams:
-            for bundle in team.bundles:
-                if team.apart:
-                    each = self._frame.resized(bundle, team.count)
-                    nodes += bundle.count * self._nodes_for(supply, each)
+        items = [entry.item for entry in (*self._workload.tasks, *self._workload.strict_pack_gangs)]
+        nodes = sum(self._nodes_for(bin_type, item) for item in items)
+        for gang_group in self._workload.gang_groups:
+            for bundle in gang_group.bundles:
+                if gang_group.strict_spread:
+                    one_each = self._space.resized(bundle, gang_group.count)
+                    nodes += bundle.count * self._nodes_for(bin_type, one_each)
                 else:
-                    every = self._frame.resized(bundle, bundle.count * team.count)
-                    nodes += self._nodes_for(supply, every)
+                    all_copies = self._space.resized(bundle, bundle.count * gang_group.count)
+                    nodes += self._nodes_for(bin_type, all_copies)
         return nodes
 
-    def _nodes_for(self, supply: Supply, item: Item) -> int:
-        copies = fits(self._frame, supply, item)
+    def _nodes_for(self, bin_type: BinType, item: Item) -> int:
+        copies = copies_that_fit(self._space, bin_type, item)
         return -(-item.count // copies) if copies else 0
 
-    def _beyond_minimums(self, nodes: list[NodeView]) -> list[NodeView]:
-        left = Counter(self._census.serving_by_type)
-        total = sum(left.values())
+    def _above_minimums(self, nodes: list[NodeView]) -> list[NodeView]:
+        by_type = Counter(self._snapshot.serving_by_type)
+        total = sum(by_type.values())
         spare = []
         for node in nodes:
-            if left[node.node_type] > self._keep.get(node.node_type, 0) and total > self._least:
-                left[node.node_type] -= 1
+            if (
+                by_type[node.node_type] > self._min_by_type.get(node.node_type, 0)
+                and total > self._min_total
+            ):
+                by_type[node.node_type] -= 1
                 total -= 1
                 spare.append(node)
         return spare
 
-    def _beyond_floors(self, nodes: list[NodeView]) -> list[NodeView]:
-        """As many, first to go first, as the floors can spare."""
-        floors = self._work.floors
+    def _above_floors(self, nodes: list[NodeView]) -> list[NodeView]:
+        """The longest prefix of these nodes that the floors do not need."""
+        floors = self._workload.floors
         if not floors or not nodes:
             return nodes
 
-        def missing(without: int) -> int:
-            gone = {n.id for n in nodes[:without]}
-            room = self._census.room(self._frame, whole=True, without=gone)
-            for purchase in self._bought:
-                add_machines(room, purchase)
-            return sum(place(room, (), floors).loose)
+        def unplaced(removed: int) -> int:
+            removed_ids = {n.id for n in nodes[:removed]}
+            free_capacity = self._snapshot.free_capacity(
+                self._space, ignore_usage=True, without=removed_ids
+            )
+            for selection in self._selected:
+                add_selection(free_capacity, selection)
+            return sum(place(free_capacity, (), floors).single_items)
 
-        now = missing(0)
-        return nodes[: most(len(nodes), lambda without: missing(without) <= now)]
+        unplaced_now = unplaced(0)
+        return nodes[: largest_feasible(len(nodes), lambda n: unplaced(n) <= unplaced_now)]
 
-    def _idle(self, node: NodeView) -> PlannedDrain:
-        timeout = self._timeout(node)
-        text = f"idle for {_time(node.idle_s)}; idle timeout is {_time(timeout)}"
+    def _drain(self, node: NodeView) -> PlannedDrain:
+        timeout = self._idle_timeout(node)
+        text = f"idle for {_duration(node.idle_s)}; idle timeout is {_duration(timeout)}"
         reason = Reason(Cause.IDLE, text, {"idle_s": node.idle_s, "timeout_s": timeout})
         return PlannedDrain(node.id, node.node_type, reason)
 
 
-def _cancelled(node: NodeView, seconds: float) -> PlannedCancel:
-    text = f"still {node.phase}, and nothing has needed it for {_time(seconds)}"
+def _cancel(node: NodeView, seconds: float) -> PlannedCancel:
+    text = f"still {node.phase}; no pending work has needed it for {_duration(seconds)}"
     return PlannedCancel(
         node.id, node.node_type, Reason(Cause.UNNEEDED, text, {"unneeded_s": seconds})
     )
 
 
-def _time(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
+@dataclass
+class OverLimit:
+    """Nodes to remove because of a limit, and how many above each limit are busy."""
+
+    drains: list[PlannedDrain] = field(default_factory=list)
+    cancels: list[PlannedCancel] = field(default_factory=list)
+    busy: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def leaving(self) -> set[str]:
+        """The ids of all nodes to remove."""
+        return {d.node_id for d in self.drains} | {c.node_id for c in self.cancels}
+
+
+def over_limit(snapshot: ClusterSnapshot) -> OverLimit:
+    """Nodes above `max_workers` of their type or of the cluster, for instance after it was lowered
+    or a type was removed from the file. Launching and idle ones are removed now; busy ones stay
+    until they are idle."""
+    result = OverLimit()
+    spec = snapshot.spec
+    for name, count in sorted(snapshot.by_type.items()):
+        node_type = spec.node_types.get(name)
+        excess = count - (node_type.max_workers if node_type else 0)
+        limit = f"max_workers of {name}" if node_type else f"the cluster file (no node type {name})"
+        _remove_excess(result, snapshot, name, excess, limit)
+    excess = snapshot.worker_count - len(result.leaving) - spec.scaling.max_workers
+    _remove_excess(result, snapshot, None, excess, "max_workers")
+    return result
+
+
+def _remove_excess(
+    result: OverLimit, snapshot: ClusterSnapshot, node_type: str | None, excess: int, limit: str
+) -> None:
+    if excess <= 0:
+        return
+    nodes = snapshot.workers(node_type)
+    # Draining nodes are leaving already.
+    excess -= sum(n.phase is Phase.DRAINING for n in nodes)
+    leaving = result.leaving
+    removable = [
+        n
+        for n in nodes
+        if n.id not in leaving
+        and n.phase is not Phase.DRAINING
+        and (n.phase is not Phase.READY or n.idle_s > 0)
+    ]
+    removed = sorted(removable, key=snapshot.removal_order)[: max(0, excess)]
+    for node in removed:
+        text = f"{len(nodes)} nodes are {excess} more than {limit} allows"
+        reason = Reason(Cause.OVER_LIMIT, text, {"nodes": len(nodes), "beyond": excess})
+        if node.phase is Phase.READY:
+            result.drains.append(PlannedDrain(node.id, node.node_type, reason))
+        else:
+            result.cancels.append(PlannedCancel(node.id, node.node_type, reason))
+    if excess > len(removed):
+        result.busy[limit] += excess - len(removed)
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds_left = divmod(round(seconds), 60)
     return (
-        f"{minutes} min {rest} s"
-        if minutes and rest
+        f"{minutes} min {seconds_left} s"
+        if minutes and seconds_left
         else f"{minutes} min"
         if minutes
-        else f"{rest} s"
+        else f"{seconds_left} s"
     )

@@ -1,4 +1,4 @@
-"""What the planner says: a Plan of launches, drains and cancellations, each with its Reason."""
+"""The planner's output: a Plan of launches, drains and cancellations, each with its Reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal.scaling.inputs import History, Market
 
 
 class Cause(str, enum.Enum):
-    """Why something is done, or is not."""
+    """Why something is done or not done."""
 
     MIN_WORKERS = "min-workers"
     INITIAL_WORKERS = "initial-workers"
@@ -35,7 +35,7 @@ class Cause(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Reason:
-    """Why, in words a person understands and in the numbers that led to it."""
+    """The cause, a sentence for a person, and the numbers behind it."""
 
     cause: Cause
     text: str
@@ -47,8 +47,8 @@ class Reason:
 
 @dataclass(frozen=True)
 class PlannedLaunch:
-    """Buy `count` machines. `throttled` ones counted against `upscaling_speed`; the caller keeps
-    that with the node and hands it back in its NodeView."""
+    """Launch `count` instances. `throttled` launches count against `upscaling_speed`; the caller
+    keeps the flag with the node and returns it in its NodeView."""
 
     node_type: str
     count: int
@@ -61,8 +61,8 @@ class PlannedLaunch:
 
 @dataclass(frozen=True)
 class PlannedDrain:
-    """Ask a ready node to give up its place; it may refuse by being busy, except when the cause
-    is consolidation: then its work is meant to move."""
+    """Drain a ready node. Ray refuses if the node is busy, except when the cause is consolidation:
+    then its work is meant to move."""
 
     node_id: str
     node_type: str
@@ -71,7 +71,7 @@ class PlannedDrain:
 
 @dataclass(frozen=True)
 class PlannedCancel:
-    """End a machine that has not become a node yet."""
+    """Terminate an instance that is not a Ray node yet."""
 
     node_id: str
     node_type: str
@@ -80,7 +80,7 @@ class PlannedCancel:
 
 @dataclass(frozen=True)
 class Unmet:
-    """Demand, or a wish of the file, that this plan leaves waiting, and what would help."""
+    """Demand or a minimum that this plan cannot meet, and what would help."""
 
     subject: str
     count: int
@@ -90,8 +90,8 @@ class Unmet:
 
 @dataclass(frozen=True)
 class Plan:
-    """All decisions of one moment. `price_per_hour` is what the workers cost once the plan is
-    carried out, as far as prices are known; `history` goes into the next call."""
+    """All decisions of one planning pass. `price_per_hour` is the known price of the workers after
+    the plan is carried out; `history` goes into the next call."""
 
     launches: tuple[PlannedLaunch, ...] = ()
     drains: tuple[PlannedDrain, ...] = ()

@@ -1,6 +1,6 @@
-"""Demand as the packer sees it: equal shapes merged, gangs grouped, too many kinds made fewer.
+"""The demand encoded for packing: equal shapes merged, gangs grouped, similar shapes combined.
 
-The result depends on what is asked for, never on the order in which it was listed.
+The result depends on the content of the demand, never on its order.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from shoal.scaling.demand import Demand, Gang, Request, Shape, Strategy
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 
-# More kinds of shapes than this are planned in groups of neighbours.
-MOST_KINDS = 1_000
-_MOST_NAMED = 100
-_MOST_ALTERNATIVES = 64
+# More distinct shapes than this are grouped by size.
+MAX_SHAPES = 1_000
+_MAX_INFEASIBLE_LISTED = 100
+_MAX_ALTERNATIVES = 64
 
 
 @dataclass(frozen=True)
 class SingleNodeItem:
-    """Equal things that each need one node: tasks, actors, or a gang that shares a node."""
+    """Equal tasks, actors, or STRICT_PACK gangs that each need one node."""
 
     item: Item
     shape: Shape
@@ -31,8 +31,8 @@ class SingleNodeItem:
 
 @dataclass(frozen=True)
 class GangGroup:
-    """Equal gangs with bundles on several nodes: `bundles` are one gang's items, each with how
-    many of it one gang has. `apart` means that no two may share a node."""
+    """`count` equal gangs with bundles on several nodes. `bundles` are one gang's items, each
+    counted as often as one gang has it."""
 
     gang: Gang
     bundles: tuple[Item, ...]
@@ -40,27 +40,29 @@ class GangGroup:
     count: int
 
     @property
-    def apart(self) -> bool:
+    def strict_spread(self) -> bool:
+        """Whether no two bundles of a gang may share a node."""
         return self.gang.strategy is Strategy.STRICT_SPREAD
 
-    def singles(self) -> list[Item]:
-        """One gang's bundles one by one."""
+    def single_bundles(self) -> list[Item]:
+        """The bundles of one gang, one by one."""
         return [item for item in self.bundles for _ in range(item.count)]
 
-    def items(self, frame: ResourceSpace, gangs: int) -> list[Item]:
-        """The bundles of so many gangs."""
-        return [frame.resized(item, item.count * gangs) for item in self.bundles]
+    def bundles_of(self, space: ResourceSpace, gangs: int) -> list[Item]:
+        """The bundles of this many gangs."""
+        return [space.resized(item, item.count * gangs) for item in self.bundles]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """All that is to be placed, encoded; of kinds that are left out there are too many."""
+    """Everything to place, encoded. `shapes_left_out` counts shapes beyond the limit on distinct
+    shapes."""
 
     tasks: tuple[SingleNodeItem, ...]
-    packed_gangs: tuple[SingleNodeItem, ...]
-    teams: tuple[GangGroup, ...]
+    strict_pack_gangs: tuple[SingleNodeItem, ...]
+    gang_groups: tuple[GangGroup, ...]
     floors: tuple[SingleNodeItem, ...]
-    kinds_left_out: int = 0
+    shapes_left_out: int = 0
 
 
 def shapes_of(demand: Demand) -> list[Shape]:
@@ -69,51 +71,56 @@ def shapes_of(demand: Demand) -> list[Shape]:
     for gang in demand.gangs:
         shapes.update(gang.bundles)
         if gang.strategy is Strategy.STRICT_PACK:
-            shapes.add(joined(gang.bundles))
+            shapes.add(merged_bundles(gang.bundles))
     return sorted(shapes)
 
 
-def encode(frame: ResourceSpace, demand: Demand, feasible: Callable[[Shape], bool]) -> Workload:
-    """The demand in the frame's terms. `feasible` tells which shapes any machine could hold."""
-    gangs = _merged_gangs(demand.gangs)
-    tasks = _merged(demand.requests)
-    floors = _merged(demand.floors)
-    fewer_tasks, fewer_floors = _fewer(tasks, feasible), _fewer(floors, feasible)
+def encode(space: ResourceSpace, demand: Demand, is_feasible: Callable[[Shape], bool]) -> Workload:
+    """Encode the demand in this resource space. `is_feasible` says whether any node type can hold a
+    shape."""
+    gangs = _merge_gangs(demand.gangs)
+    tasks = _merge_requests(demand.requests)
+    floors = _merge_requests(demand.floors)
+    limited_tasks, limited_floors = _limited(tasks, is_feasible), _limited(floors, is_feasible)
     return Workload(
-        tasks=_loose(frame, fewer_tasks.planned),
-        packed_gangs=tuple(
-            SingleNodeItem(frame.item(joined(gang.bundles), n), joined(gang.bundles), str(gang))
+        tasks=_single_items(space, limited_tasks.planned),
+        strict_pack_gangs=tuple(
+            SingleNodeItem(
+                space.item(merged_bundles(gang.bundles), n), merged_bundles(gang.bundles), str(gang)
+            )
             for gang, n in gangs
             if gang.strategy is Strategy.STRICT_PACK
         ),
-        teams=tuple(
-            _team(frame, gang, n) for gang, n in gangs if gang.strategy is not Strategy.STRICT_PACK
+        gang_groups=tuple(
+            _gang_group(space, gang, n)
+            for gang, n in gangs
+            if gang.strategy is not Strategy.STRICT_PACK
         ),
-        floors=_loose(frame, fewer_floors.planned),
-        kinds_left_out=fewer_tasks.left_out + fewer_floors.left_out,
+        floors=_single_items(space, limited_floors.planned),
+        shapes_left_out=limited_tasks.left_out + limited_floors.left_out,
     )
 
 
-def joined(bundles: Sequence[Shape]) -> Shape:
-    """All bundles as one shape, for a gang that must share a node."""
+def merged_bundles(bundles: Sequence[Shape]) -> Shape:
+    """All bundles as one shape, for a STRICT_PACK gang."""
     total: Counter[str] = Counter()
     for bundle in bundles:
         for name, amount in bundle.resources:
             total[name] += amount  # type: ignore[assignment]
     choices = sorted({b.selectors for b in bundles if b.selectors})
-    combined = itertools.islice(itertools.product(*choices), _MOST_ALTERNATIVES)
+    combined = itertools.islice(itertools.product(*choices), _MAX_ALTERNATIVES)
     return Shape.of(total, [itertools.chain(*rules) for rules in combined] if choices else ())
 
 
-def _merged(requests: Iterable[Request]) -> list[Request]:
+def _merge_requests(requests: Iterable[Request]) -> list[Request]:
     counts: Counter[Shape] = Counter()
     for request in requests:
         counts[request.shape] += request.count
-    # A task that needs nothing runs anywhere, and the head is always there.
+    # A task that needs nothing runs anywhere, at least on the head.
     return [Request(s, n) for s, n in sorted(counts.items()) if n and (s.resources or s.selectors)]
 
 
-def _merged_gangs(gangs: Iterable[Gang]) -> list[tuple[Gang, int]]:
+def _merge_gangs(gangs: Iterable[Gang]) -> list[tuple[Gang, int]]:
     counts: Counter[tuple[tuple[Shape, ...], str]] = Counter()
     for gang in gangs:
         bundles = tuple(sorted(b for b in gang.bundles if b.resources or b.selectors))
@@ -122,42 +129,42 @@ def _merged_gangs(gangs: Iterable[Gang]) -> list[tuple[Gang, int]]:
     return [(Gang(b, Strategy(s)), n) for (b, s), n in sorted(counts.items()) if n]
 
 
-def _team(frame: ResourceSpace, gang: Gang, count: int) -> GangGroup:
-    kinds = sorted(Counter(gang.bundles).items())
+def _gang_group(space: ResourceSpace, gang: Gang, count: int) -> GangGroup:
+    shapes = sorted(Counter(gang.bundles).items())
     return GangGroup(
-        gang, tuple(frame.item(s, n) for s, n in kinds), tuple(s for s, _ in kinds), count
+        gang, tuple(space.item(s, n) for s, n in shapes), tuple(s for s, _ in shapes), count
     )
 
 
-def _loose(frame: ResourceSpace, requests: Iterable[Request]) -> tuple[SingleNodeItem, ...]:
+def _single_items(space: ResourceSpace, requests: Iterable[Request]) -> tuple[SingleNodeItem, ...]:
     return tuple(
-        SingleNodeItem(frame.item(r.shape, r.count), r.shape, str(r.shape)) for r in requests
+        SingleNodeItem(space.item(r.shape, r.count), r.shape, str(r.shape)) for r in requests
     )
 
 
 @dataclass(frozen=True)
-class _Fewer:
+class _LimitedRequests:
     planned: list[Request]
     left_out: int = 0
 
 
-def _fewer(requests: list[Request], feasible: Callable[[Shape], bool]) -> _Fewer:
-    """At most MOST_KINDS kinds that can be placed: neighbours are planned as the largest of
-    them, in coarser and coarser neighbourhoods until there are few enough. Of those that cannot
-    be placed, some are enough to tell a person what is wrong."""
-    if len(requests) <= MOST_KINDS:
-        return _Fewer(requests)
-    possible = [r for r in requests if feasible(r.shape)]
-    impossible = [r for r in requests if not feasible(r.shape)]
+def _limited(requests: list[Request], is_feasible: Callable[[Shape], bool]) -> _LimitedRequests:
+    """At most MAX_SHAPES feasible shapes: similar ones are planned as the largest of them, in
+    coarser and coarser groups until there are few enough. Of the infeasible ones, some are kept, so
+    that the user sees what is wrong."""
+    if len(requests) <= MAX_SHAPES:
+        return _LimitedRequests(requests)
+    feasible = [r for r in requests if is_feasible(r.shape)]
+    infeasible = [r for r in requests if not is_feasible(r.shape)]
     for step in (1.05, 1.2, 1.5, 2.0, 4.0, 16.0):
         grouped: dict[object, list[Request]] = {}
-        for request in possible:
-            grouped.setdefault(_neighbourhood(request.shape, step), []).append(request)
-        if len(grouped) <= MOST_KINDS:
+        for request in feasible:
+            grouped.setdefault(_size_class(request.shape, step), []).append(request)
+        if len(grouped) <= MAX_SHAPES:
             break
     merged = sorted(_as_largest(group) for group in grouped.values())
-    planned = merged[:MOST_KINDS] + impossible[:_MOST_NAMED]
-    return _Fewer(planned, len(merged) + len(impossible) - len(planned))
+    planned = merged[:MAX_SHAPES] + infeasible[:_MAX_INFEASIBLE_LISTED]
+    return _LimitedRequests(planned, len(merged) + len(infeasible) - len(planned))
 
 
 def _as_largest(group: list[Request]) -> Request:
@@ -165,6 +172,6 @@ def _as_largest(group: list[Request]) -> Request:
     return Request(largest.shape, sum(r.count for r in group))
 
 
-def _neighbourhood(shape: Shape, step: float) -> object:
-    places = tuple((name, math.ceil(math.log(n, step))) for name, n in shape.resources)
-    return places, shape.selectors
+def _size_class(shape: Shape, step: float) -> object:
+    magnitudes = tuple((name, math.ceil(math.log(n, step))) for name, n in shape.resources)
+    return magnitudes, shape.selectors

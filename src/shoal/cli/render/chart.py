@@ -14,7 +14,7 @@ _COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706")
 def node_counts(series: Sequence[tuple[str, Sequence[Sample]]]) -> str:
     """Workers over time, a line for each named series."""
     end = max((s.at for _, samples in series for s in samples), default=0.0) or 1.0
-    top = max((s.ready + s.on_the_way for _, samples in series for s in samples), default=0) or 1
+    top = max((s.ready + s.launching for _, samples in series for s in samples), default=0) or 1
 
     def x(at: float) -> float:
         return _LEFT + (_WIDTH - _LEFT - 20) * at / end
@@ -42,7 +42,7 @@ def node_counts(series: Sequence[tuple[str, Sequence[Sample]]]) -> str:
         colour = _COLOURS[number % len(_COLOURS)]
         steps, before = [], 0
         for sample in samples:
-            nodes = sample.ready + sample.on_the_way
+            nodes = sample.ready + sample.launching
             steps += [f"{x(sample.at):.1f},{y(before):.1f}", f"{x(sample.at):.1f},{y(nodes):.1f}"]
             before = nodes
         parts.append(

@@ -1,4 +1,4 @@
-"""The simulated machines: which are free for what, and what runs on them."""
+"""The simulated nodes: their free resources and what runs on them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from shoal.core.node_phase import Phase
 from shoal.scaling.demand import Resources, Strategy
 from shoal.scaling.inputs import Market, NodeView
-from shoal.scaling.instance_selection import special_of
+from shoal.scaling.instance_selection import scarce_bits
 from shoal.scaling.resource_vectors import UNIT, Item, LabelClass, ResourceSpace, Vector, copies
 
-# One mapping for all that are on their way, so that the planner sees them as equal.
+# One mapping for all launching nodes, so that the planner groups them.
 _UNKNOWN: Resources = {}
 
 
 @dataclass(eq=False)
-class Machine:
-    """One machine through its life."""
+class SimulatedNode:
+    """One node from launch to termination."""
 
     id: str
-    kind: Kind
-    requested: float
+    node_type: SimulatedNodeType
+    requested_at: float
     price: float
     phase: Phase = Phase.REQUESTED
     is_head: bool = False
@@ -33,13 +33,13 @@ class Machine:
     idle_since: float = 0.0
     busy_s: float = 0.0
     busy_since: float = 0.0
-    runs: dict[int, Run] = field(default_factory=dict)
+    running: dict[int, RunningWork] = field(default_factory=dict)
     view: NodeView | None = None
 
 
 @dataclass(frozen=True)
-class Run:
-    """Copies of an item at work on a machine, and where they came from."""
+class RunningWork:
+    """Copies of an item that run on a node, and the queue entry they came from."""
 
     item: Item
     copies: int
@@ -47,179 +47,187 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What all machines of a node type share."""
+class SimulatedNodeType:
+    """What all nodes of a type have in common."""
 
     name: str
     total: Resources
     labels: Mapping[str, str]
     capacity: Vector
     label_class: LabelClass
-    special: int
+    scarce: int
     idle_timeout_s: float
 
 
 class Fleet:
-    """All ready machines, by what is free on them."""
+    """All ready nodes, indexed by type and free resources."""
 
-    def __init__(self, frame: ResourceSpace) -> None:
-        self.frame = frame
-        self._by_room: dict[tuple[str, Vector], dict[Machine, None]] = {}
-        self._kinds: dict[str, Kind] = {}
-        self.idle: dict[Machine, None] = {}
-        # One mapping for all machines with the same room: quicker to read for the planner.
-        self._mappings: dict[tuple[str, Vector], Resources] = {}
+    def __init__(self, space: ResourceSpace) -> None:
+        self.space = space
+        self._by_free: dict[tuple[str, Vector], dict[SimulatedNode, None]] = {}
+        self._node_types: dict[str, SimulatedNodeType] = {}
+        self.idle: dict[SimulatedNode, None] = {}
+        # One mapping for all nodes with equal free resources, so that the planner groups them.
+        self._available_by_free: dict[tuple[str, Vector], Resources] = {}
 
-    def kind(
+    def node_type(
         self, name: str, total: Resources, labels: Mapping[str, str], idle_timeout_s: float
-    ) -> Kind:
-        """The node type of this name."""
-        if name not in self._kinds:
-            frame = self.frame
-            self._kinds[name] = Kind(
+    ) -> SimulatedNodeType:
+        """The node type of this name, made on first use."""
+        if name not in self._node_types:
+            space = self.space
+            self._node_types[name] = SimulatedNodeType(
                 name,
                 dict(total),
                 dict(labels),
-                frame.room(total),
-                frame.label_class(labels),
-                special_of(frame, total),
+                space.vector(total),
+                space.label_class(labels),
+                scarce_bits(space, total),
                 idle_timeout_s,
             )
-        return self._kinds[name]
+        return self._node_types[name]
 
-    def add(self, machine: Machine, now: float) -> None:
-        """A machine became a node."""
-        machine.phase, machine.ready_at, machine.idle_since = Phase.READY, now, now
-        machine.free = machine.kind.capacity
-        self.idle[machine] = None
-        self._file(machine)
+    def add(self, node: SimulatedNode, now: float) -> None:
+        """An instance has become a ready node."""
+        node.phase, node.ready_at, node.idle_since = Phase.READY, now, now
+        node.free = node.node_type.capacity
+        self.idle[node] = None
+        self._index(node)
 
-    def remove(self, machine: Machine) -> None:
+    def remove(self, node: SimulatedNode) -> None:
         """A node takes no more work."""
-        self.idle.pop(machine, None)
-        self._unfile(machine)
+        self.idle.pop(node, None)
+        self._unindex(node)
 
-    def _unfile(self, machine: Machine) -> None:
-        del self._by_room[machine.kind.name, machine.free][machine]
+    def _unindex(self, node: SimulatedNode) -> None:
+        del self._by_free[node.node_type.name, node.free][node]
 
-    def _file(self, machine: Machine) -> None:
-        self._by_room.setdefault((machine.kind.name, machine.free), {})[machine] = None
-        machine.view = None
+    def _index(self, node: SimulatedNode) -> None:
+        self._by_free.setdefault((node.node_type.name, node.free), {})[node] = None
+        node.view = None
 
     def start(
-        self, machine: Machine, run: int, item: Item, n: int, origin: object, now: float
+        self, node: SimulatedNode, run: int, item: Item, n: int, origin: object, now: float
     ) -> None:
-        """Put work on a node."""
-        if not machine.runs:
-            machine.busy_since = now
-            self.idle.pop(machine, None)
-        machine.runs[run] = Run(item, n, origin)
-        self._change(machine, item, -n)
+        """Start work on a node."""
+        if not node.running:
+            node.busy_since = now
+            self.idle.pop(node, None)
+        node.running[run] = RunningWork(item, n, origin)
+        self._change(node, item, -n)
 
-    def finish(self, machine: Machine, run: int, now: float) -> Run:
-        """Take finished work off a node."""
-        done = machine.runs.pop(run)
-        if not machine.runs:
-            machine.idle_since = now
-            self.idle[machine] = None
-            machine.busy_s += now - machine.busy_since
-        if machine.phase is Phase.READY:
-            self._change(machine, done.item, done.copies)
-        return done
+    def finish(self, node: SimulatedNode, run: int, now: float) -> RunningWork:
+        """Remove finished work from a node."""
+        work = node.running.pop(run)
+        if not node.running:
+            node.idle_since = now
+            self.idle[node] = None
+            node.busy_s += now - node.busy_since
+        if node.phase is Phase.READY:
+            self._change(node, work.item, work.copies)
+        return work
 
-    def _change(self, machine: Machine, item: Item, n: int) -> None:
-        self._unfile(machine)
-        free = list(machine.free)
-        for axis, amount in item.wants:
+    def _change(self, node: SimulatedNode, item: Item, n: int) -> None:
+        self._unindex(node)
+        free = list(node.free)
+        for axis, amount in item.nonzero:
             free[axis] += amount * n
-        machine.free = tuple(free)
-        self._file(machine)
+        node.free = tuple(free)
+        self._index(node)
 
-    def fit(self, machine: Machine, item: Item, most: int) -> int:
+    def copies_that_fit(self, node: SimulatedNode, item: Item, limit: int) -> int:
         """How many copies fit on a node now."""
-        if not self.frame.admits(item.selector, machine.kind.label_class):
+        if not self.space.matches(item.selector, node.node_type.label_class):
             return 0
-        return min(most, copies(machine.free, item))
+        return min(limit, copies(node.free, item))
 
-    def candidates(self, item: Item) -> Iterator[Machine]:
-        """Nodes with room for the item: those without scarce resources that it does not want
-        first, fuller ones first."""
-        rooms = [
+    def candidates(self, item: Item) -> Iterator[SimulatedNode]:
+        """Nodes that the item fits on: those without scarce resources that it does not need first,
+        fuller ones first."""
+        groups = [
             (name, free)
-            for (name, free), machines in self._by_room.items()
-            if machines
-            and all(free[axis] >= amount for axis, amount in item.wants)
-            and self.frame.admits(item.selector, self._kinds[name].label_class)
+            for (name, free), nodes in self._by_free.items()
+            if nodes
+            and all(free[axis] >= amount for axis, amount in item.nonzero)
+            and self.space.matches(item.selector, self._node_types[name].label_class)
         ]
-        unwanted = ~item.special
-        rooms.sort(
-            key=lambda room: (
-                (self._kinds[room[0]].special & unwanted).bit_count(),
-                sum(f * w for f, w in zip(room[1], self.frame.weight, strict=True)),
-                room,
+        unneeded = ~item.scarce
+        groups.sort(
+            key=lambda group: (
+                (self._node_types[group[0]].scarce & unneeded).bit_count(),
+                sum(f * w for f, w in zip(group[1], self.space.weight, strict=True)),
+                group,
             )
         )
-        for room in rooms:
-            yield from list(self._by_room[room])
+        for group in groups:
+            yield from list(self._by_free[group])
 
-    def places_for(self, items: Sequence[Item], strategy: Strategy) -> list[Machine] | None:
-        """A node for each of a gang's bundles, or None if not all have one."""
-        chosen: list[Machine] = []
-        room: dict[Machine, Vector] = {}
+    def nodes_for_gang(
+        self, items: Sequence[Item], strategy: Strategy
+    ) -> list[SimulatedNode] | None:
+        """A node for each of a gang's bundles, or None if some do not fit."""
+        chosen: list[SimulatedNode] = []
+        free_after: dict[SimulatedNode, Vector] = {}
         for item in items:
-            place = self._place_for(item, strategy, chosen, room)
-            if place is None:
+            node = self._node_for_bundle(item, strategy, chosen, free_after)
+            if node is None:
                 return None
-            free = room.get(place, place.free)
-            room[place] = tuple(f - n for f, n in zip(free, item.need, strict=True))
-            chosen.append(place)
+            free = free_after.get(node, node.free)
+            free_after[node] = tuple(f - n for f, n in zip(free, item.amounts, strict=True))
+            chosen.append(node)
         return chosen
 
-    def _place_for(
+    def _node_for_bundle(
         self,
         item: Item,
         strategy: Strategy,
-        chosen: Sequence[Machine],
-        room: Mapping[Machine, Vector],
-    ) -> Machine | None:
-        again = [m for m in dict.fromkeys(chosen) if self._still_fits(m, item, room)]
-        fresh = (m for m in self.candidates(item) if m not in room)
+        chosen: Sequence[SimulatedNode],
+        free_after: Mapping[SimulatedNode, Vector],
+    ) -> SimulatedNode | None:
+        reusable = [
+            node for node in dict.fromkeys(chosen) if self._still_fits(node, item, free_after)
+        ]
+        unused = (node for node in self.candidates(item) if node not in free_after)
         if strategy is Strategy.STRICT_SPREAD:
-            return next(fresh, None)
+            return next(unused, None)
         if strategy is Strategy.SPREAD:
-            return next(fresh, None) or (again[0] if again else None)
-        return again[0] if again else next(fresh, None)
+            return next(unused, None) or (reusable[0] if reusable else None)
+        return reusable[0] if reusable else next(unused, None)
 
-    def _still_fits(self, machine: Machine, item: Item, room: Mapping[Machine, Vector]) -> bool:
-        admits = self.frame.admits(item.selector, machine.kind.label_class)
-        return admits and copies(room[machine], item) > 0
+    def _still_fits(
+        self, node: SimulatedNode, item: Item, free_after: Mapping[SimulatedNode, Vector]
+    ) -> bool:
+        matches = self.space.matches(item.selector, node.node_type.label_class)
+        return matches and copies(free_after[node], item) > 0
 
-    def view(self, machine: Machine, now: float) -> NodeView:
-        """The machine as the planner sees it. Only idle nodes change with time alone."""
-        view = machine.view
-        if view is None or view.phase is not machine.phase or machine.phase is Phase.READY:
-            idle = now - machine.idle_since if not machine.runs else 0.0
-            ready = machine.phase is Phase.READY
-            view = machine.view = NodeView(
-                machine.id,
-                machine.kind.name,
-                machine.phase,
-                machine.is_head,
-                machine.kind.total if ready else _UNKNOWN,
-                self._available(machine) if ready else _UNKNOWN,
-                machine.kind.labels,
+    def view(self, node: SimulatedNode, now: float) -> NodeView:
+        """The node as the planner sees it. Only idle nodes change with time alone."""
+        view = node.view
+        if view is None or view.phase is not node.phase or node.phase is Phase.READY:
+            idle = now - node.idle_since if not node.running else 0.0
+            ready = node.phase is Phase.READY
+            view = node.view = NodeView(
+                node.id,
+                node.node_type.name,
+                node.phase,
+                node.is_head,
+                node.node_type.total if ready else _UNKNOWN,
+                self._available(node) if ready else _UNKNOWN,
+                node.node_type.labels,
                 idle if ready else 0.0,
-                machine.market,
-                machine.zone,
-                machine.price,
-                throttled=machine.throttled,
+                node.market,
+                node.zone,
+                node.price,
+                throttled=node.throttled,
             )
         return view
 
-    def _available(self, machine: Machine) -> Resources:
-        key = (machine.kind.name, machine.free)
-        if key not in self._mappings:
-            free = {n: f / UNIT for n, f in zip(self.frame.names, machine.free, strict=True)}
-            total = machine.kind.total
-            self._mappings[key] = {name: free.get(name, amount) for name, amount in total.items()}
-        return self._mappings[key]
+    def _available(self, node: SimulatedNode) -> Resources:
+        key = (node.node_type.name, node.free)
+        if key not in self._available_by_free:
+            free = {n: f / UNIT for n, f in zip(self.space.names, node.free, strict=True)}
+            total = node.node_type.total
+            self._available_by_free[key] = {
+                name: free.get(name, amount) for name, amount in total.items()
+            }
+        return self._available_by_free[key]

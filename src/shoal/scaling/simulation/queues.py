@@ -1,4 +1,4 @@
-"""What waits in a simulated cluster, first come first served within each kind."""
+"""Waiting work in a simulated cluster: one first-in, first-out queue per class of equal work."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from shoal.scaling.demand import Demand, Gang, Request, Shape, Strategy
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 from shoal.scaling.simulation.trace import Arrival
-from shoal.scaling.workload import joined
+from shoal.scaling.workload import merged_bundles
 
 
 @dataclass(eq=False)
-class Waiting:
-    """Equal tasks or gangs that arrived together and run equally long."""
+class QueueEntry:
+    """Equal tasks or gangs that arrived together and run for the same time."""
 
-    kind: TaskKind | GangKind
+    work_class: TaskClass | GangClass
     count: int
     arrived: float
     seconds: float
 
 
 @dataclass(frozen=True)
-class TaskKind:
+class TaskClass:
     """Tasks of one shape."""
 
     shape: Shape
@@ -31,75 +31,82 @@ class TaskKind:
 
 
 @dataclass(frozen=True)
-class GangKind:
-    """Gangs with the same bundles and strategy; `items` are to be placed one by one."""
+class GangClass:
+    """Gangs with equal bundles and strategy; `items` are placed one by one."""
 
     gang: Gang
     items: tuple[Item, ...]
 
 
 class Queues:
-    """Everything that waits, and the floor that stands."""
+    """All waiting work, and the current floor."""
 
-    def __init__(self, frame: ResourceSpace) -> None:
-        self._frame = frame
-        self._tasks: dict[TaskKind, deque[Waiting]] = {}
-        self._gangs: dict[GangKind, deque[Waiting]] = {}
-        self._counts: dict[TaskKind | GangKind, int] = {}
+    def __init__(self, space: ResourceSpace) -> None:
+        self._space = space
+        self._tasks: dict[TaskClass, deque[QueueEntry]] = {}
+        self._gangs: dict[GangClass, deque[QueueEntry]] = {}
+        self._counts: dict[TaskClass | GangClass, int] = {}
         self._floor: tuple[Request, ...] = ()
 
-    def arrive(self, arrival: Arrival) -> None:
-        """Take in what arrives."""
+    def add_arrival(self, arrival: Arrival) -> None:
+        """Queue what arrives, or set the floor."""
         if arrival.floor is not None:
             self._floor = (Request(arrival.floor, arrival.count),) if arrival.count else ()
         elif arrival.gang is not None:
-            self.add(Waiting(self._gang(arrival.gang), arrival.count, arrival.at, arrival.seconds))
+            self.add(
+                QueueEntry(self._gang(arrival.gang), arrival.count, arrival.at, arrival.seconds)
+            )
         elif arrival.shape is not None:
-            kind = TaskKind(arrival.shape, self._frame.item(arrival.shape, 1))
-            self.add(Waiting(kind, arrival.count, arrival.at, arrival.seconds))
+            work_class = TaskClass(arrival.shape, self._space.item(arrival.shape, 1))
+            self.add(QueueEntry(work_class, arrival.count, arrival.at, arrival.seconds))
 
-    def _gang(self, gang: Gang) -> GangKind:
-        shapes = [joined(gang.bundles)] if gang.strategy is Strategy.STRICT_PACK else gang.bundles
-        items = sorted((self._frame.item(s, 1) for s in shapes), key=lambda i: i.hardness)
-        return GangKind(Gang(tuple(sorted(gang.bundles)), gang.strategy), tuple(items))
+    def _gang(self, gang: Gang) -> GangClass:
+        shapes = (
+            [merged_bundles(gang.bundles)]
+            if gang.strategy is Strategy.STRICT_PACK
+            else gang.bundles
+        )
+        items = sorted((self._space.item(s, 1) for s in shapes), key=lambda i: i.hardness)
+        return GangClass(Gang(tuple(sorted(gang.bundles)), gang.strategy), tuple(items))
 
-    def add(self, waiting: Waiting) -> None:
-        """Put something at the end of its queue."""
-        if waiting.count <= 0:
+    def add(self, entry: QueueEntry) -> None:
+        """Append an entry to its queue."""
+        if entry.count <= 0:
             return
-        kind = waiting.kind
-        if isinstance(kind, TaskKind):
-            if kind not in self._tasks:
-                self._tasks[kind] = deque()
-                by_hardness = sorted(self._tasks.items(), key=lambda entry: entry[0].item.hardness)
+        work_class = entry.work_class
+        if isinstance(work_class, TaskClass):
+            if work_class not in self._tasks:
+                self._tasks[work_class] = deque()
+                by_hardness = sorted(self._tasks.items(), key=lambda pair: pair[0].item.hardness)
                 self._tasks = dict(by_hardness)
-            self._tasks[kind].append(waiting)
+            self._tasks[work_class].append(entry)
         else:
-            self._gangs.setdefault(kind, deque()).append(waiting)
-        self._counts[kind] = self._counts.get(kind, 0) + waiting.count
+            self._gangs.setdefault(work_class, deque()).append(entry)
+        self._counts[work_class] = self._counts.get(work_class, 0) + entry.count
 
-    def take(self, waiting: Waiting, count: int) -> None:
-        """Some of the first in its queue have started."""
-        waiting.count -= count
-        self._counts[waiting.kind] -= count
-        if not waiting.count:
-            queue = self._queue(waiting.kind)
-            queue.popleft()
+    def take(self, entry: QueueEntry, count: int) -> None:
+        """Some of the first entry of a queue have started."""
+        entry.count -= count
+        self._counts[entry.work_class] -= count
+        if not entry.count:
+            self._queue(entry.work_class).popleft()
 
-    def _queue(self, kind: TaskKind | GangKind) -> deque[Waiting]:
-        return self._tasks[kind] if isinstance(kind, TaskKind) else self._gangs[kind]
+    def _queue(self, work_class: TaskClass | GangClass) -> deque[QueueEntry]:
+        if isinstance(work_class, TaskClass):
+            return self._tasks[work_class]
+        return self._gangs[work_class]
 
-    def tasks(self) -> Iterable[TaskKind]:
-        """The kinds of tasks that wait, hardest to place first."""
-        return [kind for kind, queue in self._tasks.items() if queue]
+    def tasks(self) -> Iterable[TaskClass]:
+        """The classes of tasks that wait, hardest to place first."""
+        return [work_class for work_class, queue in self._tasks.items() if queue]
 
-    def gangs(self) -> Iterable[GangKind]:
-        """The kinds of gangs that wait."""
-        return [kind for kind, queue in self._gangs.items() if queue]
+    def gangs(self) -> Iterable[GangClass]:
+        """The classes of gangs that wait."""
+        return [work_class for work_class, queue in self._gangs.items() if queue]
 
-    def first(self, kind: TaskKind | GangKind) -> Waiting | None:
-        """Who is next in a queue."""
-        queue = self._queue(kind)
+    def first(self, work_class: TaskClass | GangClass) -> QueueEntry | None:
+        """The first entry of a queue."""
+        queue = self._queue(work_class)
         return queue[0] if queue else None
 
     @property
@@ -108,10 +115,10 @@ class Queues:
         return sum(self._counts.values())
 
     def demand(self) -> Demand:
-        """What waits, as the planner is told."""
+        """What waits, as the planner's input."""
         return Demand(
-            tuple(Request(k.shape, self._counts[k]) for k in self.tasks()),
-            tuple(Gang(k.gang.bundles, k.gang.strategy, self._counts[k]) for k in self.gangs()),
+            tuple(Request(t.shape, self._counts[t]) for t in self.tasks()),
+            tuple(Gang(g.gang.bundles, g.gang.strategy, self._counts[g]) for g in self.gangs()),
             self._floor,
         )
 
@@ -125,4 +132,4 @@ def shapes_in(trace: Iterable[Arrival]) -> Iterator[Shape]:
             yield arrival.floor
         if arrival.gang is not None:
             yield from arrival.gang.bundles
-            yield joined(arrival.gang.bundles)
+            yield merged_bundles(arrival.gang.bundles)

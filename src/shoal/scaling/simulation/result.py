@@ -1,4 +1,4 @@
-"""What a simulated run came to: money, waiting, and the number of nodes over time."""
+"""The result of a simulated run: cost, waiting times, and node counts over time."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sample:
-    """The cluster at one moment. `ready` and `on_the_way` count workers, `waiting` tasks and
-    gangs; `price_per_hour` is what all machines cost then."""
+    """The cluster at one time. `ready` and `launching` count workers, `waiting` tasks and gangs;
+    `price_per_hour` is the price of all instances."""
 
     at: float
     ready: int
-    on_the_way: int
+    launching: int
     waiting: int
     price_per_hour: float
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A whole run. Waits are in seconds, from arrival to start; `busy_share` is the part of the
-    workers' ready time in which they had something to do."""
+class SimulationResult:
+    """A whole run. Waits are in seconds, from arrival to start. `busy_share` is the part of the
+    workers' ready time in which they had work. `priced` is false if the price of some node type is
+    unknown."""
 
     cost: float
     priced: bool
@@ -49,11 +50,11 @@ def percentiles(waits: Counter[float], shares: Sequence[float]) -> list[float]:
     ordered = sorted(waits.items())
     result = []
     for share in shares:
-        seen, found = 0, 0.0
+        counted, value = 0, 0.0
         for wait, count in ordered:
-            seen += count
-            found = wait
-            if seen >= share * total:
+            counted += count
+            value = wait
+            if counted >= share * total:
                 break
-        result.append(found)
+        result.append(value)
     return result

@@ -1,4 +1,4 @@
-"""The virtual clock: events in order, the planner when something has changed."""
+"""A discrete-event simulation: events in time order, and the planner whenever something changed."""
 
 from __future__ import annotations
 
@@ -11,345 +11,360 @@ from functools import partial
 
 from shoal.core.node_phase import Phase
 from shoal.scaling.demand import Strategy
-from shoal.scaling.inputs import ON_THE_WAY, History, LaunchFailure, Offering
+from shoal.scaling.inputs import LAUNCHING_PHASES, History, LaunchFailure, Offering
 from shoal.scaling.offerings import Offerings
 from shoal.scaling.planner import plan
 from shoal.scaling.resource_vectors import ResourceSpace
 from shoal.scaling.scaling_plan import Cause, Plan, PlannedLaunch
-from shoal.scaling.simulation.fleet import Fleet, Kind, Machine
-from shoal.scaling.simulation.queues import GangKind, Queues, TaskKind, Waiting, shapes_in
-from shoal.scaling.simulation.result import Outcome, Sample, percentiles
-from shoal.scaling.simulation.trace import Arrival, World
+from shoal.scaling.simulation.fleet import Fleet, SimulatedNode, SimulatedNodeType
+from shoal.scaling.simulation.queues import GangClass, QueueEntry, Queues, TaskClass, shapes_in
+from shoal.scaling.simulation.result import Sample, SimulationResult, percentiles
+from shoal.scaling.simulation.trace import Arrival, SimulationSettings
 from shoal.spec.cluster_spec import ClusterSpec
 
-# What still waits so long after the last arrival will never run.
-_PATIENCE_S = 7 * 86_400.0
-# A failed launch is known after this long.
-_REFUSED_AFTER_S = 5.0
+# Work that still waits this long after the last arrival will never run.
+_MAX_WAIT_S = 7 * 86_400.0
+# How long a launch takes to fail.
+_LAUNCH_FAILURE_S = 5.0
 
 
 def simulate(
-    spec: ClusterSpec, offers: Sequence[Offering], trace: Iterable[Arrival], world: World
-) -> Outcome:
-    """Run the trace to its end, and on until the machines it brought are given back."""
+    spec: ClusterSpec,
+    offerings: Sequence[Offering],
+    trace: Iterable[Arrival],
+    settings: SimulationSettings,
+) -> SimulationResult:
+    """Run the trace to its end, and on until the nodes that it needed are terminated."""
     ordered = sorted(trace, key=lambda arrival: arrival.at)
-    return _Run(spec, offers, ordered, world).outcome()
+    return _Simulation(spec, offerings, ordered, settings).run()
 
 
-class _Run:
+class _Simulation:
+    """One run: the virtual clock, the event queue, and the running totals."""
+
     def __init__(
-        self, spec: ClusterSpec, offers: Sequence[Offering], trace: Sequence[Arrival], world: World
+        self,
+        spec: ClusterSpec,
+        offerings: Sequence[Offering],
+        trace: Sequence[Arrival],
+        settings: SimulationSettings,
     ) -> None:
         self._spec = spec
-        self._offers = list(offers)
-        self._world = world
-        self._random = random.Random(world.seed)
+        self._offering_list = list(offerings)
+        self._settings = settings
+        self._random = random.Random(settings.seed)
         self._trace = trace
-        self._shop = Offerings(spec, self._offers, History(), 0.0)
-        self._frame = ResourceSpace(shapes_in(trace), self._shop.resources.values())
-        self._fleet = Fleet(self._frame)
-        self._queues = Queues(self._frame)
-        self._machines: dict[str, Machine] = {}
+        self._offerings = Offerings(spec, self._offering_list, History(), 0.0)
+        self._space = ResourceSpace(shapes_in(trace), self._offerings.resources.values())
+        self._fleet = Fleet(self._space)
+        self._queues = Queues(self._space)
+        self._nodes: dict[str, SimulatedNode] = {}
         self._history = History()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._number = itertools.count()
         self._now = 0.0
-        self._next_look: float | None = None
+        self._next_plan: float | None = None
         self._cost = 0.0
         self._ready_s = self._busy_s = 0.0
         self._waits: Counter[float] = Counter()
         self._counts: Counter[str] = Counter()
         self._samples: list[Sample] = []
         self._peak = 0
-        self._on_the_way = 0
+        self._launching = 0
         self._arrivals_left = len(trace)
-        self._is_over = False
+        self._is_finished = False
         self._price = 0.0
 
-    def outcome(self) -> Outcome:
-        """Run everything and add it up."""
+    def run(self) -> SimulationResult:
+        """Process all events and return the totals."""
         self._start_head()
         if self._trace:
-            self._at(self._trace[0].at, lambda: self._arrive(0))
-        self._look_soon()
+            self._schedule(self._trace[0].at, lambda: self._arrive(0))
+        self._plan_soon()
         last = self._trace[-1].at if self._trace else 0.0
-        while self._events and not self._is_over:
+        while self._events and not self._is_finished:
             time, _, event = heapq.heappop(self._events)
-            if time > last + _PATIENCE_S:
+            if time > last + _MAX_WAIT_S:
                 break
             self._now = time
             event()
         return self._summary()
 
-    def _at(self, time: float, event: Callable[[], None]) -> None:
+    def _schedule(self, time: float, event: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time, next(self._number), event))
 
     def _start_head(self) -> None:
         name = self._spec.head_node_type
-        price = self._shop.price[name] if self._shop.is_priced(name) else 0.0
-        head = self._machine(name, "head", price)
+        price = self._offerings.price[name] if self._offerings.is_priced(name) else 0.0
+        head = self._add_node(name, "head", price)
         head.is_head = True
         self._fleet.add(head, 0.0)
 
-    def _machine(self, node_type: str, id: str, price: float) -> Machine:
-        machine = Machine(id, self._kind(node_type), self._now, price)
-        self._machines[id] = machine
+    def _add_node(self, node_type: str, id: str, price: float) -> SimulatedNode:
+        node = SimulatedNode(id, self._node_type(node_type), self._now, price)
+        self._nodes[id] = node
         self._price += price
-        return machine
+        return node
 
-    def _kind(self, name: str) -> Kind:
+    def _node_type(self, name: str) -> SimulatedNodeType:
         node_type = self._spec.node_types[name]
-        return self._fleet.kind(
-            name, self._shop.resources[name], node_type.labels, node_type.idle_timeout_s
+        return self._fleet.node_type(
+            name, self._offerings.resources[name], node_type.labels, node_type.idle_timeout_s
         )
 
     def _arrive(self, index: int) -> None:
         arrival = self._trace[index]
-        self._queues.arrive(arrival)
+        self._queues.add_arrival(arrival)
         self._arrivals_left -= 1
         if index + 1 < len(self._trace):
-            self._at(self._trace[index + 1].at, lambda: self._arrive(index + 1))
+            self._schedule(self._trace[index + 1].at, lambda: self._arrive(index + 1))
         if arrival.shape is not None:
             self._counts["tasks"] += arrival.count
-            self._start_anywhere(TaskKind(arrival.shape, self._frame.item(arrival.shape, 1)))
+            self._start_anywhere(TaskClass(arrival.shape, self._space.item(arrival.shape, 1)))
         elif arrival.gang is not None:
             self._counts["tasks"] += arrival.count
             self._start_gangs()
-        self._look_soon()
+        self._plan_soon()
 
-    def _start_anywhere(self, kind: TaskKind) -> None:
-        for machine in self._fleet.candidates(kind.item):
-            if self._start_on(machine, kind):
+    def _start_anywhere(self, work_class: TaskClass) -> None:
+        for node in self._fleet.candidates(work_class.item):
+            if self._start_tasks_on(node, work_class):
                 return
 
-    def _start_on(self, machine: Machine, kind: TaskKind) -> bool:
-        """Start as many tasks of a kind as fit; whether none of them is left waiting."""
-        while waiting := self._queues.first(kind):
-            # A queue entry's own count is what may be asked for at once.
-            item = self._frame.resized(kind.item, waiting.count)
-            n = self._fleet.fit(machine, item, waiting.count)
-            if not n:
+    def _start_tasks_on(self, node: SimulatedNode, work_class: TaskClass) -> bool:
+        """Start as many tasks of a class as fit. Returns whether none of them is left waiting."""
+        while entry := self._queues.first(work_class):
+            # The number of copies that fit is limited by the item's count.
+            item = self._space.resized(work_class.item, entry.count)
+            count = self._fleet.copies_that_fit(node, item, entry.count)
+            if not count:
                 return False
-            self._begin(machine, waiting, kind, n)
-            self._queues.take(waiting, n)
-            self._waits[round(self._now - waiting.arrived, 1)] += n
+            self._start_tasks(node, entry, work_class, count)
+            self._queues.take(entry, count)
+            self._waits[round(self._now - entry.arrived, 1)] += count
         return True
 
-    def _begin(self, machine: Machine, waiting: Waiting, kind: TaskKind, n: int) -> None:
+    def _start_tasks(
+        self, node: SimulatedNode, entry: QueueEntry, work_class: TaskClass, count: int
+    ) -> None:
         run = next(self._number)
-        origin = Waiting(kind, n, waiting.arrived, waiting.seconds)
-        self._fleet.start(machine, run, kind.item, n, origin, self._now)
-        self._at(self._now + waiting.seconds, lambda: self._finish([(machine, run)]))
+        origin = QueueEntry(work_class, count, entry.arrived, entry.seconds)
+        self._fleet.start(node, run, work_class.item, count, origin, self._now)
+        self._schedule(self._now + entry.seconds, lambda: self._finish([(node, run)]))
 
     def _start_gangs(self) -> None:
-        for kind in self._queues.gangs():
-            while waiting := self._queues.first(kind):
-                strategy = kind.gang.strategy
+        for work_class in self._queues.gangs():
+            while entry := self._queues.first(work_class):
+                strategy = work_class.gang.strategy
                 if strategy is Strategy.STRICT_PACK:
-                    strategy = Strategy.PACK  # one item by now
-                places = self._fleet.places_for(kind.items, strategy)
-                if places is None:
+                    strategy = Strategy.PACK  # its bundles are one item
+                nodes = self._fleet.nodes_for_gang(work_class.items, strategy)
+                if nodes is None:
                     break
-                self._begin_gang(places, kind, waiting)
-                self._queues.take(waiting, 1)
-                self._waits[round(self._now - waiting.arrived, 1)] += 1
+                self._start_gang(nodes, work_class, entry)
+                self._queues.take(entry, 1)
+                self._waits[round(self._now - entry.arrived, 1)] += 1
 
-    def _begin_gang(self, places: Sequence[Machine], kind: GangKind, waiting: Waiting) -> None:
-        runs = []
-        origin = Waiting(kind, 1, waiting.arrived, waiting.seconds)
-        for machine, item in zip(places, kind.items, strict=True):
+    def _start_gang(
+        self, nodes: Sequence[SimulatedNode], work_class: GangClass, entry: QueueEntry
+    ) -> None:
+        running = []
+        origin = QueueEntry(work_class, 1, entry.arrived, entry.seconds)
+        for node, item in zip(nodes, work_class.items, strict=True):
             run = next(self._number)
-            self._fleet.start(machine, run, item, 1, origin, self._now)
-            runs.append((machine, run))
-        self._at(self._now + waiting.seconds, lambda: self._finish(runs))
+            self._fleet.start(node, run, item, 1, origin, self._now)
+            running.append((node, run))
+        self._schedule(self._now + entry.seconds, lambda: self._finish(running))
 
-    def _finish(self, runs: Sequence[tuple[Machine, int]]) -> None:
-        """Work is done, unless an interruption has ended it before."""
-        alive = [(machine, run) for machine, run in runs if run in machine.runs]
-        for machine, run in alive:
-            self._fleet.finish(machine, run, self._now)
-        for machine, _ in alive:
-            self._use(machine)
-        # Less demand never launches anything. It can only make machines on their way needless.
-        if self._on_the_way:
-            self._look_soon()
+    def _finish(self, running: Sequence[tuple[SimulatedNode, int]]) -> None:
+        """Finish work, unless an interruption ended it before."""
+        still_running = [(node, run) for node, run in running if run in node.running]
+        for node, run in still_running:
+            self._fleet.finish(node, run, self._now)
+        for node, _ in still_running:
+            self._assign_work(node)
+        # Less demand never launches anything. It can only make launching nodes unneeded.
+        if self._launching:
+            self._plan_soon()
 
-    def _use(self, machine: Machine) -> None:
-        """Give a node that has room to what waits."""
-        if machine.phase is not Phase.READY:
+    def _assign_work(self, node: SimulatedNode) -> None:
+        """Start waiting work on a node with free resources."""
+        if node.phase is not Phase.READY:
             return
         if self._queues.gangs():
             self._start_gangs()
-        for kind in self._queues.tasks():
-            self._start_on(machine, kind)
-        if not machine.runs and not machine.is_head:
-            self._look_at(self._now + machine.kind.idle_timeout_s)
+        for work_class in self._queues.tasks():
+            self._start_tasks_on(node, work_class)
+        if not node.running and not node.is_head:
+            self._plan_at(self._now + node.node_type.idle_timeout_s)
 
     def _launch(self, launch: PlannedLaunch) -> None:
         for _ in range(launch.count):
             self._counts["launches"] += 1
-            if self._random.random() < self._world.failure_rate:
-                self._at(self._now + _REFUSED_AFTER_S, lambda: self._refused(launch))
+            if self._random.random() < self._settings.failure_rate:
+                self._schedule(self._now + _LAUNCH_FAILURE_S, lambda: self._launch_failed(launch))
                 continue
             price = launch.price_per_hour or 0.0
             id = f"n{next(self._number):012d}"
-            machine = self._machine(launch.node_type, id, price)
-            machine.market, machine.zone = launch.market, launch.zone
-            machine.throttled = launch.throttled
-            self._on_the_way += 1
-            spread = self._world.boot_spread * self._random.uniform(-1.0, 1.0)
-            boot = max(0.0, self._world.boot_s * (1.0 + spread))
-            self._at(self._now + boot, partial(self._ready, machine))
+            node = self._add_node(launch.node_type, id, price)
+            node.market, node.zone = launch.market, launch.zone
+            node.throttled = launch.throttled
+            self._launching += 1
+            jitter = self._settings.boot_jitter * self._random.uniform(-1.0, 1.0)
+            boot_s = max(0.0, self._settings.boot_s * (1.0 + jitter))
+            self._schedule(self._now + boot_s, partial(self._ready, node))
         if launch.count:
-            self._history = self._history.after_success(
-                launch.node_type, launch.market, launch.zone
-            )
+            self._history = self._history.with_success(launch.node_type, launch.market, launch.zone)
 
-    def _refused(self, launch: PlannedLaunch) -> None:
+    def _launch_failed(self, launch: PlannedLaunch) -> None:
         self._counts["failures"] += 1
         failure = LaunchFailure(launch.node_type, self._now, "capacity", launch.market, launch.zone)
-        self._history = self._history.after(failure)
-        self._look_soon()
+        self._history = self._history.with_failure(failure)
+        self._plan_soon()
 
-    def _ready(self, machine: Machine) -> None:
-        if machine.phase not in ON_THE_WAY:
+    def _ready(self, node: SimulatedNode) -> None:
+        if node.phase not in LAUNCHING_PHASES:
             return
-        self._on_the_way -= 1
-        self._fleet.add(machine, self._now)
-        if machine.market == "spot" and self._world.interruptions_per_hour > 0:
-            life = self._random.expovariate(self._world.interruptions_per_hour / 3600.0)
-            self._at(self._now + life, lambda: self._interrupt(machine))
-        self._use(machine)
-        self._look_soon()
+        self._launching -= 1
+        self._fleet.add(node, self._now)
+        if node.market == "spot" and self._settings.interruptions_per_hour > 0:
+            lifetime_s = self._random.expovariate(self._settings.interruptions_per_hour / 3600.0)
+            self._schedule(self._now + lifetime_s, lambda: self._interrupt(node))
+        self._assign_work(node)
+        self._plan_soon()
 
-    def _interrupt(self, machine: Machine) -> None:
-        """A spot machine is taken away, and what ran there starts over."""
-        if machine.phase is not Phase.READY:
+    def _interrupt(self, node: SimulatedNode) -> None:
+        """A spot instance is interrupted; what ran on it starts over."""
+        if node.phase is not Phase.READY:
             return
         self._counts["interruptions"] += 1
-        lost: dict[int, Waiting] = {}
-        for other in [m for m in self._machines.values() if m.runs]:
-            for run, work in list(other.runs.items()):
+        interrupted: dict[int, QueueEntry] = {}
+        for other in [n for n in self._nodes.values() if n.running]:
+            for run, work in list(other.running.items()):
                 origin = work.origin
-                assert isinstance(origin, Waiting)
-                gang_here = any(w.origin is origin for w in machine.runs.values())
-                if other is machine or (isinstance(origin.kind, GangKind) and gang_here):
-                    lost[id(origin)] = origin
-                    if other is not machine:
+                assert isinstance(origin, QueueEntry)
+                shares_gang = any(w.origin is origin for w in node.running.values())
+                if other is node or (isinstance(origin.work_class, GangClass) and shares_gang):
+                    interrupted[id(origin)] = origin
+                    if other is not node:
                         self._fleet.finish(other, run, self._now)
-        for run in list(machine.runs):
-            self._fleet.finish(machine, run, self._now)
-        self._end(machine)
-        for origin in lost.values():
-            self._queues.add(Waiting(origin.kind, origin.count, self._now, origin.seconds))
-        for kind in self._queues.tasks():
-            self._start_anywhere(kind)
+        for run in list(node.running):
+            self._fleet.finish(node, run, self._now)
+        self._terminate(node)
+        for origin in interrupted.values():
+            self._queues.add(QueueEntry(origin.work_class, origin.count, self._now, origin.seconds))
+        for work_class in self._queues.tasks():
+            self._start_anywhere(work_class)
         self._start_gangs()
-        self._look_soon()
+        self._plan_soon()
 
-    def _drain(self, machine: Machine) -> None:
-        """A node that is busy refuses."""
-        if machine.phase is Phase.READY and not machine.runs:
-            self._fleet.remove(machine)
-            machine.phase = Phase.DRAINING
-            self._at(self._now + self._world.drain_s, lambda: self._end(machine))
+    def _drain(self, node: SimulatedNode) -> None:
+        """Drain a node, unless it is busy."""
+        if node.phase is Phase.READY and not node.running:
+            self._fleet.remove(node)
+            node.phase = Phase.DRAINING
+            self._schedule(self._now + self._settings.drain_s, lambda: self._terminate(node))
 
-    def _end(self, machine: Machine) -> None:
-        if machine.phase is Phase.GONE:
+    def _terminate(self, node: SimulatedNode) -> None:
+        if node.phase is Phase.GONE:
             return
-        if machine.phase is Phase.READY:
-            self._fleet.remove(machine)
-        self._on_the_way -= machine.phase in ON_THE_WAY
-        self._bill(machine)
-        machine.phase = Phase.GONE
-        del self._machines[machine.id]
-        self._price -= machine.price
+        if node.phase is Phase.READY:
+            self._fleet.remove(node)
+        self._launching -= node.phase in LAUNCHING_PHASES
+        self._charge(node)
+        node.phase = Phase.GONE
+        del self._nodes[node.id]
+        self._price -= node.price
         if self._queues.total:
-            self._look_soon()
+            self._plan_soon()
 
-    def _bill(self, machine: Machine) -> None:
-        self._cost += machine.price * (self._now - machine.requested) / 3600.0
-        if machine.phase not in ON_THE_WAY and not machine.is_head:
-            self._ready_s += self._now - machine.ready_at
-            running = self._now - machine.busy_since if machine.runs else 0.0
-            self._busy_s += machine.busy_s + running
+    def _charge(self, node: SimulatedNode) -> None:
+        self._cost += node.price * (self._now - node.requested_at) / 3600.0
+        if node.phase not in LAUNCHING_PHASES and not node.is_head:
+            self._ready_s += self._now - node.ready_at
+            current_s = self._now - node.busy_since if node.running else 0.0
+            self._busy_s += node.busy_s + current_s
 
-    def _look_soon(self) -> None:
-        self._look_at(self._now)
+    def _plan_soon(self) -> None:
+        self._plan_at(self._now)
 
-    def _look_at(self, time: float) -> None:
-        """Have the planner look at the next of its regular moments after a time."""
-        interval = self._world.interval_s
-        moment = -(-time // interval) * interval
-        if self._next_look is None or moment < self._next_look or self._next_look < self._now:
-            self._next_look = moment
-            self._at(moment, lambda: self._look(moment))
+    def _plan_at(self, time: float) -> None:
+        """Run the planner at its next regular time after this one."""
+        interval = self._settings.interval_s
+        plan_time = -(-time // interval) * interval
+        if self._next_plan is None or plan_time < self._next_plan or self._next_plan < self._now:
+            self._next_plan = plan_time
+            self._schedule(plan_time, lambda: self._plan(plan_time))
 
-    def _look(self, moment: float) -> None:
-        if self._next_look != moment:
+    def _plan(self, plan_time: float) -> None:
+        if self._next_plan != plan_time:
             return
-        self._next_look = None
+        self._next_plan = None
         views = [
-            m.view if m.runs and m.view is not None else self._fleet.view(m, self._now)
-            for m in self._machines.values()
+            n.view if n.running and n.view is not None else self._fleet.view(n, self._now)
+            for n in self._nodes.values()
         ]
         decided = plan(
-            self._spec, views, self._queues.demand(), self._history, self._now, self._offers
+            self._spec, views, self._queues.demand(), self._history, self._now, self._offering_list
         )
         self._counts["plans"] += 1
         self._history = decided.history
         for cancel in decided.cancels:
-            self._end(self._machines[cancel.node_id])
+            self._terminate(self._nodes[cancel.node_id])
         for drain in decided.drains:
-            self._drain(self._machines[drain.node_id])
+            self._drain(self._nodes[drain.node_id])
         for launch in decided.launches:
             self._launch(launch)
         self._sample()
-        self._is_over = self._is_settled(decided)
-        self._look_again(decided)
+        self._is_finished = self._is_settled(decided)
+        self._schedule_next_plan(decided)
 
     def _is_settled(self, decided: Plan) -> bool:
-        """Whether all work is done and every machine that only it needed is gone."""
+        """Whether all work is done and every node that only it needed is gone."""
         idle = self._fleet.idle
         return (
             decided.is_empty
             and not self._arrivals_left
             and not self._queues.total
-            and not self._on_the_way
-            and len(idle) == len(self._machines)
-            and all(m.is_head or self._now - m.idle_since >= m.kind.idle_timeout_s for m in idle)
+            and not self._launching
+            and len(idle) == len(self._nodes)
+            and all(
+                n.is_head or self._now - n.idle_since >= n.node_type.idle_timeout_s for n in idle
+            )
         )
 
-    def _look_again(self, decided: Plan) -> None:
-        """Look again when time alone will change the answer."""
-        interval = self._world.interval_s
+    def _schedule_next_plan(self, decided: Plan) -> None:
+        """Plan again when time alone will change the result."""
+        interval = self._settings.interval_s
         if decided.history.unneeded_since or decided.drains or decided.cancels:
-            self._look_at(self._now + interval)
+            self._plan_at(self._now + interval)
         for unmet in decided.unmet:
             if unmet.reason.cause is Cause.CAPACITY:
-                self._look_at(self._now + max(interval, unmet.reason.numbers["retry_in_s"]))
-        idle = (m.idle_since + m.kind.idle_timeout_s for m in self._fleet.idle if not m.is_head)
-        later = [time for time in idle if time > self._now]
-        if later:
-            self._look_at(min(later))
+                self._plan_at(self._now + max(interval, unmet.reason.numbers["retry_in_s"]))
+        idle = (
+            n.idle_since + n.node_type.idle_timeout_s for n in self._fleet.idle if not n.is_head
+        )
+        idle_deadlines = [time for time in idle if time > self._now]
+        if idle_deadlines:
+            self._plan_at(min(idle_deadlines))
 
     def _sample(self) -> None:
-        workers = len(self._machines) - 1  # the head
+        workers = len(self._nodes) - 1  # the head
         self._peak = max(self._peak, workers)
-        ready, waiting = workers - self._on_the_way, self._queues.total
-        self._samples.append(Sample(self._now, ready, self._on_the_way, waiting, self._price))
+        ready, waiting = workers - self._launching, self._queues.total
+        self._samples.append(Sample(self._now, ready, self._launching, waiting, self._price))
 
-    def _summary(self) -> Outcome:
-        for machine in list(self._machines.values()):
-            self._bill(machine)
+    def _summary(self) -> SimulationResult:
+        for node in list(self._nodes.values()):
+            self._charge(node)
         p50, p90, p99, longest = percentiles(self._waits, (0.5, 0.9, 0.99, 1.0))
         types = [
             self._spec.head_node_type,
             *(t for t, n in self._spec.node_types.items() if n.max_workers),
         ]
-        return Outcome(
+        return SimulationResult(
             cost=self._cost,
-            priced=all(self._shop.is_priced(t) for t in types),
+            priced=all(self._offerings.is_priced(t) for t in types),
             seconds=self._now,
             tasks=self._counts["tasks"],
             unfinished=self._queues.total,

@@ -1,4 +1,4 @@
-"""What happens to a simulated cluster: work that arrives, and a cloud with its habits."""
+"""The input of a simulation: the work that arrives, and how the simulated cloud behaves."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from shoal.scaling.demand import Gang, Shape
 
 @dataclass(frozen=True)
 class Arrival:
-    """`count` tasks of a shape, or gangs, arrive at a moment and run for so many seconds each; or
-    a floor is set, which stands until the next one."""
+    """`count` tasks of a shape, or gangs, arrive at a time and run for `seconds` each; or a floor
+    is set, until the next one."""
 
     at: float
     count: int
@@ -21,12 +21,13 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class World:
-    """How long a machine takes to become a node, give or take a share of it; how often one cannot
-    be had; how often a spot machine is taken away; and how often the planner looks."""
+class SimulationSettings:
+    """`boot_s` is how long an instance takes to become a ready node, varied by up to the share
+    `boot_jitter`. `failure_rate` is the share of launches that fail, `interruptions_per_hour` the
+    rate of spot interruptions, `interval_s` the time between plans."""
 
     boot_s: float = 90.0
-    boot_spread: float = 0.2
+    boot_jitter: float = 0.2
     failure_rate: float = 0.0
     interruptions_per_hour: float = 0.0
     drain_s: float = 5.0
