@@ -32,7 +32,7 @@ def ray_with_its_autoscaler(directory: Path, types: int) -> Iterator[dict[str, s
     book.touch()
     env = {
         **os.environ,
-        **processes.marked(_MARK),
+        **processes.process_environment(_MARK),
         BOOK: str(book),
         "PYTHONPATH": str(Path(__file__).parents[2]),
         "RAY_enable_autoscaler_v2": "1",

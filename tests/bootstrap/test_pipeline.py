@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
+from shoal.bootstrap.node_commands import run_on_each
 from shoal.bootstrap.node_plan import Mode, NodePlan
 from shoal.bootstrap.pipeline import bootstrap_nodes
 from shoal.core.clock import SystemClock
 from shoal.core.errors import IncompleteError
 from shoal.core.node_phase import Role
-from shoal.providers import ssh_common
 from shoal.providers.model import Instance, State
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.local_runner import LocalRunner
@@ -82,8 +82,6 @@ async def test_a_machine_that_is_too_slow_to_be_let_go_is_named_on_every_python(
     tmp_path: Path, python_3_10: None
 ) -> None:
     slow = cast(Runner, Wedged(tmp_path, lambda command: True))
-    with pytest.raises(IncompleteError, match=r"could not let go on worker-1") as caught:
-        await ssh_common.on_each(
-            [machine("worker-1")], lambda _: slow, "let go", lambda _: ["true"]
-        )
+    with pytest.raises(IncompleteError, match=r"could not clean up on worker-1") as caught:
+        await run_on_each([machine("worker-1")], lambda _: slow, "clean up", lambda _: ["true"])
     assert "no end after 30 s" in caught.value.why

@@ -61,12 +61,12 @@ class Home:
         return event
 
     def machines(self) -> set[str]:
-        return {p.parent.name for p in self.path.glob("e/*/machine.json")}
+        return {p.parent.name for p in self.path.glob("e/*/instance.json")}
 
     def left_over(self, machines: set[str]) -> list[str]:
         """What is still there of these machines: processes and directories."""
         found = []
-        for process in itertools.chain(*processes.of_machines(machines).values()):
+        for process in itertools.chain(*processes.processes_of(machines).values()):
             with contextlib.suppress(psutil.NoSuchProcess):
                 found.append(f"{process.pid} {process.name()}")
         found += [str(p) for p in self.path.glob("e/*/")]
@@ -74,4 +74,4 @@ class Home:
 
 
 def ray_daemons_of(machine: str) -> list[psutil.Process]:
-    return [p for p in processes.of_machines({machine})[machine] if p.name() == "raylet"]
+    return [p for p in processes.processes_of({machine})[machine] if p.name() == "raylet"]

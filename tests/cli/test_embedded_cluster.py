@@ -114,7 +114,7 @@ def test_it_is_listed(up: Home) -> None:
 
 def test_up_restarts_only_the_node_that_died(up: Home, yaml: Path) -> None:
     worker = next(
-        m for m in up.machines() if "worker" in (up.path / "e" / m / "machine.json").read_text()
+        m for m in up.machines() if "worker" in (up.path / "e" / m / "instance.json").read_text()
     )
     for daemon in ray_daemons_of(worker):
         daemon.kill()

@@ -148,6 +148,9 @@ class World:
     def workers(self) -> list[str]:
         return [id for id in self.machines if id != "head"]
 
+    list_interval_s = 2.0
+    worker_hosts = None
+
     async def find(self) -> Sequence[Instance]:
         if self.list_error is not None:
             raise self.list_error

@@ -36,10 +36,10 @@ class Head(ClusterHandle):
     def ray_start(self, *_: object) -> RayStart:
         return RayStart((), {}, "127.77.0.1:6379", "./python", 0)
 
-    def inside(self, *_: object) -> Runner:
+    def node_runner(self, *_: object) -> Runner:
         return LocalRunner(self._home, {})
 
-    async def vitals(self, instance: Instance) -> NodeProbe:
+    async def probe(self, instance: Instance) -> NodeProbe:
         return NodeProbe(ray_runs=self._ray_runs)
 
     @property

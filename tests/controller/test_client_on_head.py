@@ -36,7 +36,7 @@ async def head(tmp_path: Path) -> AsyncIterator[Head]:
     """A head with a controller's directory, on which no Python can end anything."""
     provider = EmbeddedProvider(tmp_path / "with a space", SystemClock())
     spec = cluster()
-    (instance,) = await provider.create(spec, [LaunchRequest("head", "head", 1, "t")])
+    (instance,) = await provider.launch(spec, [LaunchRequest("head", "head", 1, "t")])
     home = tmp_path / "with a space" / instance.id
     broken = home / ".shoal/lib/1/shoal"
     broken.mkdir(parents=True)

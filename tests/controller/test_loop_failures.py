@@ -370,13 +370,10 @@ async def test_a_head_that_dies_again_while_its_nodes_come_back_is_revived_again
 
 
 def test_of_ones_own_machines_those_that_are_being_let_go_are_not_counted_on() -> None:
-    spec = replace(
-        cluster(max_workers=2),
-        provider=ProviderSpec("local", {"worker_ips": ["10.0.0.2", "10.0.0.3"]}),
-    )
+    spec, hosts = cluster(max_workers=2), ["10.0.0.2", "10.0.0.3"]
     leaving = Node("10.0.0.2", "worker-1", "worker", "worker", Phase.TERMINATING, 0.0, 0.0)
-    assert within_reach(spec, {}, {}).scaling.max_workers == 2
-    assert within_reach(spec, {}, {leaving.id: leaving}).scaling.max_workers == 1
+    assert within_reach(spec, hosts, {}, {}).scaling.max_workers == 2
+    assert within_reach(spec, hosts, {}, {leaving.id: leaving}).scaling.max_workers == 1
 
 
 async def test_a_machine_that_nobody_needs_any_more_is_cancelled_before_it_is_a_node(

@@ -9,13 +9,13 @@ import pytest
 
 from shoal import spec as specs
 from shoal.catalog import load_price_table, offerings_for
+from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.core.events import PriceEstimated
 from shoal.costs.estimate import estimate
 from shoal.ops.preview import planned_nodes
-from shoal.ops.up_plan import ObservedCluster, UpPlan, plan_up
+from shoal.ops.up_plan import UpPlan, plan_up
 from shoal.providers.model import Instance, State
 from shoal.spec.cluster_spec import ClusterSpec
-from tests.specs import cluster
 
 TEXT = """
 cluster_name: c
@@ -114,8 +114,3 @@ def test_an_unknown_price_makes_the_estimate_incomplete(spec: ClusterSpec) -> No
     assert priced is not None
     assert not priced.complete
     assert priced.items[-1].price is None
-
-
-def test_a_local_cluster_has_no_price() -> None:
-    spec = cluster(min_workers=2)
-    assert price_of(spec, ObservedCluster(), plan_up(spec, ObservedCluster())) is None

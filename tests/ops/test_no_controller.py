@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,7 +15,7 @@ from shoal.controller import client
 from shoal.core.events import Event, Warned
 from shoal.ops.context import Context
 from shoal.providers.model import Instance, State
-from shoal.providers.protocol import Provider
+from shoal.providers.protocol import Capabilities, Provider
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.local_runner import LocalRunner
 from shoal.remote.runner import Runner
@@ -31,26 +32,24 @@ class Cluster(ClusterHandle):
     def __init__(self, homes: Path, **settings: Any) -> None:
         spec = cluster()
         spec = replace(spec, shoal=replace(spec.shoal, **settings))
-        super().__init__(cast(Provider, self), spec)
+        provider = SimpleNamespace(capabilities=Capabilities(on_lease_expired="shutdown"))
+        super().__init__(cast(Provider, provider), spec)
         self._homes = homes
         for instance in (HEAD, WORKER, OFF):
             (homes / instance.name).mkdir()
         self.warnings: list[Warned] = []
 
-    async def find(self, *_: object) -> Sequence[Instance]:
+    async def instances(self, *_: object) -> Sequence[Instance]:
         return [HEAD, WORKER, OFF]
-
-    def on_lapse(self, *_: object) -> str:
-        return "shutdown"
 
     def ray_start(self, *_: object) -> RayStart:
         return RayStart((), {}, "127.77.0.1:6379", "false", 0)
 
-    def inside(self, instance: Instance, *_: object) -> Runner:
+    def node_runner(self, instance: Instance, *_: object) -> Runner:
         return LocalRunner(self._homes / instance.name, {})
 
-    def runner(self, spec: object, instance: Instance) -> Runner:
-        return self.inside(instance)
+    def runner(self, instance: Instance) -> Runner:
+        return self.node_runner(instance)
 
     async def hand_over(self) -> set[str]:
         """Hand it over, and return the machines that were told not to wait for a controller."""

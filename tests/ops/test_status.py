@@ -18,6 +18,7 @@ from shoal.ops import cluster_lookup
 from shoal.ops.context import Context
 from shoal.ops.status import ClusterStatus, NodeStatus, ls
 from shoal.providers.model import Instance
+from shoal.providers.protocol import Capabilities
 from shoal.spec.cluster_spec import ClusterSpec, ProviderSpec
 from tests import specs
 
@@ -61,11 +62,15 @@ async def test_a_cluster_that_cannot_be_asked_for_hides_no_other(
     """Its cloud's credentials may have expired."""
 
     class Expired:
-        async def find(self, name: str) -> list[Instance]:
+        capabilities = Capabilities()
+
+        async def list_instances(self, *_: object) -> list[Instance]:
             raise AuthError("there are no usable AWS credentials", fix="aws sso login")
 
     class Empty:
-        async def find(self, name: str) -> list[Instance]:
+        capabilities = Capabilities()
+
+        async def list_instances(self, *_: object) -> list[Instance]:
             return []
 
     def site_of(ctx: Context, spec: ClusterSpec) -> ClusterHandle:

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,15 +15,15 @@ from shoal.bootstrap.applied_state import AppliedState
 from shoal.bootstrap.node_plan import Mode, NodePlan
 from shoal.bootstrap.node_probe import NodeProbe
 from shoal.cluster.handle import ClusterHandle
+from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.controller import client
 from shoal.core.errors import IncompleteError, SetupError, ShoalError, UnreachableError
 from shoal.core.events import Event
 from shoal.core.node_phase import Role
 from shoal.ops import stop_start
 from shoal.ops.context import Context
-from shoal.ops.up_plan import ObservedCluster
 from shoal.providers.model import Instance, State
-from shoal.providers.protocol import Provider
+from shoal.providers.protocol import Capabilities, Provider
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.local_runner import LocalRunner
 from shoal.remote.runner import Runner
@@ -45,50 +46,53 @@ class Rack(ClusterHandle):
     say, or why they cannot be reached. Each is a directory, in which its commands run."""
 
     def __init__(self, home: Path, gcs: str, **machines: NodeProbe | ShoalError | None) -> None:
-        super().__init__(cast(Provider, self), spec())
+        provider = SimpleNamespace(
+            capabilities=Capabilities(
+                stops_instances=False, unreachable_reasons=lambda: self.unreachable
+            )
+        )
+        super().__init__(cast(Provider, provider), spec())
         self._gcs = gcs
         self._home = home
         self._machines = {name.replace("_", "-"): how for name, how in machines.items()}
-        self.troubles = {n: how for n, how in self._machines.items() if isinstance(how, ShoalError)}
+        self.unreachable = {
+            n: how for n, how in self._machines.items() if isinstance(how, ShoalError)
+        }
         for name in self._machines:
             (home / name).mkdir()
 
-    async def look(self, there: Sequence[Instance] | None = None) -> ObservedCluster:
+    async def observe(self, instances: Sequence[Instance] | None = None) -> ObservedCluster:
         found = [
-            machine(name, State.UNREACHABLE if name in self.troubles else State.RUNNING)
+            machine(name, State.UNREACHABLE if name in self.unreachable else State.RUNNING)
             for name in self._machines
         ]
         said = {n: how for n, how in self._machines.items() if isinstance(how, NodeProbe)}
         return ObservedCluster(found, said)
 
-    async def find(self, _: str) -> Sequence[Instance]:
-        return (await self.look()).instances
+    async def instances(self, role: Role | None = None) -> Sequence[Instance]:
+        return (await self.observe()).instances
 
-    async def vitals(self, instance: Instance) -> NodeProbe:
+    async def probe(self, instance: Instance) -> NodeProbe:
         return NodeProbe()
 
-    def work(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodePlan:
+    def node_plan(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodePlan:
         way = cast(Runner, LocalRunner(self._home / instance.name, {}))
         begin = f"echo {mode} > started"
         start = RayStart((begin,), {}, self._gcs, "python3", 0)
         return NodePlan(instance, way, way, NodeSetup(), start, FilesSpec(mounts={}), "", mode=mode)
 
-    def inside(self, instance: Instance, *_: object) -> Runner:
+    def node_runner(self, instance: Instance, *_: object) -> Runner:
         return LocalRunner(self._home / instance.name, {})
 
-    def runner(self, _: ClusterSpec, instance: Instance) -> Runner:
-        return self.inside(instance)
+    def runner(self, instance: Instance) -> Runner:
+        return self.node_runner(instance)
 
     def ray_start(self, *_: object) -> RayStart:
         return RayStart((), {}, self._gcs, "python3", 0)
 
-    async def halt(self, _: ClusterSpec, instances: Sequence[Instance]) -> None:
+    async def stop_ray(self, instances: Sequence[Instance]) -> None:
         for instance in instances:
             (self._home / instance.name / "halted").touch()
-
-    async def stop(self, spec: ClusterSpec, instances: Sequence[Instance]) -> list[str]:
-        await self.halt(spec, instances)
-        return []
 
     def where(self, note: str) -> list[str]:
         """The machines with a file of this name, and what is in it."""

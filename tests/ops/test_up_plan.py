@@ -8,7 +8,8 @@ import pytest
 
 from shoal.bootstrap.applied_state import AppliedState
 from shoal.bootstrap.node_probe import NodeProbe
-from shoal.ops.up_plan import ObservedCluster, RestartPolicy, UpPlan, plan_up
+from shoal.cluster.observed_cluster import ObservedCluster
+from shoal.ops.up_plan import RestartPolicy, UpPlan, plan_up
 from shoal.providers.model import Instance, State
 from shoal.spec.cluster_spec import ClusterSpec, VolumeSpec
 from shoal.spec.hashes import launch_hash
@@ -44,7 +45,7 @@ def with_vitals(seen: ObservedCluster, **vitals: NodeProbe) -> ObservedCluster:
         for i in seen.instances
         if i.name.replace("-", "_") in vitals
     }
-    return replace(seen, vitals={**seen.vitals, **changed})
+    return replace(seen, probes={**seen.probes, **changed})
 
 
 def touched(plan: UpPlan) -> list[tuple[str, str]]:
@@ -90,7 +91,7 @@ def test_a_node_where_ray_does_not_run_is_started_alone() -> None:
 def silent(seen: ObservedCluster, *names: str) -> ObservedCluster:
     """The same, with some machines that did not say how they are."""
     mute = {i.id for i in seen.instances if i.name in names}
-    return replace(seen, vitals={id: v for id, v in seen.vitals.items() if id not in mute})
+    return replace(seen, probes={id: v for id, v in seen.probes.items() if id not in mute})
 
 
 @pytest.mark.parametrize("restart", ["as needed", "never"])

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.bootstrap import node_commands
+from shoal.bootstrap.node_ray_start import ray_start_for
 from shoal.core.clock import SystemClock
 from shoal.core.errors import CapacityError
 from shoal.providers.embedded import processes
@@ -34,13 +36,13 @@ def provider(tmp_path: Path) -> Iterator[EmbeddedProvider]:
 
 
 async def _end_all(provider: EmbeddedProvider) -> None:
-    await provider.terminate(SPEC, await provider.find())
+    await provider.terminate(SPEC, await provider.list_instances())
 
 
 async def test_each_machine_has_its_own_name_address_and_directory(
     provider: EmbeddedProvider, tmp_path: Path
 ) -> None:
-    made = await provider.create(SPEC, [HEAD, WORKERS])
+    made = await provider.launch(SPEC, [HEAD, WORKERS])
     assert [m.name for m in made] == ["head", "worker-1", "worker-2"]
     assert len({m.address for m in made}) == 3
     assert all(m.address.startswith("127.77.") for m in made)
@@ -50,25 +52,28 @@ async def test_each_machine_has_its_own_name_address_and_directory(
 async def test_machines_are_found_again_by_another_command(
     provider: EmbeddedProvider, tmp_path: Path
 ) -> None:
-    made = await provider.create(SPEC, [HEAD, WORKERS])
+    made = await provider.launch(SPEC, [HEAD, WORKERS])
     later = EmbeddedProvider(tmp_path / "e", SystemClock())
-    assert sorted(await later.find("one"), key=str) == sorted(made, key=str)
-    assert await later.find("another") == []
+    assert sorted(await later.list_instances("one"), key=str) == sorted(made, key=str)
+    assert await later.list_instances("another") == []
 
 
 async def test_asking_twice_with_one_token_is_asking_once(provider: EmbeddedProvider) -> None:
-    first = await provider.create(SPEC, [WORKERS])
-    again = await provider.create(SPEC, [WORKERS])
+    first = await provider.launch(SPEC, [WORKERS])
+    again = await provider.launch(SPEC, [WORKERS])
     assert again == first
-    assert len(await provider.find()) == 2
+    assert len(await provider.list_instances()) == 2
 
 
 async def test_two_clusters_share_no_address_and_no_ports(provider: EmbeddedProvider) -> None:
     other = cluster(name="two")
-    mine = await provider.create(SPEC, [HEAD])
-    theirs = await provider.create(other, [LaunchRequest("head", "head", 1, "t")])
+    mine = await provider.launch(SPEC, [HEAD])
+    theirs = await provider.launch(other, [LaunchRequest("head", "head", 1, "t")])
     assert mine[0].address != theirs[0].address
-    starts = [provider.ray_start(SPEC, *mine, *mine), provider.ray_start(other, *theirs, *theirs)]
+    starts = [
+        ray_start_for(provider.capabilities, SPEC, *mine, *mine),
+        ray_start_for(provider.capabilities, other, *theirs, *theirs),
+    ]
     assert len({start.gcs_address.split(":")[1] for start in starts}) == 2
 
 
@@ -77,7 +82,7 @@ def test_commands_at_the_same_time_do_not_hand_out_the_same_address(
 ) -> None:
     def create(n: int) -> Instance:
         launch = LaunchRequest("worker", "worker", 1, f"t{n}")
-        return asyncio.run(provider.create(SPEC, [launch]))[0]
+        return asyncio.run(provider.launch(SPEC, [launch]))[0]
 
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(create, range(16)))
@@ -90,26 +95,26 @@ async def test_a_crash_before_the_record_was_written_leaves_nothing(
 ) -> None:
     torn = tmp_path / "e" / "deadbeef"
     torn.mkdir(parents=True)
-    (torn / "machine.json.new").write_text('{"id": "deadb')
-    assert await provider.find() == []
-    await provider.create(SPEC, [HEAD])
+    (torn / "instance.json.new").write_text('{"id": "deadb')
+    assert await provider.list_instances() == []
+    await provider.launch(SPEC, [HEAD])
     assert not torn.exists()
 
 
 async def test_a_record_that_was_damaged_does_not_stop_the_others(
     provider: EmbeddedProvider, tmp_path: Path
 ) -> None:
-    await provider.create(SPEC, [HEAD])
+    await provider.launch(SPEC, [HEAD])
     bad = tmp_path / "e" / "deadbeef"
     bad.mkdir()
-    (bad / "machine.json").write_text("[]")
-    assert [m.name for m in await provider.find()] == ["head"]
+    (bad / "instance.json").write_text("[]")
+    assert [m.name for m in await provider.list_instances()] == ["head"]
 
 
 async def test_ending_a_machine_ends_all_that_runs_on_it(
     provider: EmbeddedProvider, tmp_path: Path
 ) -> None:
-    (machine,) = await provider.create(SPEC, [HEAD])
+    (machine,) = await provider.launch(SPEC, [HEAD])
     runner = provider.runner(SPEC, machine)
     # An orphan, one that ignores being asked, and one that cleared its environment.
     done = await runner.run(
@@ -122,14 +127,14 @@ async def test_ending_a_machine_ends_all_that_runs_on_it(
     assert len(pids) == 3 and all(alive(pid) for pid in pids)
     await provider.terminate(SPEC, [machine])
     assert not [pid for pid in pids if alive(pid)]
-    assert await provider.find() == []
+    assert await provider.list_instances() == []
     assert [p.name for p in (tmp_path / "e").iterdir()] == [".lock"]
 
 
 async def test_ending_one_machine_leaves_the_others_processes_alone(
     provider: EmbeddedProvider,
 ) -> None:
-    one, two = await provider.create(SPEC, [WORKERS])
+    one, two = await provider.launch(SPEC, [WORKERS])
     pids = []
     for machine in (one, two):
         done = await provider.runner(SPEC, machine).run("sleep 300 & echo $!")
@@ -140,23 +145,23 @@ async def test_ending_one_machine_leaves_the_others_processes_alone(
 
 
 async def test_halting_keeps_the_machine(provider: EmbeddedProvider) -> None:
-    (machine,) = await provider.create(SPEC, [HEAD])
+    (machine,) = await provider.launch(SPEC, [HEAD])
     done = await provider.runner(SPEC, machine).run("sleep 300 & echo $!")
-    await provider.halt(SPEC, [machine])
+    await node_commands.stop_ray(SPEC, provider, [machine])
     assert not alive(int(done.tail[0]))
-    assert await provider.find() == [machine]
+    assert await provider.list_instances() == [machine]
 
 
 async def test_a_person_who_ends_the_cluster_from_inside_it_is_not_ended(
     provider: EmbeddedProvider,
 ) -> None:
     """`shoal exec 'shoal down'`: the command that ends the machine is itself marked."""
-    (machine,) = await provider.create(SPEC, [HEAD])
+    (machine,) = await provider.launch(SPEC, [HEAD])
     code = (
-        "from shoal.providers.embedded.processes import of_machines; import sys;"
-        "print(len(of_machines({sys.argv[1]})[sys.argv[1]]))"
+        "from shoal.providers.embedded.processes import processes_of; import sys;"
+        "print(len(processes_of({sys.argv[1]})[sys.argv[1]]))"
     )
-    env = {**os.environ, **processes.marked(machine.id)}
+    env = {**os.environ, **processes.process_environment(machine.id)}
     done = subprocess.run(
         [sys.executable, "-c", code, machine.id], env=env, capture_output=True, text=True
     )
@@ -166,8 +171,8 @@ async def test_a_person_who_ends_the_cluster_from_inside_it_is_not_ended(
 async def test_the_clusters_secret_is_readable_by_its_owner_only(
     provider: EmbeddedProvider,
 ) -> None:
-    (head,) = await provider.create(SPEC, [HEAD])
-    start = provider.ray_start(SPEC, head, head)
+    (head,) = await provider.launch(SPEC, [HEAD])
+    start = ray_start_for(provider.capabilities, SPEC, head, head)
     path = Path(start.env["RAY_AUTH_TOKEN_PATH"])
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_text() not in json.dumps([start.commands, dict(start.env)])
@@ -177,7 +182,7 @@ async def test_a_home_too_deep_for_sockets_gets_a_short_directory_that_goes_with
     tmp_path: Path,
 ) -> None:
     provider = EmbeddedProvider(tmp_path / ("deep" * 30), SystemClock())
-    (machine,) = await provider.create(SPEC, [HEAD])
+    (machine,) = await provider.launch(SPEC, [HEAD])
     short = Path(machine.tags["ray-directory"])
     assert len(str(short)) < 40
     assert short.is_dir()
@@ -188,11 +193,11 @@ async def test_a_home_too_deep_for_sockets_gets_a_short_directory_that_goes_with
 async def test_a_cluster_has_as_many_machines_as_it_has_addresses(
     provider: EmbeddedProvider,
 ) -> None:
-    first = await provider.create(SPEC, [LaunchRequest("worker", "worker", 253, "t-1")])
+    first = await provider.launch(SPEC, [LaunchRequest("worker", "worker", 253, "t-1")])
     assert len(first) == 253
-    second = await provider.create(SPEC, [LaunchRequest("worker", "worker", 2, "t-2")])
+    second = await provider.launch(SPEC, [LaunchRequest("worker", "worker", 2, "t-2")])
     assert len(second) == 1, "fewer than asked for"
-    with pytest.raises(CapacityError, match="cannot have more machines"):
+    with pytest.raises(CapacityError, match="cannot have more instances"):
         await asyncio.wait_for(
-            provider.create(SPEC, [LaunchRequest("worker", "worker", 1, "t-3")]), 20
+            provider.launch(SPEC, [LaunchRequest("worker", "worker", 1, "t-3")]), 20
         )

@@ -6,21 +6,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from shoal.bootstrap import interruption_agent, lease_agent, volumes
+from shoal.bootstrap import claims, interruption_agent, lease_agent, volumes
 from shoal.bootstrap.applied_state import AppliedState, digest
 from shoal.bootstrap.containers.node_container import NodeContainer
 from shoal.bootstrap.containers.registry_login import login_source
+from shoal.bootstrap.node_ray_start import ray_start_for
+from shoal.bootstrap.node_runner import node_runner
 from shoal.bootstrap.volumes import MountRequest
-from shoal.cluster.node_runner import node_runner
 from shoal.providers.model import Instance
-from shoal.providers.protocol import Provider, Warns
+from shoal.providers.protocol import Capabilities, Provider
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import Runner
 from shoal.spec.cluster_spec import ClusterSpec, ContainerSpec, FilesSpec, NodeSetup
-
-# Hosts that should be up already get less time to answer than instances that boot.
-_REACH_SECONDS = {"local": 60.0}
-_BOOT_SECONDS = 300.0
 
 Mode = Literal["full", "update", "restart"]
 
@@ -74,9 +71,9 @@ class NodePlan:
         )
 
 
-def files_for(spec: ClusterSpec) -> FilesSpec:
-    """The files to send. Embedded nodes share this machine's file system and get none."""
-    return FilesSpec(mounts={}) if spec.provider.type == "embedded" else spec.files
+def files_for(spec: ClusterSpec, capabilities: Capabilities) -> FilesSpec:
+    """The files to send. Nodes that share this machine see its files and get none."""
+    return FilesSpec(mounts={}) if capabilities.shares_this_machine else spec.files
 
 
 @dataclass(frozen=True)
@@ -93,23 +90,23 @@ class NodePlanner:
         """The plan for one node."""
         spec = self.spec
         container = spec.container_for(instance.node_type, instance.role)
-        start = self.provider.ray_start(spec, instance, head)
+        capabilities = self.provider.capabilities
+        start = ray_start_for(capabilities, spec, instance, head)
         return NodePlan(
             instance=instance,
             runner=self.provider.runner(spec, instance),
             node_runner=node_runner(self.provider, spec, instance),
             setup=spec.setup_for(instance.node_type, instance.role),
             start=start,
-            files=files_for(spec),
+            files=files_for(spec, capabilities),
             files_digest=self.files_digest,
-            claim=self.provider.claim(spec, instance, force=self.force),
+            claim=self.claim(instance),
             lease_agent=self._lease_agent(instance, start),
             interruption_agent=self._interruption_agent(instance, start),
             volumes=volumes.mount_requests(spec, self.provider, instance),
             container=self._container(container, instance) if container else None,
             mode=mode,
-            reach_seconds=spec.shoal.reach_timeout_s
-            or _REACH_SECONDS.get(spec.provider.type, _BOOT_SECONDS),
+            reach_seconds=spec.shoal.reach_timeout_s or capabilities.boot_timeout_s,
             command_seconds=spec.shoal.command_timeout_s,
         )
 
@@ -117,24 +114,34 @@ class NodePlanner:
         login = login_source(self.spec.shoal.registry, self.provider, container.image)
         return NodeContainer(container, instance, login)
 
+    def claim(self, instance: Instance) -> str:
+        """The command that claims an instance's host; empty where the provider's own records say
+        whose an instance is."""
+        claim = self.provider.capabilities.claim
+        return claims.claim_command(claim(instance), force=self.force) if claim else ""
+
     def _lease_agent(self, instance: Instance, start: RayStart) -> str:
-        on_lapse = self.provider.on_lapse(self.spec, instance)
-        if not on_lapse:
+        capabilities, settings = self.provider.capabilities, self.spec.shoal
+        on_expired = capabilities.on_lease_expired
+        if capabilities.claim is not None:
+            claim = capabilities.claim(instance)
+            on_expired = claims.on_lease_expired(self.spec.cluster_name, claim)
+        if not on_expired:
             return ""
-        settings = self.spec.shoal
         return lease_agent.watch_command(
             start.gcs_address,
             instance.role,
             settings.lease_for(instance.role),
-            on_lapse,
+            on_expired,
             hand_seconds=settings.max_maintenance_s,
             attended=settings.controller,
         )
 
     def _interruption_agent(self, instance: Instance, start: RayStart) -> str:
-        if not isinstance(self.provider, Warns) or not self.spec.shoal.controller:
+        watch_command = self.provider.capabilities.interruption_watch_command
+        if watch_command is None or not self.spec.shoal.controller:
             return ""
-        watch = self.provider.warnings(self.spec, instance)
+        watch = watch_command(instance)
         if not watch:
             return ""
         return interruption_agent.agent_command(start.gcs_address, instance.id, watch)

@@ -13,7 +13,7 @@ from shoal.core.errors import ShoalError
 from shoal.core.events import Emit, Event, NodeChanged
 from shoal.core.node_phase import Phase
 from shoal.providers.model import Instance
-from shoal.providers.protocol import Labels, Provider
+from shoal.providers.protocol import Provider
 
 _EVERY_SECONDS = 5.0
 
@@ -32,7 +32,7 @@ class StatusTagger:
     """What some machines say of themselves. `heard` passes events on and takes note of them."""
 
     def __init__(self, provider: Provider, clock: Clock) -> None:
-        self._provider = provider if isinstance(provider, Labels) else None
+        self._tag_status = provider.capabilities.tag_status
         self._clock = clock
         self._said: dict[str, str] = {}
         self._unsaid: dict[str, str] = {}
@@ -47,7 +47,7 @@ class StatusTagger:
             if isinstance(event, NodeChanged) and event.node in ids:
                 self._note(ids[event.node], event.phase)
 
-        return hear if self._provider is not None else emit
+        return hear if self._tag_status is not None else emit
 
     async def settle(self) -> None:
         """Return when everything is said."""
@@ -73,10 +73,10 @@ class StatusTagger:
 
     async def _say(self) -> None:
         now, self._unsaid = self._unsaid, {}
-        if self._provider is None or not now:
+        if self._tag_status is None or not now:
             return
         try:
-            await self._provider.label(now)
+            await self._tag_status(now)
             self._said.update(now)
         except ShoalError:
             pass  # it is for people who look; nothing depends on it

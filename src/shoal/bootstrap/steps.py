@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shoal.bootstrap.claims import EXIT_CLAIMED, EXIT_OWNED_BY_OTHER_USER
 from shoal.core.clock import Clock
 from shoal.core.errors import ClaimedError, SetupError
 from shoal.core.events import Emit, Output
 from shoal.core.node_phase import Phase
 from shoal.providers.model import Instance
-from shoal.providers.protocol import EXIT_CLAIMED, EXIT_OWNED_BY_OTHER_USER
 from shoal.ray_runtime.ray_start import RayStart, wait_for_port
 from shoal.ray_runtime.start_commands import is_plain_stop
 from shoal.remote.runner import Completed, Runner, Stream, capture

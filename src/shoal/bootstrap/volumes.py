@@ -12,7 +12,7 @@ from typing import Any
 from shoal.bootstrap.scripts.mount_volumes import TROUBLE
 from shoal.core.errors import SetupError
 from shoal.providers.model import Instance
-from shoal.providers.protocol import Provider, Shares
+from shoal.providers.protocol import Provider
 from shoal.remote.runner import Runner, capture, quote
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -38,8 +38,8 @@ def mount_requests(
         common = {"where": where, "read_only": mount.read_only, **owner}
         if mount.s3:
             found.append({"kind": "s3", "bucket": mount.s3, **common})
-        elif isinstance(provider, Shares):
-            source = provider.shelf.source(mount.efs)
+        elif efs_source := provider.capabilities.file_system_source:
+            source = efs_source(mount.efs)
             found.append({"kind": "efs", "source": source, **common})
     return tuple(found)
 

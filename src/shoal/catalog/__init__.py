@@ -5,7 +5,7 @@ estimates, and never a bill. Only the cloud that is asked about is read.
 """
 
 from shoal.catalog.instance_type import InstanceType, Price
-from shoal.catalog.node_type_prices import offerings_for
+from shoal.catalog.node_type_prices import catalog_source, offerings_for
 from shoal.catalog.price_table import CLOUDS, Cloud, PriceTable, load_price_table
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "InstanceType",
     "Price",
     "PriceTable",
+    "catalog_source",
     "load_price_table",
     "offerings_for",
 ]

@@ -10,25 +10,38 @@ from collections.abc import Mapping
 from typing import Any
 
 from shoal.catalog.instance_type import InstanceType
-from shoal.catalog.price_table import load_price_table
+from shoal.catalog.price_table import Cloud, load_price_table
 from shoal.scaling.inputs import Market, Offering
 from shoal.spec.cluster_spec import ClusterSpec, NodeType
 
+# The clouds whose prices the catalog has, and where their node_config names the instance type.
+_INSTANCE_TYPE_KEYS: Mapping[str, tuple[Cloud, str]] = {
+    "aws": ("aws", "InstanceType"),
+    "gcp": ("gcp", "machineType"),
+}
+
 
 def offerings_for(spec: ClusterSpec) -> list[Offering]:
-    """One offer for each node type; its price is None where the catalog does not know it, or has
-    none for the region."""
-    if spec.provider.type not in ("aws", "gcp"):
+    """One offering for each node type, without a price if the catalog has none for it or for the
+    region. Empty if the catalog does not know the provider."""
+    if spec.provider.type not in _INSTANCE_TYPE_KEYS:
         return []
     return [_offer(spec, t, _listing(spec, t)) for t in spec.node_types.values()]
 
 
+def catalog_source(spec: ClusterSpec) -> str:
+    """Where the prices of `offerings_for` come from, and their date."""
+    if spec.provider.type not in _INSTANCE_TYPE_KEYS:
+        return ""
+    cloud, _ = _INSTANCE_TYPE_KEYS[spec.provider.type]
+    return f"the catalog of {load_price_table(cloud).dated}"
+
+
 def _listing(spec: ClusterSpec, node_type: NodeType) -> InstanceType | None:
-    config = node_type.node_config
-    if spec.provider.type == "aws":
-        return load_price_table("aws").find(str(config.get("InstanceType", "")))
-    # GCP allows a whole address here, of which the last part is the name.
-    return load_price_table("gcp").find(str(config.get("machineType", "")).rpartition("/")[2])
+    cloud, key = _INSTANCE_TYPE_KEYS[spec.provider.type]
+    # GCP also allows a URL, whose last part is the name.
+    name = str(node_type.node_config.get(key, "")).rpartition("/")[2]
+    return load_price_table(cloud).find(name)
 
 
 def _offer(spec: ClusterSpec, node_type: NodeType, listing: InstanceType | None) -> Offering:

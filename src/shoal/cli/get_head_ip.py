@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 @output_options
 def command(ref: ClusterRef, json: bool, verbose: bool) -> None:
     """Print the address of a cluster's head, the public one if it has one."""
-    from shoal.ops import addresses, cluster_lookup
+    from shoal.cluster.handle import ClusterHandle
+    from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
 
     async def operation(ctx: Context) -> str:
-        return await addresses.head_address(ctx, await cluster_lookup.resolve(ctx, ref))
+        spec = await cluster_lookup.resolve(ctx, ref)
+        return await ClusterHandle.of(ctx, spec).head_address()
 
     address = run(operation, json=json, verbose=verbose, answers=True)
     click.echo(jsonlib.dumps({"head_ip": address}) if json else address)

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 @output_options
 def command(ref: ClusterRef, json: bool, verbose: bool) -> None:
     """Print the addresses of a cluster's workers, one a line, public ones if they have any."""
-    from shoal.ops import addresses, cluster_lookup
+    from shoal.cluster.handle import ClusterHandle
+    from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
 
     async def operation(ctx: Context) -> list[str]:
-        return await addresses.worker_addresses(ctx, await cluster_lookup.resolve(ctx, ref))
+        spec = await cluster_lookup.resolve(ctx, ref)
+        return await ClusterHandle.of(ctx, spec).worker_addresses()
 
     found = run(operation, json=json, verbose=verbose, answers=True)
     if json:

@@ -1,191 +1,295 @@
-"""A cluster's spec and its provider, joined: what can be seen of it, and what is to be done on
-each of its machines."""
+"""The handle of one cluster: its spec and its provider joined, and what both together can do.
+Used by operations on the laptop and by the controller on the head. Decides nothing."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from shoal.cluster.node_runner import node_runner
+from shoal.bootstrap.node_ray_start import ray_start_for
+from shoal.bootstrap.node_runner import node_runner
+from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, NotFoundError, ShoalError
-from shoal.ops.context import Context
+from shoal.core.node_phase import Role
 from shoal.providers import provider_for
-from shoal.providers.model import Finding, Instance, State
-from shoal.providers.protocol import Presumes, Provider
+from shoal.providers.model import Finding, Instance, State, head_of
+from shoal.providers.protocol import Capabilities, Provider
 from shoal.ray_runtime.nodes import RayNode, probe_command, ray_nodes, version_command
+from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import Runner, capture
 from shoal.spec.cluster_spec import ClusterSpec, FilesSpec
 
+# The imports below are slow, and only commands that change a cluster need them.
 if TYPE_CHECKING:
+    from shoal.bootstrap.existing_hosts import ExistingHosts
     from shoal.bootstrap.node_plan import Mode, NodePlan, NodePlanner
     from shoal.bootstrap.node_probe import NodeProbe
-    from shoal.ops.up_plan import ObservedCluster
+    from shoal.cluster.observed_cluster import ObservedCluster
+
+_log = logging.getLogger(__name__)
 
 RunEnv = Literal["auto", "host", "docker"]
 
 _VERSION_SECONDS = 10.0
 
 
-class ClusterHandle:
-    """One cluster, as operations see it."""
+class LocalEnvironment(Protocol):
+    """This machine as a handle needs it: the directory for local state, and a clock."""
 
-    def __init__(self, provider: Provider, spec: ClusterSpec, *, force: bool = False) -> None:
+    @property
+    def home(self) -> Path: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+
+class ClusterHandle:
+    """One cluster. It holds no state of the cluster: every method asks the provider or the nodes.
+
+    `force` lets bootstrap claim hosts of other clusters. `files_digest` covers the content of the
+    file mounts; None means that the files are on this machine.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        spec: ClusterSpec,
+        *,
+        force: bool = False,
+        files_digest: str | None = None,
+    ) -> None:
         self.provider = provider
         self.spec = spec
         self._force = force
+        self._files_digest = files_digest
 
     @classmethod
-    def of(cls, ctx: Context, spec: ClusterSpec) -> ClusterHandle:
-        return cls(provider_for(spec, ctx.home, ctx.clock), spec)
+    def of(cls, environment: LocalEnvironment, spec: ClusterSpec) -> ClusterHandle:
+        """The handle of the cluster that a spec describes, as seen from this machine."""
+        return cls(provider_for(spec, environment.home, environment.clock), spec)
+
+    @property
+    def name(self) -> str:
+        return self.spec.cluster_name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the cluster's provider can do."""
+        return self.provider.capabilities
 
     @cached_property
     def files(self) -> FilesSpec:
-        """The files that are sent."""
+        """The files that bootstrap sends."""
         from shoal.bootstrap.node_plan import files_for
 
-        return files_for(self.spec)
+        return files_for(self.spec, self.capabilities)
 
     @cached_property
-    def orders(self) -> NodePlanner:
-        """What is wanted of the cluster's machines."""
-        from shoal.bootstrap.node_plan import (
-            NodePlanner,  # only those need it who change something
-        )
+    def planner(self) -> NodePlanner:
+        """Makes the node plans of this cluster."""
+        from shoal.bootstrap.node_plan import NodePlanner
         from shoal.spec.hashes import files_hash
 
-        return NodePlanner(self.spec, self.provider, files_hash(self.files), force=self._force)
+        digest = files_hash(self.files) if self._files_digest is None else self._files_digest
+        return NodePlanner(self.spec, self.provider, digest, force=self._force)
+
+    @cached_property
+    def existing_hosts(self) -> ExistingHosts | None:
+        """The hosts that exist before and after the cluster; None if the provider launches its
+        instances."""
+        from shoal.bootstrap.existing_hosts import ExistingHosts
+
+        hosts = self.capabilities.hosts
+        return None if hosts is None else ExistingHosts(self.spec, self.provider, hosts())
 
     def check_files(self) -> list[Finding]:
-        """File mounts whose source is not there, and wishes for files that cannot be met."""
+        """File mounts whose source does not exist, and settings for files that have no effect."""
         findings = [
             Finding(
                 "error",
-                f"file_mounts: {here} does not exist",
-                why=f"it is to become {there} on every node",
-                fix=f"take {there} out, or correct the path",
-                at=("files", "mounts", there),
+                f"file_mounts: {source} does not exist",
+                why=f"it is the source of {target} on every node",
+                fix=f"remove {target}, or correct the path",
+                at=("files", "mounts", target),
             )
-            for there, here in self.files.mounts.items()
-            if not Path(here).exists()
+            for target, source in self.files.mounts.items()
+            if not Path(source).exists()
         ]
         if self.files.sync_continuously:
             findings.append(
                 Finding(
                     "warning",
                     "file_mounts_sync_continuously has no effect",
-                    why="files are sent when something asks for it",
+                    why="files are sent only by commands",
                     fix="shoal up sends what has changed",
                 )
             )
         return findings
 
-    def work(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodePlan:
-        """All that is to be done on one machine."""
-        return self.orders.plan(instance, head, mode)
-
-    async def look(self, there: Sequence[Instance] | None = None) -> ObservedCluster:
-        """All that can be seen of the cluster's machines, each asked once and side by side. `there`
-        is the provider's list, for one who has it already."""
-        from shoal.ops.up_plan import ObservedCluster
-
-        instances = there
-        if instances is None:
-            instances = await self.provider.find(self.spec.cluster_name)
-        head = next((i for i in instances if i.role == "head"), None)
-        works = {
-            i.id: self.work(i, head or i) for i in instances if i.node_type in self.spec.node_types
-        }
-        running = [w for w in works.values() if w.instance.state is State.RUNNING]
-        answers = await run_all(self._vitals(work.instance) for work in running)
-        return ObservedCluster(
-            instances=instances,
-            vitals={w.instance.id: said for w, said in zip(running, answers, strict=True) if said},
-            goals={id: work.desired_state for id, work in works.items()},
-        )
-
-    def inside(self, instance: Instance, run_env: RunEnv = "auto") -> Runner:
-        """The way to a node's own commands, in its container if it has one, or to its machine."""
-        if run_env == "host":
-            return self.provider.runner(self.spec, instance)
-        return node_runner(self.provider, self.spec, instance)
-
-    async def vitals(self, instance: Instance) -> NodeProbe:
-        """How a machine is, by its own account."""
-        from shoal.bootstrap import node_probe
-
-        container = self.spec.container_for(instance.node_type, instance.role)
-        runner = self.provider.runner(self.spec, instance)
-        places = self.spec.mount_points_for(instance.node_type)
-        return await node_probe.read(runner, instance, container, places)
-
-    async def ray_version(self, instance: Instance, head: Instance) -> str:
-        """The Ray that a machine has; nothing, if it does not say."""
-        start = self.provider.ray_start(self.spec, instance, head)
-        runner = self.inside(instance)
-        try:
-            _, printed = await capture(
-                runner, start.command(version_command(start.python)), timeout=_VERSION_SECONDS
-            )
-        except (ShoalError, TimeoutError):
-            return ""
-        return printed[-1] if printed else ""
+    async def instances(self, role: Role | None = None) -> Sequence[Instance]:
+        """The cluster's instances, as the provider lists them now."""
+        return await self.provider.list_instances(self.name, role)
 
     async def head(self) -> Instance:
-        """The head, or the reason why there is none to talk to."""
-        head = next(iter(await self.provider.find(self.spec.cluster_name, "head")), None)
+        """The head. Raises `NotFoundError` if the cluster has none."""
+        head = head_of(await self.instances("head"))
         if head is None:
             raise NotFoundError(
-                f"cluster {self.spec.cluster_name} is not up",
-                why="it has no head to run anything on",
-                fix="shoal up",
+                f"cluster {self.name} is not up", why="it has no head", fix="shoal up"
             )
         return head
 
-    def presumed_head(self, run_env: RunEnv) -> tuple[Instance, str] | None:
-        """The head where it must be, if there is one, and a command to make sure there; None where
-        only a look can tell."""
-        housed = self.spec.head_setup.container is not None and run_env != "host"
-        if housed or not isinstance(self.provider, Presumes):
-            return None
-        return self.provider.presumed_head(self.spec)
-
-    async def named(self, node: str) -> Instance:
-        """The machine with this address or name."""
-        instances = await self.provider.find(self.spec.cluster_name)
+    async def instance_named(self, node: str) -> Instance:
+        """The instance with this name or address."""
+        instances = await self.instances()
         for instance in instances:
             if node in (instance.name, instance.address, instance.public_address):
                 return instance
         known = ", ".join(f"{i.name} ({i.public_address or i.address})" for i in instances)
-        raise NotFoundError(
-            f"cluster {self.spec.cluster_name} has no node {node}", why=f"it has {known}"
+        raise NotFoundError(f"cluster {self.name} has no node {node}", why=f"it has {known}")
+
+    async def head_address(self) -> str:
+        """The head's address, the public one if it has one."""
+        return _address(await self.head())
+
+    async def worker_addresses(self) -> list[str]:
+        """The workers' addresses, public ones where there are. Raises `NotFoundError` if the
+        cluster is not up."""
+        instances = await self.instances()
+        if not instances:
+            raise NotFoundError(f"cluster {self.name} is not up", fix="shoal up")
+        return [_address(i) for i in instances if i.role == "worker"]
+
+    def fixed_head(self, run_env: RunEnv) -> tuple[Instance, str] | None:
+        """The head where it must be if the cluster is up, and a command that fails on it if it is
+        not this cluster's; None if only a listing can tell."""
+        head, claim = self.capabilities.fixed_head, self.capabilities.claim
+        in_container = self.spec.head_setup.container is not None and run_env != "host"
+        if in_container or head is None or claim is None:
+            return None
+        from shoal.bootstrap import claims
+
+        return head, claims.check_command(claim(head).owner)
+
+    def runner(self, instance: Instance) -> Runner:
+        """Runs commands on an instance itself."""
+        return self.provider.runner(self.spec, instance)
+
+    def node_runner(self, instance: Instance, run_env: RunEnv = "auto") -> Runner:
+        """Runs commands in the node's container if it has one, else on the instance."""
+        if run_env == "host":
+            return self.runner(instance)
+        return node_runner(self.provider, self.spec, instance)
+
+    def ray_start(self, instance: Instance, head: Instance) -> RayStart:
+        """How Ray starts on an instance of the cluster that `head` leads."""
+        return ray_start_for(self.capabilities, self.spec, instance, head)
+
+    def node_plan(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodePlan:
+        """What bootstrap must do on one node."""
+        return self.planner.plan(instance, head, mode)
+
+    async def observe(self, instances: Sequence[Instance] | None = None) -> ObservedCluster:
+        """Probe all instances in parallel. `instances` is the provider's listing, if the caller
+        has it already."""
+        from shoal.cluster.observed_cluster import ObservedCluster
+
+        if instances is None:
+            instances = await self.instances()
+        head = head_of(instances)
+        known_type = [i for i in instances if i.node_type in self.spec.node_types]
+        plans = {i.id: self.node_plan(i, head or i) for i in known_type}
+        running = [i for i in known_type if i.state is State.RUNNING]
+        probes = await run_all(self._try_probe(i) for i in running)
+        return ObservedCluster(
+            instances=instances,
+            probes={i.id: probe for i, probe in zip(running, probes, strict=True) if probe},
+            desired_states={id: plan.desired_state for id, plan in plans.items()},
+            uses_existing_hosts=self.capabilities.hosts is not None,
         )
 
-    async def alive(self, head: Instance) -> dict[str, RayNode]:
-        """The nodes that Ray counts as alive, by instance id; none when Ray does not answer."""
-        start = self.provider.ray_start(self.spec, head, head)
-        runner = self.inside(head)
+    async def probe(self, instance: Instance) -> NodeProbe:
+        """A node's state, read on the node in one round trip."""
+        from shoal.bootstrap import node_probe
+
+        container = self.spec.container_for(instance.node_type, instance.role)
+        mount_points = self.spec.mount_points_for(instance.node_type)
+        return await node_probe.read(self.runner(instance), instance, container, mount_points)
+
+    async def _try_probe(self, instance: Instance) -> NodeProbe | None:
+        """A node's state; None if it does not answer, which a busy node may not."""
+        try:
+            return await self.probe(instance)
+        except ShoalError as error:
+            _log.info("could not probe %s: %s", instance.name, error)
+            return None
+
+    async def ray_version(self, instance: Instance, head: Instance) -> str:
+        """The version of Ray on a node; empty if it cannot be read."""
+        start = self.ray_start(instance, head)
+        command = start.command(version_command(start.python))
+        try:
+            _, lines = await capture(self.node_runner(instance), command, timeout=_VERSION_SECONDS)
+        except (ShoalError, TimeoutError) as error:
+            _log.info("could not read the Ray version of %s: %s", instance.name, error)
+            return ""
+        return lines[-1] if lines else ""
+
+    async def ray_nodes(self, head: Instance) -> dict[str, RayNode]:
+        """The nodes that Ray reports as alive, by instance id; empty if Ray does not answer."""
+        start = self.ray_start(head, head)
         command = start.command(probe_command(start.python, start.gcs_address))
         try:
-            return await ray_nodes(runner, command, start.driver_env())
-        except ShoalError:
+            return await ray_nodes(self.node_runner(head), command, start.driver_env())
+        except ShoalError as error:
+            _log.info("could not list Ray's nodes: %s", error)
             return {}
 
-    async def _vitals(self, instance: Instance) -> NodeProbe | None:
-        """How a machine is; None for one that does not say, which may well be busy."""
+    async def stop_ray(self, instances: Sequence[Instance]) -> None:
+        """Stop Ray on these instances; the instances stay."""
+        from shoal.bootstrap import node_commands
+
+        await node_commands.stop_ray(self.spec, self.provider, instances)
+
+    async def stop(self, instances: Sequence[Instance]) -> Sequence[str]:
+        """Stop instances, or only their Ray where instances cannot be stopped. Returns
+        descriptions of what still costs money."""
+        if self.capabilities.stops_instances:
+            return await self.provider.stop(self.spec, instances)
+        await self.stop_ray(instances)
+        return ()
+
+    async def terminate(self, instances: Sequence[Instance]) -> None:
+        """Terminate instances, or remove the cluster from hosts that stay, and return when that
+        is done."""
         try:
-            return await self.vitals(instance)
-        except ShoalError:
-            return None
+            if self.existing_hosts is not None:
+                await self.existing_hosts.clean_up(instances)
+        finally:
+            await self.provider.terminate(self.spec, instances)
+
+    async def release(self) -> Sequence[str]:
+        """Delete what was created for the cluster besides its instances. Returns descriptions of
+        what was deleted."""
+        released = list(await self.provider.release(self.spec))
+        if self.existing_hosts is not None and (names := await self.existing_hosts.remove_key()):
+            released.append(f"the cluster's key on {', '.join(names)}")
+        return released
+
+
+def _address(instance: Instance) -> str:
+    return instance.public_address or instance.address
 
 
 def check_run_env(spec: ClusterSpec, run_env: RunEnv) -> None:
-    """Raise `ConfigError` for a wish to be in a container on a cluster that has none."""
+    """Raise `ConfigError` for `--run-env docker` on a cluster without containers."""
     if run_env == "docker" and spec.head_setup.container is None:
         raise ConfigError(
-            f"the nodes of {spec.cluster_name} have no container to do this in",
-            why="--run-env docker was given, and the cluster's file has no docker section",
+            f"the nodes of {spec.cluster_name} have no container",
+            why="--run-env docker was given, and the cluster file has no docker section",
             fix="leave --run-env out",
         )

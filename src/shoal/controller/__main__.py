@@ -136,27 +136,26 @@ async def _control(directory: Path, handover: ControllerConfig) -> None:
 
 
 def _workshop(directory: Path, handover: ControllerConfig) -> NodeManager:
-    from shoal.bootstrap.node_plan import NodePlanner
+    from shoal.cluster.handle import ClusterHandle
     from shoal.controller.head_spec import from_the_head
     from shoal.controller.node_manager import ProviderNodeManager
     from shoal.core.clock import SystemClock
     from shoal.providers import provider_for
-    from shoal.providers.protocol import Vouches
 
     clock = SystemClock()
-    spec = from_the_head(handover.spec)
+    spec = handover.spec if handover.is_of_one_machine else from_the_head(handover.spec)
     home = Path(handover.home).expanduser()
     workshop: ProviderNodeManager
     provider = provider_for(spec, home, clock, lambda event: workshop.hear(event), on_head=True)
-    if isinstance(provider, Vouches):
-        provider.host_keys.add(handover.host_keys)
+    if provider.capabilities.host_keys is not None:
+        provider.capabilities.host_keys.add(handover.host_keys)
 
     def take_leave() -> None:
         crontab.disable(directory)
         (directory / HANDOVER).unlink(missing_ok=True)
 
     workshop = ProviderNodeManager(
-        NodePlanner(spec, provider, handover.files_digest), clock, take_leave
+        ClusterHandle(provider, spec, files_digest=handover.files_digest), clock, take_leave
     )
     return workshop
 

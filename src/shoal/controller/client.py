@@ -36,7 +36,6 @@ from shoal.core.events import Warned
 from shoal.ops.context import Context
 from shoal.providers.model import Instance
 from shoal.providers.model import State as MachineState
-from shoal.providers.protocol import Entrusts, Introduces, Vouches
 from shoal.ray_runtime import cluster_secrets
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import Completed, Runner, capture, quote
@@ -113,16 +112,17 @@ async def deploy_controller(ctx: Context, site: ClusterHandle, head: Instance) -
             ctx.emit(Warned(error.what, error.why, error.fix, head.name))
         await _leave_unattended(site)
         return
-    start = site.provider.ray_start(site.spec, head, head)
-    runner = site.inside(head)
-    here = site.spec.provider.type == "embedded"
-    told = site.provider.entrusted(site.spec) if isinstance(site.provider, Entrusts) else site.spec
+    start = site.ray_start(head, head)
+    runner = site.node_runner(head)
+    capabilities = site.capabilities
+    here = capabilities.shares_this_machine
+    told = capabilities.head_spec(site.spec) if capabilities.head_spec else site.spec
     handover = ControllerConfig(
         told,
-        site.orders.files_digest,
+        site.planner.files_digest,
         str(ctx.home) if here else _HOME_THERE,
         start.gcs_address,
-        site.provider.host_keys.keys() if isinstance(site.provider, Vouches) else {},
+        capabilities.host_keys.keys() if capabilities.host_keys else {},
     )
     try:
         prelude = ""
@@ -168,30 +168,31 @@ async def _leave_unattended(site: ClusterHandle) -> None:
 
     async def tell(instance: Instance) -> None:
         with contextlib.suppress(ShoalError, TimeoutError):
-            runner = site.provider.runner(site.spec, instance)
+            runner = site.runner(instance)
             await runner.run(
                 lease_agent.unattended_command(), timeout=_READ_SECONDS, skip_profile=True
             )
 
+    if not site.capabilities.has_leases:
+        return
     with contextlib.suppress(ShoalError):
-        found = await site.provider.find(site.spec.cluster_name)
-        can_lapse = [i for i in found if site.provider.on_lapse(site.spec, i)]
-        await run_all(tell(i) for i in can_lapse if i.state is MachineState.RUNNING)
+        found = await site.instances()
+        await run_all(tell(i) for i in found if i.state is MachineState.RUNNING)
 
 
 async def _move_in(site: ClusterHandle, head: Instance, start: RayStart) -> PackageArchive:
     """Bring Shoal to the head, and let the head into itself and into its future workers: its
     controller reaches every machine of the cluster in the same way."""
-    machine, inside = site.provider.runner(site.spec, head), site.inside(head)
+    machine, inside = site.runner(head), site.node_runner(head)
     made = await cluster_secrets.make(machine, site.spec.cluster_name, head.id)
     errands: list[Coroutine[Any, Any, object]] = [
         cluster_secrets.trust(machine, made),
         upload_package(inside, start.python),
     ]
-    if isinstance(site.provider, Introduces):
-        errands.append(site.provider.introduce(made))
-    if isinstance(site.provider, Entrusts):
-        errands.append(_bring_packages(inside, start, site.provider.packages))
+    if site.existing_hosts is not None:
+        errands.append(site.existing_hosts.authorize_key(made))
+    if site.capabilities.head_packages:
+        errands.append(_bring_packages(inside, start, site.capabilities.head_packages))
     await run_all(errands)
     return package_archive()
 
@@ -218,8 +219,8 @@ async def stop_controller(
     the cluster's machines in its place that they are not lost. Without a controller, nothing is
     done; a head that cannot be reached has nobody to dismiss. Returns whether it was reached.
     Raises `SetupError` for a controller that does not end."""
-    start = site.provider.ray_start(site.spec, head, head)
-    runner = site.inside(head)
+    start = site.ray_start(head, head)
+    runner = site.node_runner(head)
     stop = _TELL.format(module=_module(start), verb=f"stop {DIRECTORY} {deputy_seconds} && exit")
     script = stop + _TAKE_AWAY.format(looks=_LOOKS)
     try:
@@ -261,11 +262,11 @@ async def controller_paused(site: ClusterHandle, heads: Sequence[Instance]) -> A
 
 
 async def _resume(site: ClusterHandle, head: Instance) -> None:
-    if (await site.vitals(head)).ray_runs:
-        start = site.provider.ray_start(site.spec, head, head)
+    if (await site.probe(head)).ray_runs:
+        start = site.ray_start(head, head)
         script = _TELL.format(module=_module(start), verb=f"resume {DIRECTORY}")
         secrets = await registry_login.handed_over(site.spec.shoal.registry)
-        await _run(site.inside(head), start, script, secrets=secrets)
+        await _run(site.node_runner(head), start, script, secrets=secrets)
 
 
 @dataclass(frozen=True)
@@ -283,7 +284,7 @@ class Report:
 async def read_report(site: ClusterHandle, head: Instance) -> Report | None:
     """The controller's own account; None when there is none. Raises `UnreachableError` when there
     is no way to the head."""
-    runner = site.inside(head)
+    runner = site.node_runner(head)
     # The time is the head's, too: the clock here may be a different one. One whose disk is full
     # lives, and shows it by its pulse only, if it had room for that at least.
     pulse = f"date -r {DIRECTORY}/{PULSE} +%s 2>/dev/null || echo 0"
@@ -314,7 +315,7 @@ async def read_nodes(site: ClusterHandle, head: Instance, name: str) -> list[Nod
     journal = f"{DIRECTORY}/{JOURNAL}"
     kind = f'"kind": "{NodeUpdated.kind}"'
     script = f"{quote(['grep', '-F', '--', name, journal])} | {quote(['grep', '-F', kind])}"
-    _, printed = await capture(site.inside(head), script, timeout=_READ_SECONDS)
+    _, printed = await capture(site.node_runner(head), script, timeout=_READ_SECONDS)
     found: dict[str, Node] = {}
     for line in printed:
         with contextlib.suppress(ValueError):

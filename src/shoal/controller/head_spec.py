@@ -15,10 +15,8 @@ CLUSTER_KEY = "~/.shoal/cluster_key"
 
 
 def from_the_head(spec: ClusterSpec) -> ClusterSpec:
-    """A spec with which a program on the head reaches and sets up the cluster's machines. An
-    embedded cluster looks the same from everywhere."""
-    if spec.provider.type == "embedded":
-        return spec
+    """A spec with which a program on the head reaches and sets up the cluster's machines. Not for
+    a cluster on one machine, which looks the same from everywhere."""
     settings = {k: v for k, v in spec.provider.settings.items() if k != "external_head_ip"}
     mounts = {there: str(Path(there).expanduser()) for there in spec.files.mounts}
     return replace(

@@ -45,9 +45,6 @@ from shoal.scaling import Plan
 _QUICK_SECONDS = 0.4
 _SMALL_REST_PER_WORK, _SMALL_REST_SECONDS = 120.0, 1.0
 _REST_PER_WORK, _LONGEST_REST_SECONDS = 15.0, 5.0
-# Asking a provider for its list costs money or connections; the journal knows most of it.
-_LIST_SECONDS = {"embedded": 2.0}
-_LIST_SECONDS_ELSEWHERE = 20.0
 # One that does not agree with what else is known is soon followed by another.
 _LIST_SECONDS_IN_DOUBT = 5.0
 # A list that has not come after so long is asked for again.
@@ -168,7 +165,12 @@ class Controller:
                 return await self._autostop.stop(self._handover)
             self._learn_offers()
             await self._learn_what_may_move()
-            spec = within_reach(self._handover.spec, self._actor.known, self.memory.nodes)
+            spec = within_reach(
+                self._handover.spec,
+                self._actor.workshop.worker_hosts,
+                self._actor.known,
+                self.memory.nodes,
+            )
             self._plan = self._sizing.plan(spec, reading, self._clock.now())
             self._carry_out(self._plan, reading)
         await self._tell(reading)
@@ -284,8 +286,7 @@ class Controller:
     async def _list(self) -> Sequence[Instance] | None:
         """The provider's list if a new one has arrived. The first is waited for, since nothing
         may be launched before it is known what is there."""
-        kind = self._handover.spec.provider.type
-        every = _LIST_SECONDS.get(kind, _LIST_SECONDS_ELSEWHERE)
+        every = self._actor.workshop.list_interval_s
         if self._in_doubt:
             every = min(every, _LIST_SECONDS_IN_DOUBT)
         if self._listing is None and self._clock.now() - self._asked_at >= every:

@@ -4,16 +4,14 @@ pipeline as `up`, so a node that came later is no different."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from shoal.bootstrap import node_probe
-from shoal.bootstrap.node_plan import NodePlanner
 from shoal.bootstrap.pipeline import bootstrap_nodes
 from shoal.bootstrap.status_tags import StatusTagger
-from shoal.catalog import offerings_for
-from shoal.cluster.node_runner import node_runner
+from shoal.cluster.handle import ClusterHandle
 from shoal.controller import user_activity
 from shoal.controller.batcher import Batcher
 from shoal.core.clock import Clock
@@ -21,13 +19,8 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import ClaimedError, ShoalError, UnreachableError
 from shoal.core.events import Emit, Event, LaunchAttempted
 from shoal.providers.model import Instance, LaunchRequest, State
-from shoal.providers.protocol import Keeps, Sells
 from shoal.remote.runner import Runner
 from shoal.scaling.inputs import Offering
-
-# Where machines are ended one by one, since one that cannot be reached must not hold up the others,
-# and where only what runs on them can be stopped.
-_ONE_BY_ONE = ("embedded", "local")
 
 
 @dataclass(frozen=True)
@@ -41,6 +34,16 @@ class LaunchResult:
 
 class NodeManager(Protocol):
     """What the controller can have done. Everything may raise `ShoalError`."""
+
+    @property
+    def list_interval_s(self) -> float:
+        """How often `find` is worth calling."""
+        ...
+
+    @property
+    def worker_hosts(self) -> Collection[str] | None:
+        """The ids of all hosts that can become workers; None where instances are launched."""
+        ...
 
     async def find(self) -> Sequence[Instance]:
         """All machines of the cluster."""
@@ -93,11 +96,13 @@ class ProviderNodeManager:
     """The workshop of a running cluster. `take_leave` has nobody start the controller again, for a
     head that is about to be switched off."""
 
-    def __init__(self, orders: NodePlanner, clock: Clock, take_leave: Callable[[], None]) -> None:
-        self._orders = orders
+    def __init__(
+        self, cluster: ClusterHandle, clock: Clock, take_leave: Callable[[], None]
+    ) -> None:
+        self._cluster = cluster
         self._take_leave = take_leave
         self._clock = clock
-        self._board = StatusTagger(orders.provider, clock)
+        self._board = StatusTagger(cluster.provider, clock)
         self._endings = Batcher(self._terminate, clock)
         self._retirings = Batcher(self._retire, clock)
         self._refusals: dict[str, str] = {}
@@ -107,15 +112,23 @@ class ProviderNodeManager:
         if isinstance(event, LaunchAttempted):
             self._refusals[event.node_type] = event.error
 
+    @property
+    def list_interval_s(self) -> float:
+        return self._cluster.capabilities.list_interval_s
+
+    @property
+    def worker_hosts(self) -> Collection[str] | None:
+        hosts = self._cluster.capabilities.hosts
+        return None if hosts is None else {i.id for i in hosts() if i.role == "worker"}
+
     async def find(self) -> Sequence[Instance]:
-        return await self._orders.provider.find(self._orders.spec.cluster_name)
+        return await self._cluster.instances()
 
     async def offers(self) -> Sequence[Offering]:
-        spec, provider = self._orders.spec, self._orders.provider
-        return await provider.offers(spec) if isinstance(provider, Sells) else offerings_for(spec)
+        return await self._cluster.provider.offerings(self._cluster.spec)
 
     async def create(self, launch: LaunchRequest) -> LaunchResult:
-        instances = await self._orders.provider.create(self._orders.spec, [launch])
+        instances = await self._cluster.provider.launch(self._cluster.spec, [launch])
         return LaunchResult(instances, self._refusals.pop(launch.node_type, ""))
 
     async def bring_up(
@@ -124,79 +137,81 @@ class ProviderNodeManager:
         if anew:
             # A machine that is just rebooting has nothing to halt, and the pipeline waits for it.
             with contextlib.suppress(ShoalError):
-                await self._orders.provider.halt(self._orders.spec, [instance])
-        work = self._orders.plan(instance, head)
+                await self._cluster.stop_ray([instance])
+        work = self._cluster.node_plan(instance, head)
         heard = self._board.heard([instance], emit)
-        failures = await bootstrap_nodes([work], self._orders.plan(head, head), heard, self._clock)
+        failures = await bootstrap_nodes(
+            [work], self._cluster.node_plan(head, head), heard, self._clock
+        )
         return failures.get(instance.name)
 
     def is_of_the_type(self, error: ShoalError) -> bool:
         # A machine of one's own that is switched off, or another cluster's, is no reason to leave
         # the others unused.
-        own = self._orders.spec.provider.type == "local"
-        return not (own and isinstance(error, (UnreachableError, ClaimedError)))
+        is_host_list = self._cluster.capabilities.hosts is not None
+        return not (is_host_list and isinstance(error, (UnreachableError, ClaimedError)))
 
     async def end(self, instance: Instance, *, healthy: bool) -> None:
-        if self._orders.spec.provider.type in _ONE_BY_ONE:
-            await self._terminate([instance])
-        else:
+        if self._cluster.capabilities.terminates_in_batches:
             await (self._retirings if healthy else self._endings).ask(instance)
+        else:
+            await self._terminate([instance])
 
     async def _retire(self, instances: Sequence[Instance]) -> None:
-        provider = self._orders.provider
-        if isinstance(provider, Keeps):
-            await provider.retire(self._orders.spec, instances)
-        else:
+        stop_or_terminate = self._cluster.capabilities.stop_or_terminate
+        if stop_or_terminate is None:
             await self._terminate(instances)
+        else:
+            await stop_or_terminate(self._cluster.spec, instances)
 
     async def _terminate(self, instances: Sequence[Instance]) -> None:
-        await self._orders.provider.terminate(self._orders.spec, instances)
+        await self._cluster.terminate(instances)
 
     async def give_back(self, instances: Sequence[Instance]) -> None:
-        spec, provider = self._orders.spec, self._orders.provider
+        cluster = self._cluster
         workers = [i for i in instances if i.role == "worker"]
         head = [i for i in instances if i.role == "head"]
         # The head last: without it nobody is left to end the others.
-        if spec.shoal.down == "stop":
-            await provider.stop(spec, workers)
+        if cluster.spec.shoal.down == "stop":
+            await cluster.stop(workers)
             await run_all(self._mark_stopped(i) for i in instances)
             self._take_leave()
-            await provider.stop(spec, head)
+            await cluster.stop(head)
             return
-        await provider.terminate(spec, workers)
-        await provider.terminate(spec, head)
+        await cluster.terminate(workers)
+        await cluster.terminate(head)
         # Where the head could end itself, nobody is here any more; `down` then releases.
-        await provider.release(spec)
+        await cluster.release()
 
     async def is_attended(self, gcs_address: str, instances: Sequence[Instance]) -> bool:
         if await user_activity.is_here(gcs_address):
             return True
-        spec, provider = self._orders.spec, self._orders.provider
-        if spec.provider.type == "embedded":
+        cluster = self._cluster
+        if cluster.capabilities.shares_this_machine:
             return False  # all of its machines are this one
         ways: list[Runner] = []
         for instance in instances:
             if instance.state is State.RUNNING:
-                ways.append(provider.runner(spec, instance))
-                if spec.container_for(instance.node_type, instance.role) is not None:
-                    ways.append(node_runner(provider, spec, instance))
+                ways.append(cluster.runner(instance))
+                if cluster.spec.container_for(instance.node_type, instance.role) is not None:
+                    ways.append(cluster.node_runner(instance))
         return await user_activity.is_at_any(ways, gcs_address)
 
     async def _mark_stopped(self, instance: Instance) -> None:
-        spec, provider = self._orders.spec, self._orders.provider
-        if spec.provider.type not in _ONE_BY_ONE:
-            return  # its provider says that it is off
-        container = spec.container_for(instance.node_type, instance.role)
+        cluster = self._cluster
+        if cluster.capabilities.stops_instances:
+            return  # its provider reports it as stopped
+        container = cluster.spec.container_for(instance.node_type, instance.role)
         with contextlib.suppress(ShoalError):
-            await node_probe.mark_stopped(provider.runner(spec, instance), instance, container)
+            await node_probe.mark_stopped(cluster.runner(instance), instance, container)
 
     async def head_runs(self, head: Instance) -> bool:
-        work = self._orders.plan(head, head)
+        work = self._cluster.node_plan(head, head)
         return (await node_probe.read(work.runner, head, work.setup.container)).ray_runs
 
     async def revive(self, head: Instance, emit: Emit) -> None:
-        await self._orders.provider.halt(self._orders.spec, [head])
-        work = self._orders.plan(head, head, "restart")
+        await self._cluster.stop_ray([head])
+        work = self._cluster.node_plan(head, head, "restart")
         failures = await bootstrap_nodes([work], work, self._board.heard([head], emit), self._clock)
         if head.name in failures:
             raise failures[head.name]

@@ -108,15 +108,19 @@ def _view(node: Node, ray: RayNode | None, now: float, *, movable: bool) -> Node
 
 
 def within_reach(
-    spec: ClusterSpec, instances: Mapping[str, Instance], nodes: Mapping[str, Node]
+    spec: ClusterSpec,
+    worker_hosts: Collection[str] | None,
+    instances: Mapping[str, Instance],
+    nodes: Mapping[str, Node],
 ) -> ClusterSpec:
-    """The spec with no more workers than there are machines to be had: of one's own machines,
-    those that do not answer are no machines, nor are those that are still being let go."""
-    if spec.provider.type != "local":
+    """The spec with no more workers than there are usable hosts. `worker_hosts` are the ids of all
+    hosts; None if instances are launched. A host that does not answer, or that is still being
+    cleaned up, is not usable."""
+    if worker_hosts is None:
         return spec
     taken = {i.id for i in instances.values() if i.state is State.UNREACHABLE}
     taken |= {n.id for n in nodes.values() if n.phase in (Phase.TERMINATING, Phase.FAILED)}
-    most = sum(str(a) not in taken for a in spec.provider.settings.get("worker_ips") or ())
+    most = sum(id not in taken for id in worker_hosts)
     types = {
         name: replace(t, max_workers=min(t.max_workers, most), min_workers=min(t.min_workers, most))
         for name, t in spec.node_types.items()

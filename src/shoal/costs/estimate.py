@@ -25,10 +25,8 @@ class PlannedNodes:
 
 def estimate(
     spec: ClusterSpec, nodes: Iterable[PlannedNodes], offerings: Sequence[Offering], source: str
-) -> PriceEstimated | None:
-    """The hourly price of these nodes by offerings from `source`; None if the provider is free."""
-    if spec.provider.type not in ("aws", "gcp"):
-        return None
+) -> PriceEstimated:
+    """The hourly price of these nodes by offerings from `source`."""
     by_node_type = {offering.node_type: offering for offering in offerings}
     counts: Counter[tuple[str, str, str, float | None]] = Counter()
     for group in nodes:

@@ -38,20 +38,20 @@ async def attach(
     """Open a shell on the head, or on the node with this address or name, in this process's own
     terminal. Without a terminal the shell reads its commands from standard input."""
     check_run_env(spec, run_env)
+    cluster = ClusterHandle.of(ctx, spec)
     program = shell.multiplexer
     if program is not None:
-        multiplexer.check_makes_sense(spec, program)
+        multiplexer.check_makes_sense(cluster, program)
         if not tty:
             raise ConfigError(
                 f"{program} needs a terminal",
                 why="standard input is none",
                 fix="shoal exec runs a command without one",
             )
-    cluster = ClusterHandle.of(ctx, spec)
     head = await cluster.head()
-    instance = head if node is None else await cluster.named(node)
-    runner = cluster.inside(instance, run_env)
-    start = cluster.provider.ray_start(spec, instance, head)
+    instance = head if node is None else await cluster.instance_named(node)
+    runner = cluster.node_runner(instance, run_env)
+    start = cluster.ray_start(instance, head)
     command: str | None = None
     if program is not None:
         await multiplexer.check_there(runner, program, node=instance.name)

@@ -114,7 +114,7 @@ async def names(ctx: Context) -> list[str]:
     """The clusters known here: those remembered, and embedded ones that a crash left."""
     remembered = set(remembered_names(ctx.home))
     with contextlib.suppress(ConfigError):
-        instances = await providers.embedded_provider(ctx.home, ctx.clock).find()
+        instances = await providers.embedded_provider(ctx.home, ctx.clock).list_instances()
         remembered |= {i.cluster for i in instances}
     return sorted(remembered)
 

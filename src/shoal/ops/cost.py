@@ -77,7 +77,7 @@ async def import_head_ledger(ctx: Context, cluster: ClusterHandle, head: Instanc
     controller launched and terminated."""
     command = f"cat {DIRECTORY}/{USAGE_LEDGER}"
     try:
-        _, output_lines = await capture(cluster.inside(head), command, timeout=_READ_TIMEOUT_S)
+        _, output_lines = await capture(cluster.node_runner(head), command, timeout=_READ_TIMEOUT_S)
     except (ShoalError, TimeoutError) as error:
         _log.info("could not read the usage ledger on the head: %s", error)
         return
@@ -103,7 +103,7 @@ async def _running(ctx: Context, spec: ClusterSpec) -> list[Instance]:
     """The instances that cost money now. Updates the local ledger from them and from the head."""
     cluster = ClusterHandle.of(ctx, spec)
     try:
-        instances = await cluster.provider.find(spec.cluster_name)
+        instances = await cluster.instances()
     except ShoalError as error:
         why = f"{error}; showing locally recorded costs only"
         ctx.emit(Warned("could not list the cluster's instances", why, error.fix))

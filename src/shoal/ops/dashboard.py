@@ -41,8 +41,8 @@ async def show(
     a `port`, it is Ray's usual one, or the next that is free."""
     cluster = ClusterHandle.of(ctx, spec)
     head = await cluster.head()
-    runner = cluster.provider.runner(spec, head)
-    start = cluster.provider.ray_start(spec, head, head)
+    runner = cluster.runner(head)
+    start = cluster.ray_start(head, head)
     remote = start.dashboard_port if remote_port is None else remote_port
     if start.dashboard:  # it is on this machine
         host, local = head.address, remote

@@ -39,8 +39,8 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
     """End the cluster's machines and believe it only when the provider says so. Where the file
     wants them to be kept, they are switched off, and what that costs is told."""
     began = ctx.clock.monotonic()
-    provider = providers.provider_for(spec, ctx.home, ctx.clock, ctx.emit)
-    there = await provider.find(spec.cluster_name)
+    cluster = ClusterHandle(providers.provider_for(spec, ctx.home, ctx.clock, ctx.emit), spec)
+    there = await cluster.instances()
     if there and spec.shoal.down == "stop" and keep in (None, Keep()):
         if not stop_start.loses_head(there):
             return await _switch_off(ctx, spec)
@@ -49,7 +49,7 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
     kept = _kept(spec, there, keep or Keep())
     ending = [i for i in there if i not in kept]
     if not there:
-        if removed := await provider.release(spec):
+        if removed := await cluster.release():
             ctx.emit(Stage(f"removed what was left: {', '.join(removed)}"))
         _forget(ctx, spec.cluster_name)
     if not ending:
@@ -61,19 +61,18 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
     if not ctx.confirm(f"End {what} cluster {spec.cluster_name}?"):
         return DownResult(None)
 
-    cluster = ClusterHandle(provider, spec)
     await _dismiss_controller(ctx, cluster, there)
     # It may have launched machines while the question was being answered.
-    there = await provider.find(spec.cluster_name)
+    there = await cluster.instances()
     kept = _kept(spec, there, keep or Keep())
     ending = [i for i in there if i not in kept]
     for i in ending:
         ctx.emit(i.entered(Phase.TERMINATING))
     cost.record_running(ctx, spec.cluster_name, ending)
-    await provider.terminate(spec, ending)
+    await cluster.terminate(ending)
     cost.record_ended(ctx, spec.cluster_name, ending)
     wanted = {i.id for i in kept}
-    left = [i for i in await provider.find(spec.cluster_name) if i.id not in wanted]
+    left = [i for i in await cluster.instances() if i.id not in wanted]
     if left:
         raise TransientError(
             f"{len(left)} machines of {spec.cluster_name} are still there: "
@@ -82,7 +81,7 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
             fix="shoal down again finishes the job",
         )
     if not kept:
-        await provider.release(spec)
+        await cluster.release()
     for i in ending:
         ctx.emit(i.entered(Phase.GONE))
     seconds = ctx.clock.monotonic() - began

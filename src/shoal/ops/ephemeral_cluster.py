@@ -32,9 +32,9 @@ async def ephemeral_cluster(
 
 async def _runs(ctx: Context, spec: ClusterSpec) -> bool:
     """Whether the head is there and its Ray runs."""
-    observed = await ClusterHandle.of(ctx, spec).look()
+    observed = await ClusterHandle.of(ctx, spec).observe()
     return any(
-        i.role == "head" and observed.vitals[i.id].ray_runs
+        i.role == "head" and observed.probes[i.id].ray_runs
         for i in observed.instances
-        if i.id in observed.vitals
+        if i.id in observed.probes
     )

@@ -38,7 +38,7 @@ class ExecOptions:
 
 async def execute(ctx: Context, spec: ClusterSpec, command: str, options: ExecOptions) -> int:
     """Run a command and return its exit code."""
-    check(spec, options)
+    check(ctx, spec, options)
     if not options.start and not options.stop:
         return await perform(ctx, spec, command, options)
     from shoal.ops.ephemeral_cluster import (
@@ -49,13 +49,13 @@ async def execute(ctx: Context, spec: ClusterSpec, command: str, options: ExecOp
         return await perform(ctx, spec, command, options)
 
 
-def check(spec: ClusterSpec, options: ExecOptions) -> None:
+def check(ctx: Context, spec: ClusterSpec, options: ExecOptions) -> None:
     """Raise `ConfigError` for what cannot be done with these options on this cluster."""
     check_run_env(spec, options.run_env)
     program = options.multiplexer
     if program is None:
         return
-    multiplexer.check_makes_sense(spec, program)
+    multiplexer.check_makes_sense(ClusterHandle.of(ctx, spec), program)
     if options.stop:
         raise ConfigError(
             f"--stop does not go with --{program}",
@@ -78,7 +78,7 @@ async def perform(ctx: Context, spec: ClusterSpec, command: str, options: ExecOp
     if options.streams == "events":
         return (await run(ctx, spec, command, run_env=options.run_env)).code
     cluster = ClusterHandle.of(ctx, spec)
-    if presumed := cluster.presumed_head(options.run_env):
+    if presumed := cluster.fixed_head(options.run_env):
         # Spares a look. If it is not the head, looking tells what is.
         with contextlib.suppress(PreconditionFailedError):
             return await _attach(cluster, command, options, *presumed)
@@ -92,8 +92,8 @@ async def _attach(
     head: Instance,
     precondition: str = "",
 ) -> int:
-    start = cluster.provider.ray_start(cluster.spec, head, head)
-    return await cluster.inside(head, options.run_env).attach(
+    start = cluster.ray_start(head, head)
+    return await cluster.node_runner(head, options.run_env).attach(
         start.command(command),
         env=start.session_env(),
         tty=options.streams == "terminal",
@@ -137,4 +137,4 @@ async def _detach(
 async def _head(ctx: Context, spec: ClusterSpec, run_env: RunEnv) -> tuple[Runner, RayStart]:
     cluster = ClusterHandle.of(ctx, spec)
     head = await cluster.head()
-    return cluster.inside(head, run_env), cluster.provider.ray_start(spec, head, head)
+    return cluster.node_runner(head, run_env), cluster.ray_start(head, head)

@@ -202,8 +202,8 @@ class _Installing:
         runner = self._site.provider.runner(self._spec, machine)
         await runner.connect(timeout=_REACH_SECONDS)
         voice.phase(Phase.REACHABLE)
-        claim = self._site.provider.claim(self._spec, machine, force=False)
-        await steps.claim(runner, claim, voice)
+        if claim := self._site.planner.claim(machine):
+            await steps.claim(runner, claim, voice)
         await self._share_credentials(machine, runner)
         self.runs = self.runs or (await node_probe.read(runner, machine)).ray_runs
         await self._compare_python(machine, voice)
@@ -305,7 +305,7 @@ class _Installing:
 async def _machines(cluster: ClusterHandle) -> list[Instance]:
     """All machines of the list, whether or not they are the cluster's yet."""
     spec = cluster.spec
-    found = await cluster.provider.find(spec.cluster_name)
+    found = await cluster.instances()
     there = [i for i in found if i.state is not State.UNREACHABLE]
     heads = sum(i.role == "head" for i in there)
     wanted = spec.node_types[spec.head_node_type].max_workers
@@ -315,7 +315,7 @@ async def _machines(cluster: ClusterHandle) -> list[Instance]:
             spec.head_node_type, "worker", wanted - (len(there) - heads), "install-workers"
         ),
     ]
-    created = await cluster.provider.create(spec, [launch for launch in launches if launch.count])
+    created = await cluster.provider.launch(spec, [launch for launch in launches if launch.count])
     return sorted([*there, *created], key=lambda i: (i.role != "head", i.name))
 
 
@@ -325,7 +325,7 @@ async def _versions(
     silent: dict[str, ShoalError] = {}
 
     async def one(machine: Instance) -> str:
-        runner = cluster.provider.runner(cluster.spec, machine)
+        runner = cluster.runner(machine)
         try:
             await runner.connect(timeout=_REACH_SECONDS)
             _, printed = await capture(runner, installation.version(), timeout=_SHORT_SECONDS)

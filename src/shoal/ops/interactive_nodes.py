@@ -95,7 +95,7 @@ def with_workers(
 
 async def _refuse_if_busy(ctx: Context, spec: ClusterSpec) -> None:
     cluster = ClusterHandle.of(ctx, spec)
-    nodes = await cluster.alive(await cluster.head())
+    nodes = await cluster.ray_nodes(await cluster.head())
     if not nodes:
         raise ShoalError(
             "Ray does not run", why="there are no workers to restart", fix="cluster.start_ray(...)"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from shoal.cluster.handle import ClusterHandle
 from shoal.core.errors import ConfigError, SetupError
 from shoal.remote.runner import Runner, quote
-from shoal.spec.cluster_spec import ClusterSpec
 
 Multiplexer = Literal["screen", "tmux"]
 
@@ -35,9 +35,9 @@ _ATTACH = {
 _SHELL = 'cd\nexec "${SHELL:-bash}" -l\n'
 
 
-def check_makes_sense(spec: ClusterSpec, program: Multiplexer) -> None:
+def check_makes_sense(cluster: ClusterHandle, program: Multiplexer) -> None:
     """Raise `ConfigError` on a cluster whose head is this machine."""
-    if spec.provider.type == "embedded":
+    if cluster.capabilities.shares_this_machine:
         raise ConfigError(
             f"an embedded cluster needs no {program} of its own",
             why="its head is this machine, and no connection to it can be lost",

@@ -16,7 +16,6 @@ from shoal.ops import ray_versions
 from shoal.ops.context import Context
 from shoal.ops.image_checks import Images
 from shoal.providers.model import Finding, State
-from shoal.providers.protocol import Examines
 from shoal.spec import LoadedSpec
 from shoal.spec.loading import SourceOf
 
@@ -35,7 +34,7 @@ async def diagnose(ctx: Context, loaded: LoadedSpec) -> list[PreflightFinding]:
 async def check(cluster: ClusterHandle) -> list[Finding]:
     """What needs no more than the file and a glance."""
     try:
-        return [*cluster.check_files(), *await cluster.provider.check(cluster.spec)]
+        return [*cluster.check_files(), *await cluster.provider.preflight(cluster.spec)]
     except ShoalError as error:
         return [*cluster.check_files(), Finding("error", error.what, error.why, error.fix)]
 
@@ -46,9 +45,10 @@ async def examine(cluster: ClusterHandle, clock: Clock, seconds: float) -> list[
     images = Images(cluster.spec, cluster.provider, clock)
 
     async def of_provider() -> Sequence[Finding]:
-        if not isinstance(cluster.provider, Examines):
+        deep_preflight = cluster.capabilities.deep_preflight
+        if deep_preflight is None:
             return []
-        return await cluster.provider.examine(cluster.spec, images.room)
+        return await deep_preflight(cluster.spec, images.room)
 
     try:
         looks = run_all([of_provider(), images.findings()])
@@ -67,7 +67,7 @@ async def _odd_rays(cluster: ClusterHandle) -> list[Finding]:
     """Nodes of a cluster that is up whose Ray is not that of their head. When nobody says which
     nodes there are, the reason is found elsewhere."""
     try:
-        instances = await cluster.provider.find(cluster.spec.cluster_name)
+        instances = await cluster.instances()
     except ShoalError:
         return []
     there = [i for i in instances if i.state is State.RUNNING]

@@ -7,8 +7,9 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.catalog import load_price_table, offerings_for
+from shoal.catalog import catalog_source, offerings_for
 from shoal.cluster.handle import ClusterHandle
+from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, ShoalError
 from shoal.core.events import Emit, PriceEstimated, Stage, Unchanged
@@ -17,14 +18,12 @@ from shoal.ops import preflight
 from shoal.ops.context import Context
 from shoal.ops.up_plan import (
     NOT_THERE,
-    ObservedCluster,
     RestartPolicy,
     UpPlan,
     needs_machines,
     plan_up,
 )
 from shoal.providers.model import Finding, State
-from shoal.providers.protocol import Sells
 from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.loading import SourceOf, unknown_source
@@ -58,12 +57,12 @@ async def preview_up(
     ctx.emit(Stage("checking"))
     wrong = await preflight.check(cluster)
     try:
-        there = await cluster.provider.find(cluster.spec.cluster_name)
+        there = await cluster.instances()
     except ConfigError:
         raise_on_errors(ctx, wrong, source_of)  # which may be why
         raise
     market = _Market(cluster)
-    looks: list[Coroutine[Any, Any, Any]] = [cluster.look(there)]
+    looks: list[Coroutine[Any, Any, Any]] = [cluster.observe(there)]
     if needs_machines(cluster.spec, there, restart):
         looks += [preflight.examine(cluster, ctx.clock, _EXAMINE_SECONDS), market.look()]
     observed, *found = await run_all(looks)
@@ -72,7 +71,9 @@ async def preview_up(
     raise_on_errors(ctx, wrong, source_of)
     plan = plan_up(cluster.spec, observed, restart)
     nodes = planned_nodes(observed, plan)
-    price = estimate(cluster.spec, nodes, market.offers, market.source)
+    price = None
+    if cluster.capabilities.costs_money:
+        price = estimate(cluster.spec, nodes, market.offers, market.source)
     return UpPreview(observed, plan, price)
 
 
@@ -105,15 +106,15 @@ class _Market:
     def __init__(self, cluster: ClusterHandle) -> None:
         self._site = cluster
         self.offers: Sequence[Offering] = offerings_for(cluster.spec)
-        cloud = "gcp" if cluster.spec.provider.type == "gcp" else "aws"
-        self.source = f"the catalog of {load_price_table(cloud).dated}"
+        self.source = catalog_source(cluster.spec)
 
     async def look(self) -> None:
         provider, spec = self._site.provider, self._site.spec
-        if isinstance(provider, Sells):
+        price_source = provider.capabilities.price_source
+        if price_source is not None:
             try:
-                self.offers = await provider.offers(spec)
-                self.source = provider.price_source(spec)
+                self.offers = await provider.offerings(spec)
+                self.source = price_source(spec)
             except ShoalError:
                 return  # which is told elsewhere, if it matters
 

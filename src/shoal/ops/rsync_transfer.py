@@ -47,7 +47,7 @@ async def download(
     check_run_env(spec, run_env)
     cluster = ClusterHandle.of(ctx, spec)
     (head,) = await _nodes(cluster, False)
-    runner = cluster.inside(head, run_env)
+    runner = cluster.node_runner(head, run_env)
     is_directory = await _is_directory(runner, source)
     if is_directory:
         target = _into(source, target)
@@ -105,7 +105,7 @@ def _mounts(cluster: ClusterHandle) -> list[tuple[str, str]]:
 
 
 async def _nodes(cluster: ClusterHandle, all_nodes: bool) -> Sequence[Instance]:
-    if cluster.spec.provider.type == "embedded":
+    if cluster.capabilities.shares_this_machine:
         raise ConfigError(
             "there is nothing to copy",
             why="the nodes of an embedded cluster see this machine's own files",
@@ -114,7 +114,7 @@ async def _nodes(cluster: ClusterHandle, all_nodes: bool) -> Sequence[Instance]:
     head = await cluster.head()
     if not all_nodes:
         return [head]
-    nodes = await cluster.provider.find(cluster.spec.cluster_name)
+    nodes = await cluster.instances()
     silent = [node.name for node in nodes if node.state is State.UNREACHABLE]
     if silent:
         raise NotFoundError(
@@ -127,14 +127,14 @@ async def _nodes(cluster: ClusterHandle, all_nodes: bool) -> Sequence[Instance]:
 async def _put(
     ctx: Context, cluster: ClusterHandle, node: Instance, source: Path, target: str, run_env: RunEnv
 ) -> None:
-    await cluster.inside(node, run_env).put(source, target, _filters(cluster))
+    await cluster.node_runner(node, run_env).put(source, target, _filters(cluster))
     ctx.emit(FilesCopied(node.name, str(source), target))
 
 
 async def _get(
     ctx: Context, cluster: ClusterHandle, node: Instance, source: str, target: Path, run_env: RunEnv
 ) -> None:
-    await cluster.inside(node, run_env).get(source, target, _filters(cluster))
+    await cluster.node_runner(node, run_env).get(source, target, _filters(cluster))
     ctx.emit(FilesCopied(node.name, source, str(target)))
 
 

@@ -26,8 +26,8 @@ async def text(ctx: Context, spec: ClusterSpec) -> str:
     cluster = ClusterHandle.of(ctx, spec)
     await cluster.head()
     targets = {}
-    for instance in await cluster.provider.find(spec.cluster_name):
-        runner = cluster.provider.runner(spec, instance)
+    for instance in await cluster.instances():
+        runner = cluster.runner(instance)
         if not isinstance(runner, SshRunner):
             raise ConfigError(
                 f"the machines of {spec.cluster_name} are not reached by ssh",

@@ -81,20 +81,18 @@ class ClusterStatus:
 async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     """The cluster's nodes as they are now. Ray's own word decides whether a node is ready."""
     cluster = ClusterHandle.of(ctx, spec)
-    instances = await cluster.provider.find(spec.cluster_name)
+    instances = await cluster.instances()
     head = next((i for i in instances if i.role == "head"), None)
     alive: Mapping[str, RayNode] = {}
     start = report = None
     if head is not None:
-        start = cluster.provider.ray_start(spec, head, head)
+        start = cluster.ray_start(head, head)
         if head.state is State.RUNNING:
-            alive, report = await asyncio.gather(cluster.alive(head), _report(cluster, head))
+            alive, report = await asyncio.gather(cluster.ray_nodes(head), _report(cluster, head))
     silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
     if silent and head is not None and report is not None:
         # Asking Ray takes longest. One that was given back meanwhile is not one that failed.
-        instances, report = await asyncio.gather(
-            cluster.provider.find(spec.cluster_name), _report(cluster, head)
-        )
+        instances, report = await asyncio.gather(cluster.instances(), _report(cluster, head))
         silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
         head = next((i for i in instances if i.role == "head"), None)
     told = await _receipts(cluster, silent)
@@ -154,7 +152,7 @@ async def _receipts(
 
     async def ask(instance: Instance) -> None:
         with contextlib.suppress(ShoalError, asyncio.TimeoutError):
-            now = await asyncio.wait_for(cluster.vitals(instance), _ANSWER_SECONDS)
+            now = await asyncio.wait_for(cluster.probe(instance), _ANSWER_SECONDS)
             found[instance.id] = now.applied_state
 
     await run_all(ask(instance) for instance in instances)
@@ -206,7 +204,8 @@ async def _listed(ctx: Context, name: str) -> ClusterSummary:
     try:
         spec = cluster_lookup.recall(ctx, name)
         provider = spec.provider.type
-        instances = await ClusterHandle.of(ctx, spec).provider.find(name)
+        cluster = ClusterHandle.of(ctx, spec)
+        instances = await cluster.instances()
     except ShoalError as error:
         # The others are there, whatever is wrong with this one.
         ctx.emit(Warned(f"cluster {name} cannot be asked for", str(error), error.fix))
@@ -216,7 +215,7 @@ async def _listed(ctx: Context, name: str) -> ClusterSummary:
     age = None if oldest is None else ctx.clock.now() - oldest
     on = [i for i in there if i.state not in (State.STOPPED, State.TERMINATED)]
     price = math.fsum(i.price_per_hour or 0.0 for i in on)
-    complete = provider != "aws" or all(i.price_per_hour is not None for i in on)
+    complete = not cluster.capabilities.costs_money or all(i.price_per_hour is not None for i in on)
     return ClusterSummary(name, provider, len(there), age, price, complete)
 
 

@@ -11,6 +11,7 @@ from shoal.bootstrap.node_probe import NodeProbe
 from shoal.bootstrap.pipeline import bootstrap_nodes
 from shoal.bootstrap.status_tags import StatusTagger
 from shoal.cluster.handle import ClusterHandle
+from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.controller import client
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, IncompleteError, NotFoundError, TransientError
@@ -20,9 +21,8 @@ from shoal.core.polling import PollUntilDeadline
 from shoal.ops import cluster_lookup, cost
 from shoal.ops.context import Context
 from shoal.ops.up import announce_ready, incomplete
-from shoal.ops.up_plan import ObservedCluster, spare_workers
+from shoal.ops.up_plan import spare_workers
 from shoal.providers.model import Instance, State
-from shoal.providers.protocol import Explains
 from shoal.spec.cluster_spec import ClusterSpec
 
 # How long a machine that was just asked for may take to be on.
@@ -41,7 +41,7 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
     silent = [i for i in observed.instances if i.state is State.UNREACHABLE]
     if client.has_controller(spec) and any(i.role == "head" for i in silent):
         raise _unreached(cluster, silent, "its head would start again what is stopped now")
-    switches_off = spec.provider.type == "aws"
+    switches_off = cluster.capabilities.stops_instances
     if loses_head(observed.instances):
         raise ConfigError(
             f"cluster {name} cannot be stopped",
@@ -52,7 +52,7 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
     runs = {
         i.id
         for i in observed.instances
-        if i.id in observed.vitals and observed.vitals[i.id].ray_runs
+        if i.id in observed.probes and observed.probes[i.id].ray_runs
     }
     nodes = [i for i in observed.instances if i.state in _ON]
     stopping = nodes if switches_off else [i for i in nodes if i.id in runs]
@@ -66,14 +66,14 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
         if is_up and await client.stop_controller(cluster, instance):
             await cost.import_head_ledger(ctx, cluster, instance)
     # It may have launched machines while the question was being answered.
-    there = await _settled(ctx, cluster) if switches_off else await cluster.provider.find(name)
+    there = await _settled(ctx, cluster) if switches_off else await cluster.instances()
     silent = [i for i in there if i.state is State.UNREACHABLE]
     nodes = [i for i in there if i.state is State.RUNNING]
     cost.record_running(ctx, name, nodes)
     for instance in nodes:
         ctx.emit(instance.entered(Phase.TERMINATING))
     # Also where nothing seems to run: a stop that was interrupted is finished here.
-    costs = await cluster.provider.stop(spec, nodes)
+    costs = await cluster.stop(nodes)
     if not switches_off:
         await run_all(_write_stopped(cluster, i) for i in nodes)
     if switches_off:
@@ -107,7 +107,7 @@ async def _settled(ctx: Context, cluster: ClusterHandle) -> Sequence[Instance]:
     switched off."""
     coming: list[Instance] = []
     async for _ in PollUntilDeadline(ctx.clock, _BOOT_SECONDS, _PAUSE_SECONDS):
-        found = await cluster.provider.find(cluster.spec.cluster_name)
+        found = await cluster.instances()
         coming = [i for i in found if i.state is State.PENDING]
         if not coming:
             return found
@@ -133,7 +133,7 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
         for instance in off:
             ctx.emit(instance.entered(Phase.BOOTING))
         await cluster.provider.start(spec, off)
-        observed = await cluster.look()
+        observed = await cluster.observe()
     silent = [i for i in observed.instances if i.state is State.UNREACHABLE]
     known = [i for i in observed.instances if i.node_type in spec.node_types]
     nodes = [i for i in known if i.state is State.RUNNING]
@@ -142,7 +142,7 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
         raise _not_up(spec, "its head cannot be reached")
     cluster_lookup.remember(ctx, spec)
     cost.record_running(ctx, spec.cluster_name, nodes)
-    modes = {i.id: _mode(observed.vitals.get(i.id)) for i in nodes}
+    modes = {i.id: _mode(observed.probes.get(i.id)) for i in nodes}
     asleep = [i for i in nodes if modes[i.id] is not None]
     if not asleep:
         await client.deploy_controller(ctx, cluster, head)
@@ -153,16 +153,18 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     head_starts = modes[head.id] in ("restart", "full")
     orphans = [i for i in nodes if i not in asleep] if head_starts else []
     for instance in asleep:
-        knows = instance.id in observed.vitals
+        knows = instance.id in observed.probes
         reason = "Ray is not running on it" if knows else "it did not say how it is"
         ctx.emit(PlanStep("start", instance.name, reason))
     for instance in orphans:
         ctx.emit(PlanStep("start", instance.name, "its head starts anew"))
-    works = [cluster.work(i, head, modes[i.id] or "restart") for i in (*asleep, *orphans)]
-    head_work = next((w for w in works if w.instance is head), None) or cluster.work(head, head)
+    works = [cluster.node_plan(i, head, modes[i.id] or "restart") for i in (*asleep, *orphans)]
+    head_work = next((w for w in works if w.instance is head), None) or cluster.node_plan(
+        head, head
+    )
     board = StatusTagger(cluster.provider, ctx.clock)
     async with client.controller_paused(cluster, [head]):
-        await cluster.provider.halt(spec, orphans)
+        await cluster.stop_ray(orphans)
         failures = await bootstrap_nodes(works, head_work, board.heard(nodes, ctx.emit), ctx.clock)
         await board.settle()
         if head.name in failures:
@@ -187,7 +189,7 @@ def _mode(vitals: NodeProbe | None) -> Mode | None:
 
 async def _there(ctx: Context, spec: ClusterSpec) -> tuple[ClusterHandle, ObservedCluster]:
     cluster = ClusterHandle.of(ctx, spec)
-    observed = await cluster.look()
+    observed = await cluster.observe()
     if not observed.instances:
         raise _not_up(spec, "it has no machines")
     return cluster, observed
@@ -195,14 +197,13 @@ async def _there(ctx: Context, spec: ClusterSpec) -> tuple[ClusterHandle, Observ
 
 async def _write_stopped(cluster: ClusterHandle, instance: Instance) -> None:
     container = cluster.spec.container_for(instance.node_type, instance.role)
-    await node_probe.mark_stopped(
-        cluster.provider.runner(cluster.spec, instance), instance, container
-    )
+    await node_probe.mark_stopped(cluster.runner(instance), instance, container)
 
 
 def _unreached(cluster: ClusterHandle, silent: Sequence[Instance], meaning: str) -> IncompleteError:
     names = ", ".join(f"{i.name} ({i.address})" for i in silent)
-    troubles = cluster.provider.troubles if isinstance(cluster.provider, Explains) else {}
+    unreachable_reasons = cluster.capabilities.unreachable_reasons
+    troubles = unreachable_reasons() if unreachable_reasons else {}
     reasons = [f"{meaning}: {troubles[i.id].what}" for i in silent if i.id in troubles]
     return IncompleteError(
         f"{names} cannot be reached",

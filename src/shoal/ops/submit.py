@@ -21,7 +21,7 @@ async def submit(
 ) -> int:
     """Copy the script to the head's home directory, run it there with these arguments, to the
     letter, and return its exit code. A cluster on this machine runs it where it is."""
-    execute.check(spec, options)
+    execute.check(ctx, spec, options)
     here = _found(script)
     async with ephemeral_cluster(ctx, spec, start=options.start, stop=options.stop):
         command = await _placed(ctx, spec, here, arguments, options.run_env)
@@ -44,10 +44,10 @@ async def _placed(
     """Bring the script to where it is run, and return the command that runs it there."""
     cluster = ClusterHandle.of(ctx, spec)
     head = await cluster.head()
-    python = cluster.provider.ray_start(spec, head, head).python
-    if spec.provider.type == "embedded":
+    python = cluster.ray_start(head, head).python
+    if cluster.capabilities.shares_this_machine:
         return f"{python} {quote([str(script), *arguments])}"
     target = f"~/{script.name}"
-    await cluster.inside(head, run_env).put(script, target)
+    await cluster.node_runner(head, run_env).put(script, target)
     ctx.emit(FilesCopied(head.name, str(script), target))
     return f'{python} "$HOME"/{quote([script.name, *arguments])}'

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from shoal.bootstrap.pipeline import Failures, bootstrap_nodes
 from shoal.bootstrap.status_tags import StatusTagger
 from shoal.cluster.handle import ClusterHandle
+from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.controller import client
 from shoal.core.concurrency import run_all
 from shoal.core.errors import IncompleteError, ShoalError, UnreachableError
@@ -18,7 +19,7 @@ from shoal.core.node_phase import Phase
 from shoal.ops import cluster_lookup, cost
 from shoal.ops.context import Context
 from shoal.ops.preview import preview_up
-from shoal.ops.up_plan import NOT_THERE, ObservedCluster, RestartPolicy, UpPlan, plan_up
+from shoal.ops.up_plan import NOT_THERE, RestartPolicy, UpPlan, plan_up
 from shoal.providers import provider_for
 from shoal.providers.model import Instance, State
 from shoal.ray_runtime.ray_env import sourced
@@ -78,7 +79,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         return UpResult(plan, tuple(observed.instances))
     replace(preview, plan=plan).tell(ctx.emit)
     # A question is for what costs money or interrupts work; a cluster here does neither.
-    costs = spec.provider.type not in ("embedded", "local")
+    costs = cluster.capabilities.costs_money
     if (costs or plan.is_disruptive) and not ctx.confirm(f"Bring up cluster {spec.cluster_name}?"):
         return UpResult(None)
 
@@ -89,7 +90,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         for _ in range(_REFILLS):
             if not await _were_lost(ctx, cluster, result):
                 break
-            observed = await cluster.look()
+            observed = await cluster.observe()
             # Nobody was asked about this round, so nothing ends in it.
             again: RestartPolicy = "never" if options.restart == "never" else "as needed"
             refill = plan_up(spec, observed, again).without_endings()
@@ -102,7 +103,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         raise incomplete(result.failures, total)
     if result.missing > 0:
         raise _not_to_be_had(result.missing, total, refusals)
-    start = cluster.work(result.head, result.head).start
+    start = cluster.node_plan(result.head, result.head).start
     announce_ready(ctx, spec, start, nodes=total, began=began)
     return UpResult(plan, result.nodes)
 
@@ -128,12 +129,14 @@ async def _bring_up(
     head = next(i for i in (*kept, *created) if i.role == "head")
     works = [
         *(
-            cluster.work(started.get(update.instance.id, update.instance), head, update.mode)
+            cluster.node_plan(started.get(update.instance.id, update.instance), head, update.mode)
             for update in plan.updates
         ),
-        *(cluster.work(instance, head) for instance in created),
+        *(cluster.node_plan(instance, head) for instance in created),
     ]
-    head_work = next((w for w in works if w.instance is head), None) or cluster.work(head, head)
+    head_work = next((w for w in works if w.instance is head), None) or cluster.node_plan(
+        head, head
+    )
     board = StatusTagger(cluster.provider, ctx.clock)
     heard = board.heard([work.instance for work in works], ctx.emit)
     failures = await bootstrap_nodes(works, head_work, heard, ctx.clock)
@@ -156,7 +159,7 @@ async def _were_lost(ctx: Context, cluster: ClusterHandle, result: _Result) -> b
     ]
     if not silent:
         return False
-    found = {i.id: i.state for i in await cluster.provider.find(cluster.spec.cluster_name)}
+    found = {i.id: i.state for i in await cluster.instances()}
     lost = [
         (node, error)
         for node, error in silent
@@ -199,8 +202,8 @@ async def _carry_out(
     started: dict[str, Instance] = {}
 
     async def create() -> None:
-        await cluster.provider.terminate(cluster.spec, plan.replaced)
-        created.extend(await cluster.provider.create(cluster.spec, plan.launches))
+        await cluster.terminate(plan.replaced)
+        created.extend(await cluster.provider.launch(cluster.spec, plan.launches))
 
     async def start() -> None:
         started.update({i.id: i for i in await cluster.provider.start(cluster.spec, off)})
@@ -209,8 +212,8 @@ async def _carry_out(
         [
             create(),
             start(),
-            cluster.provider.halt(cluster.spec, quieted),
-            cluster.provider.terminate(cluster.spec, others),
+            cluster.stop_ray(quieted),
+            cluster.terminate(others),
         ]
     )
     name = cluster.spec.cluster_name

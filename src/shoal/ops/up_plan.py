@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from shoal.bootstrap.applied_state import AppliedState
 from shoal.bootstrap.node_probe import NodeProbe
+from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.core.events import PlanStep
 from shoal.providers.model import Instance, LaunchRequest, State
 from shoal.spec.cluster_spec import ClusterSpec
@@ -67,16 +67,6 @@ class UpPlan:
         return bool(self.terminate) or any(update.stops_ray for update in self.updates)
 
 
-@dataclass(frozen=True)
-class ObservedCluster:
-    """What was found of the cluster: its machines, how those are that said so, and the receipts
-    that they would have if everything were done now."""
-
-    instances: Sequence[Instance] = ()
-    vitals: Mapping[str, NodeProbe] = field(default_factory=dict)
-    goals: Mapping[str, AppliedState] = field(default_factory=dict)
-
-
 def plan_up(
     spec: ClusterSpec, observed: ObservedCluster, restart: RestartPolicy = "as needed"
 ) -> UpPlan:
@@ -84,7 +74,8 @@ def plan_up(
     not count as there, so that it is tried for, or replaced."""
     classified = _classify(spec, observed.instances, restart)
     head, keep = classified.head, classified.keep
-    launches, steps = _launches(spec, head, keep)
+    action: Literal["use", "create"] = "use" if observed.uses_existing_hosts else "create"
+    launches, steps = _launches(spec, head, keep, action)
     steps += [PlanStep("terminate", i.name, _why_replaced(spec, i)) for i in classified.replaced]
     steps += [PlanStep("terminate", i.name, _why_surplus(spec, i)) for i in classified.surplus]
 
@@ -161,8 +152,8 @@ def _touch(
     instance: Instance, observed: ObservedCluster, restart: RestartPolicy
 ) -> tuple[Mode | None, str]:
     """How much is to be done on a machine for its own sake, and why."""
-    vitals = observed.vitals.get(instance.id)
-    goal = observed.goals[instance.id]
+    vitals = observed.probes.get(instance.id)
+    goal = observed.desired_states[instance.id]
     if restart == "only":
         return "restart", "asked for by --restart-only"
     if instance.state in (State.STOPPED, State.STOPPING):
@@ -194,7 +185,7 @@ def _add(
 ) -> None:
     if mode is None:
         return
-    runs = observed.vitals.get(instance.id, NodeProbe()).ray_runs
+    runs = observed.probes.get(instance.id, NodeProbe()).ray_runs
     updates.append(NodeUpdate(instance, mode, stops_ray=runs and mode != "update"))
     action: Literal["update", "restart", "start"] = "restart" if runs else "start"
     steps.append(PlanStep("update" if mode == "update" else action, instance.name, reason))
@@ -236,12 +227,13 @@ def _sort_out(
 
 
 def _launches(
-    spec: ClusterSpec, head: Instance | None, keep: Sequence[Instance]
+    spec: ClusterSpec,
+    head: Instance | None,
+    keep: Sequence[Instance],
+    action: Literal["use", "create"] = "create",
 ) -> tuple[list[LaunchRequest], list[PlanStep]]:
     launches: list[LaunchRequest] = []
     steps: list[PlanStep] = []
-    # Machines of one's own are there already; they are taken into use.
-    action: Literal["use", "create"] = "use" if spec.provider.type == "local" else "create"
     if head is None:
         launches.append(LaunchRequest(spec.head_node_type, "head", 1, secrets.token_hex(8)))
         steps.append(PlanStep(action, f"1 x {spec.head_node_type}", "the head"))

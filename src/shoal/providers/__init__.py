@@ -1,15 +1,25 @@
-"""Where machines come from. `provider_for` is the way in; each provider loads on demand."""
+"""The providers, by the `provider.type` that names them. Each is imported only when it is used."""
 
 from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Protocol
 
 from shoal.core.clock import Clock
 from shoal.core.errors import ConfigError
 from shoal.core.events import Emit, ignore_events
 from shoal.providers.protocol import Provider
 from shoal.spec.cluster_spec import ClusterSpec
+
+
+class ProviderFactory(Protocol):
+    """Makes the provider of one cluster. `home` is a directory for local state; `emit` receives
+    the events of launches; `on_head` is true for the controller's provider."""
+
+    def __call__(
+        self, spec: ClusterSpec, home: Path, clock: Clock, emit: Emit, *, on_head: bool
+    ) -> Provider: ...
 
 
 def provider_for(
@@ -20,25 +30,24 @@ def provider_for(
     *,
     on_head: bool = False,
 ) -> Provider:
-    """The provider that a cluster's file names. `home` is where local state may be kept; `emit`
-    hears of what a provider tries on its way; `on_head` says that this is the cluster's head."""
-    if spec.provider.type == "embedded":
-        return embedded_provider(home, clock)
-    if spec.provider.type == "local":
-        from shoal.providers.local.local_provider import LocalProvider
+    """The provider that a spec names."""
+    factory = _factories.get(spec.provider.type)
+    if factory is None:
+        raise ConfigError(
+            f"provider type {spec.provider.type!r} is not supported yet",
+            why=f"this version of Shoal supports {', '.join(_factories)}",
+            fix="set provider.type to embedded to try the cluster on this machine",
+        )
+    return factory(spec, home, clock, emit, on_head=on_head)
 
-        return LocalProvider(spec, home, clock, on_head=on_head)
-    if spec.provider.type == "aws":
-        return _aws_provider(spec, home, clock, emit, on_head=on_head)
-    raise ConfigError(
-        f"provider {spec.provider.type!r} cannot be used yet",
-        why="this version of Shoal runs clusters on AWS, on machines of your own and on this one",
-        fix="set provider.type to embedded to rehearse the cluster on this machine",
-    )
+
+def register_provider(type_name: str, factory: ProviderFactory) -> None:
+    """Make `provider.type: type_name` usable in this process."""
+    _factories[type_name] = factory
 
 
 def embedded_provider(home: Path, clock: Clock) -> Provider:
-    """The provider of machines in miniature on this one."""
+    """The provider of instances on this machine, which needs no spec."""
     try:
         from shoal.providers.embedded.embedded_provider import EmbeddedProvider
     except ModuleNotFoundError as error:
@@ -51,7 +60,7 @@ def embedded_provider(home: Path, clock: Clock) -> Provider:
 
 
 def require_aws() -> None:
-    """Raise `ConfigError` where what AWS is asked by is not installed."""
+    """Raise `ConfigError` if the AWS SDK is not installed."""
     if importlib.util.find_spec("boto3") is None:
         raise ConfigError(
             "clusters on AWS are not installed",
@@ -60,10 +69,23 @@ def require_aws() -> None:
         )
 
 
-def _aws_provider(
+def _embedded(
     spec: ClusterSpec, home: Path, clock: Clock, emit: Emit, *, on_head: bool
 ) -> Provider:
+    return embedded_provider(home, clock)
+
+
+def _local(spec: ClusterSpec, home: Path, clock: Clock, emit: Emit, *, on_head: bool) -> Provider:
+    from shoal.providers.local.local_provider import LocalProvider
+
+    return LocalProvider(spec, home, clock, on_head=on_head)
+
+
+def _aws(spec: ClusterSpec, home: Path, clock: Clock, emit: Emit, *, on_head: bool) -> Provider:
     require_aws()
     from shoal.providers.aws.aws_provider import AwsProvider
 
     return AwsProvider(spec, home, clock, emit, on_head=on_head)
+
+
+_factories: dict[str, ProviderFactory] = {"aws": _aws, "local": _local, "embedded": _embedded}

@@ -1,9 +1,9 @@
-"""What providers report and are asked for, as data."""
+"""The records that providers report and accept. Data only."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ class State(str, enum.Enum):
     STOPPED = "stopped"
     TERMINATING = "terminating"
     TERMINATED = "terminated"
-    # It should be there, but nobody can say.
+    # It should exist, but it does not answer.
     UNREACHABLE = "unreachable"
 
     def __str__(self) -> str:
@@ -29,11 +29,13 @@ class State(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Instance:
-    """One machine as its provider reports it. `address` is how its cluster reaches it, and
-    `created_at` is None for one that was always there; `user` and `port` are for logging in.
-    `price_per_hour` is None where nobody asks for money, or nobody knows how much. `machine` is
-    what its provider sells it as, and `made_from` the launch hash of the file that asked for it;
-    both are empty where nobody can tell."""
+    """One machine as its provider reports it.
+
+    `address` is where the rest of its cluster reaches it; `user` and `port` are for SSH.
+    `created_at` is None for a host that was not launched. `price_per_hour` is None if it costs
+    nothing or the price is unknown. `machine` is its instance type and `made_from` the launch hash
+    of the spec that it was launched from; both are empty if unknown.
+    """
 
     id: str
     cluster: str
@@ -54,14 +56,19 @@ class Instance:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def entered(self, phase: Phase, detail: str = "") -> NodeChanged:
-        """The event that this machine's node is in a phase now."""
+        """The event that this instance's node has entered a phase."""
         return NodeChanged(self.name, self.node_type, self.role, phase, detail, self.address)
+
+
+def head_of(instances: Iterable[Instance]) -> Instance | None:
+    """The head among these instances."""
+    return next((i for i in instances if i.role == "head"), None)
 
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """A wish for `count` equal machines. The token makes asking twice the same as asking once.
-    `market` and `zone` are where to ask first; empty: as the file says."""
+    """A request for `count` equal instances. The token makes the request idempotent. `market` and
+    `zone` are the first choice; empty means as the spec says."""
 
     node_type: str
     role: Role
@@ -72,9 +79,20 @@ class LaunchRequest:
 
 
 @dataclass(frozen=True)
+class SharedMachine:
+    """What keeps an instance apart from others whose processes run on the same machine: the
+    Python to run Ray with, a directory for Ray's session, where its cluster's token is, and, for
+    a head, a block of free ports."""
+
+    python: str
+    ray_directory: str
+    token_path: str
+    ports: range
+
+
+@dataclass(frozen=True)
 class Finding:
-    """Something that a check found before any money was spent. `at` is the place in the spec that
-    it is about, if there is one."""
+    """A problem found by preflight. `at` is the path in the spec that it is about, if any."""
 
     severity: Literal["error", "warning"]
     what: str
@@ -85,13 +103,13 @@ class Finding:
 
 @dataclass(frozen=True)
 class RegistryLogin:
-    """Name and password for a registry of images."""
+    """User name and password for an image registry."""
 
     server: str
     username: str
     password: str = field(repr=False)
 
 
-# How many bytes of a disk an image for this architecture (x86_64, arm64) takes at least, as its
-# registry tells; None where nobody does.
+# How many bytes of disk an image takes at least on an architecture (x86_64, arm64), as its
+# registry reports; None if unknown.
 ImageSizeLookup = Callable[[str, str], Coroutine[Any, Any, int | None]]

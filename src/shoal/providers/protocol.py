@@ -1,25 +1,27 @@
-"""Where machines come from: the verbs every provider has, and what it reports.
+"""What a provider is: the verbs that every cloud has, and one value for what some can do beyond.
 
-A provider creates, finds and ends machines. It knows nothing of policy: not how many there
-should be, not what runs on them. Its refusals are the classes in `shoal.core.errors`.
+A provider launches, lists and terminates instances. It knows nothing of policy (how many there
+should be), of bootstrap or of Ray (what runs on them). Its errors are the classes in
+`shoal.core.errors`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shoal.core.errors import ShoalError
 from shoal.core.node_phase import Role
+from shoal.providers.host_claims import Claim
 from shoal.providers.model import (
     Finding,
     ImageSizeLookup,
     Instance,
     LaunchRequest,
     RegistryLogin,
+    SharedMachine,
 )
-from shoal.ray_runtime.cluster_secrets import Credentials
-from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.known_hosts import HostKeyStore
 from shoal.remote.runner import Runner
 from shoal.spec.cluster_spec import ClusterSpec
@@ -27,204 +29,146 @@ from shoal.spec.cluster_spec import ClusterSpec
 if TYPE_CHECKING:
     from shoal.scaling.inputs import Offering  # most commands do without that room
 
-# The exit code of a claim on a machine that is another cluster's.
-EXIT_CLAIMED = 75
-# The same, where only another user of the machine could change that: it prints who, and which file
-# to remove.
-EXIT_OWNED_BY_OTHER_USER = 77
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What differs between providers beyond their verbs. A capability that a provider lacks keeps
+    its default; the defaults describe a cloud that bills for instances reached by SSH.
+
+    Facts about instances:
+    `costs_money`: instances are billed.
+    `stops_instances`: `stop` powers instances off. Without it a stopped cluster is one whose Ray
+    is stopped, and `stop` and `start` are never called.
+    `terminates_in_batches`: many instances are best terminated in one call. Without it each is
+    terminated alone, because one that is unreachable must not delay the others.
+    `list_interval_s`: how often the controller lists instances.
+    `boot_timeout_s`: how long a new instance may take until SSH answers.
+    `on_lease_expired`: the shell command by which an instance that has lost its cluster
+    terminates itself; empty if it cannot lose it or cannot terminate itself.
+    `head_packages`: Python packages that the provider needs on the head, besides Ray.
+
+    Hosts that exist before and after the cluster:
+    `hosts`: all hosts that may become nodes, the head first. `launch` picks from them.
+    `claim`: what to write on a host to make it this cluster's, for hosts that several clusters
+    may want.
+    `fixed_head`: the head if the cluster is up, known without a call.
+    `unreachable_reasons`: by instance id, why the last listing could not reach an instance.
+
+    Instances that share this machine:
+    `shared_machine`: the ports and directories of an instance whose processes run on this
+    machine. Such instances see its files and its Python.
+    `end_processes`: ends everything that runs on instances, without logging in to them.
+
+    Optional services of a cloud:
+    `host_keys`: the pinned SSH host keys of the instances, to be passed on to the head.
+    `head_spec`: the spec for the head, without secrets and with what only this machine knows.
+    `stop_or_terminate`: stops idle workers so that `launch` can start them again, and terminates
+    those that cannot be stopped.
+    `file_system_source`: what a node mounts by NFS for the shared file system of this name or id.
+    `price_source`: where the prices of `offerings` come from, and their date.
+    `registry_login`: login for the registry of an image; None for another's registry.
+    `interruption_watch_command`: a command that runs on an instance and prints a line for each
+    interruption notice: `end` and the time of termination in epoch seconds, or `risk`. Empty for
+    an instance that is never interrupted.
+    `tag_status`: tags instances, by id, with their bootstrap status.
+    `deep_preflight`: checks that need many calls to the cloud, made only before new instances
+    are launched. Does not repeat the findings of `preflight`.
+    """
+
+    costs_money: bool = True
+    stops_instances: bool = True
+    terminates_in_batches: bool = True
+    list_interval_s: float = 20.0
+    boot_timeout_s: float = 300.0
+    on_lease_expired: str = ""
+    head_packages: Sequence[str] = ()
+
+    hosts: Callable[[], Sequence[Instance]] | None = None
+    claim: Callable[[Instance], Claim] | None = None
+    fixed_head: Instance | None = None
+    unreachable_reasons: Callable[[], Mapping[str, ShoalError]] | None = None
+
+    shared_machine: Callable[[Instance], SharedMachine] | None = None
+    end_processes: Callable[[Sequence[Instance]], Coroutine[Any, Any, None]] | None = None
+
+    host_keys: HostKeyStore | None = None
+    head_spec: Callable[[ClusterSpec], ClusterSpec] | None = None
+    stop_or_terminate: (
+        Callable[[ClusterSpec, Sequence[Instance]], Coroutine[Any, Any, None]] | None
+    ) = None
+    file_system_source: Callable[[str], str] | None = None
+    price_source: Callable[[ClusterSpec], str] | None = None
+    registry_login: Callable[[str], Coroutine[Any, Any, RegistryLogin | None]] | None = None
+    interruption_watch_command: Callable[[Instance], str] | None = None
+    tag_status: Callable[[Mapping[str, str]], Coroutine[Any, Any, None]] | None = None
+    deep_preflight: (
+        Callable[[ClusterSpec, ImageSizeLookup], Coroutine[Any, Any, Sequence[Finding]]] | None
+    ) = None
+
+    @property
+    def has_leases(self) -> bool:
+        """Whether a node that loses its cluster leaves it by itself."""
+        return bool(self.on_lease_expired) or self.claim is not None
+
+    @property
+    def shares_this_machine(self) -> bool:
+        """Whether all instances run on this machine and see its files."""
+        return self.shared_machine is not None
 
 
 class Provider(Protocol):
-    """The verbs. All may raise `ProviderError`; all but `create` may be repeated freely, and
-    `create` too, with the same tokens."""
+    """A cloud. Every verb may raise `ProviderError` and may be repeated; repeating `launch` with
+    the same tokens launches nothing more. A provider that inherits from this class need not write
+    the verbs that have a body here."""
 
-    async def check(self, spec: ClusterSpec) -> Sequence[Finding]:
-        """What stands in the way of `spec`, found without creating anything."""
-        ...
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this provider can do beyond the verbs. The value never changes."""
+        return Capabilities()
 
-    async def create(
-        self, spec: ClusterSpec, launches: Sequence[LaunchRequest]
+    async def preflight(self, spec: ClusterSpec) -> Sequence[Finding]:
+        """Problems that would keep `spec` from working, found without creating anything and with
+        few calls."""
+        return ()
+
+    async def launch(
+        self, spec: ClusterSpec, requests: Sequence[LaunchRequest]
     ) -> Sequence[Instance]:
-        """Ask for machines. Intent is on record before the first one exists, so that whoever
-        comes after a crash finds them by `find`. Fewer workers than asked for are returned when
-        no more are to be had; `LaunchAttempted` events say why."""
+        """Launch instances. Each must be visible to `list_instances` as soon as it exists, so
+        that a later command finds what a crashed one launched. Returns fewer workers than
+        requested when capacity is short; `LaunchAttempted` events say why."""
         ...
 
-    async def find(
+    async def list_instances(
         self, cluster: str | None = None, role: Role | None = None
     ) -> Sequence[Instance]:
-        """The machines of one cluster, or of every cluster that this provider can see; of one
-        role, where no others matter."""
-        ...
-
-    async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
-        """End what runs on these machines for the cluster. The machines stay."""
+        """The instances of one cluster, or of every cluster that this provider can see; only
+        those of one role if a role is given. Terminated instances are left out."""
         ...
 
     async def stop(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[str]:
-        """Switch machines off, to be started again as they are, and return when they are; what
-        cannot be kept so is ended. Where machines cannot be switched off, only what runs on them
-        ends. Returns what still costs money, in words."""
-        ...
+        """Power instances off and wait until they are; those that cannot be stopped are
+        terminated. Returns descriptions of what still costs money."""
+        return ()
 
     async def start(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[Instance]:
-        """Switch machines on again, and return them as they then are: often at new addresses."""
-        ...
+        """Power stopped instances on, and return them with their new addresses."""
+        return instances
 
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
-        """End machines and return when the provider says that they are gone."""
+        """Terminate instances and wait until the provider reports that they are gone."""
         ...
 
     async def release(self, spec: ClusterSpec) -> Sequence[str]:
-        """Take away what was made for the cluster beside its machines, once they are gone and
-        where nobody else uses it. Returns what that was, in words."""
-        ...
+        """Delete what was created for the cluster besides its instances (keys, networks, roles),
+        once nothing uses it. Returns descriptions of what was deleted."""
+        return ()
 
-    def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
-        """A command that makes a machine this cluster's own, or exits with `TAKEN` or
-        `KEPT` and prints whose it is. With `force`, what another cluster runs there ends first.
-        Empty where the provider's own record is enough."""
-        ...
-
-    def on_lapse(self, spec: ClusterSpec, instance: Instance) -> str:
-        """A command for the machine by which it ends its part in a cluster that it has lost. Empty
-        where that cannot happen."""
-        ...
+    async def offerings(self, spec: ClusterSpec) -> Sequence[Offering]:
+        """What the node types can be launched as, at which price and with which resources. Empty
+        if nothing is sold."""
+        return ()
 
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
-        """The way to run things on this machine."""
-        ...
-
-    def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
-        """How this machine becomes a node of the cluster that `head` leads."""
-        ...
-
-
-@runtime_checkable
-class Presumes(Protocol):
-    """A provider that knows where a cluster's head is, if there is one, without looking."""
-
-    def presumed_head(self, spec: ClusterSpec) -> tuple[Instance, str]:
-        """That machine, and a command that fails on it unless it is this cluster's head."""
-        ...
-
-
-@runtime_checkable
-class Explains(Protocol):
-    """A provider whose machines may be UNREACHABLE, and that knows why."""
-
-    @property
-    def troubles(self) -> Mapping[str, ShoalError]:
-        """What was in the way at the last look, by id."""
-        ...
-
-
-@runtime_checkable
-class Entrusts(Protocol):
-    """A provider of which the head has to be told more than the file says, and less than this
-    machine knows."""
-
-    # What the head's Python needs beside Ray.
-    packages: Sequence[str]
-
-    def entrusted(self, spec: ClusterSpec) -> ClusterSpec:
-        """The spec as the head may have it: without secrets, and with what only this machine's
-        surroundings say."""
-        ...
-
-
-@runtime_checkable
-class Vouches(Protocol):
-    """A provider that knows its machines by their host keys, and can pass that on: whoever gets it
-    need not believe a machine at first sight."""
-
-    host_keys: HostKeyStore
-
-
-@runtime_checkable
-class Keeps(Protocol):
-    """A provider whose machines can be kept switched off, to be there sooner the next time."""
-
-    async def retire(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
-        """Put workers aside that nobody needs now, and end those that shall not be kept. On the
-        head, `create` takes what was put aside before it asks for new machines."""
-        ...
-
-
-class Shelf(Protocol):
-    """File systems that are there, whoever uses them."""
-
-    def source(self, name: str) -> str:
-        """What a machine mounts by NFS for the one with this name or id."""
-        ...
-
-
-@runtime_checkable
-class Shares(Protocol):
-    """A provider that has file systems which many machines can mount."""
-
-    @property
-    def shelf(self) -> Shelf: ...
-
-
-@runtime_checkable
-class Sells(Protocol):
-    """A provider that knows its machines better than the catalog that is shipped."""
-
-    async def offers(self, spec: ClusterSpec) -> Sequence[Offering]:
-        """What the file's node types can be bought for, and what they will have."""
-        ...
-
-    def price_source(self, spec: ClusterSpec) -> str:
-        """Where the prices of those offers are from, in words, and of which day they are."""
-        ...
-
-
-@runtime_checkable
-class LogsIn(Protocol):
-    """A provider that runs registries of images, which its own credentials open."""
-
-    async def login(self, image: str) -> RegistryLogin | None:
-        """The way in to the registry that has this image; None for one that is not its own."""
-        ...
-
-
-@runtime_checkable
-class Warns(Protocol):
-    """A provider that takes machines away, and tells them so beforehand."""
-
-    def warnings(self, spec: ClusterSpec, instance: Instance) -> str:
-        """A command that runs on the machine for as long as that lives, and prints a line for
-        each thing it is told: `end` and the time, in epoch seconds, at which it will be taken
-        away, or `risk` when it may well be. Empty for a machine that is never taken away."""
-        ...
-
-
-@runtime_checkable
-class Labels(Protocol):
-    """A provider on whose machines something can be written that its console shows."""
-
-    async def label(self, statuses: Mapping[str, str]) -> None:
-        """Have machines, by id, carry these statuses. One call for each different status."""
-        ...
-
-
-@runtime_checkable
-class Examines(Protocol):
-    """A provider that can tell more beforehand than its check."""
-
-    async def examine(self, spec: ClusterSpec, room: ImageSizeLookup) -> Sequence[Finding]:
-        """All that would keep `spec` from coming up, found without creating anything. What the
-        check finds is not told again."""
-        ...
-
-
-@runtime_checkable
-class Introduces(Protocol):
-    """A provider of machines that exist before they are nodes: the head must be let into them
-    while someone is there who can."""
-
-    async def introduce(self, credentials: Credentials) -> None:
-        """Let the cluster's head into every machine that may become its node. One that does not
-        answer now is left out."""
+        """Runs commands on an instance, usually by SSH."""
         ...

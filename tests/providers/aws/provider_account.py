@@ -47,12 +47,12 @@ class Account:
         """Ask for a head and workers, as `up` does."""
         wishes = [LaunchRequest("head", "head", 1, f"{token}-h")]
         wishes.append(LaunchRequest("worker", "worker", workers, f"{token}-w"))
-        return list(await self.provider().create(self.spec, wishes))
+        return list(await self.provider().launch(self.spec, wishes))
 
     async def end(self, home: str = "another-home") -> None:
         """End everything, as `down` does on another laptop, and see that nothing is left."""
         provider = self.provider(home)
-        await provider.terminate(self.spec, await provider.find(CLUSTER))
+        await provider.terminate(self.spec, await provider.list_instances(CLUSTER))
         await provider.release(self.spec)
         await self.cloud.assert_nothing_left()
 

@@ -14,7 +14,6 @@ from shoal.core.errors import AuthError, CapacityError, ConfigError
 from shoal.core.events import Warned
 from shoal.providers.aws import launch_config, tags
 from shoal.providers.model import LaunchRequest, RegistryLogin, State
-from shoal.providers.protocol import Keeps, LogsIn, Sells
 from tests.polling import until
 from tests.providers.aws.aws_bed import CLUSTER, cluster_file
 from tests.providers.aws.provider_account import Account
@@ -45,7 +44,7 @@ async def test_lost_capacity_in_two_zones_is_found_in_the_third(account: Account
         ("m5.large", "on-demand", "us-west-2c", 2),
     ]
     account.events.clear()
-    await account.provider().create(account.spec, [LaunchRequest("worker", "worker", 1, "more")])
+    await account.provider().launch(account.spec, [LaunchRequest("worker", "worker", 1, "more")])
     assert account.tried("worker") == [("m5.large", "on-demand", "us-west-2c", 1)]
     await account.end()
 
@@ -169,7 +168,7 @@ async def test_no_reply_that_is_lost_makes_anything_twice(account: Account) -> N
 async def test_a_listing_that_lags_hides_nothing_from_the_same_laptop(account: Account) -> None:
     account.cloud.faults.lag_listings(3)
     created = await account.launch()
-    found = await account.provider().find(CLUSTER)
+    found = await account.provider().list_instances(CLUSTER)
     assert {i.id for i in found} == {i.id for i in created}
     await account.end()
 
@@ -233,7 +232,7 @@ async def test_what_the_file_names_is_used_and_left_alone(account: Account) -> N
 async def test_machines_that_were_asked_to_end_elsewhere_are_waited_for(account: Account) -> None:
     created = await account.launch()
     ec2(account).terminate_instances(InstanceIds=[i.id for i in created])
-    found = await account.provider().find(CLUSTER)
+    found = await account.provider().list_instances(CLUSTER)
     assert {i.state for i in found} <= {State.TERMINATING}
     await account.end()
 
@@ -267,7 +266,7 @@ async def test_two_who_launch_at_once_end_up_with_one_head(account: Account) -> 
     )
     won = [outcome for outcome in outcomes if isinstance(outcome, list)]
     assert len(won) == 1, outcomes
-    found = await account.provider().find(CLUSTER)
+    found = await account.provider().list_instances(CLUSTER)
     assert {i.id for i in found} == {i.id for i in won[0]}
     await account.end()
 
@@ -309,10 +308,10 @@ async def test_machines_stop_and_start_as_they_are_and_say_what_they_still_cost(
     account.file(available_node_types=types(head={"BlockDeviceMappings": [disk]}, worker=spot))
     await account.launch()
     provider = account.provider()
-    (costs,) = await provider.stop(account.spec, await provider.find(CLUSTER))
+    (costs,) = await provider.stop(account.spec, await provider.list_instances(CLUSTER))
     assert "100 GiB" in costs
     assert "$8.00 a month by AWS's list prices for us-west-2" in costs
-    found = await provider.find(CLUSTER)
+    found = await provider.list_instances(CLUSTER)
     # A spot machine cannot be kept.
     assert [(i.role, i.state) for i in found] == [("head", State.STOPPED)]
     started = await provider.start(account.spec, found)
@@ -329,8 +328,7 @@ async def test_machines_are_planned_with_what_aws_says_they_have(account: Accoun
     node_types["unknown"] = {"node_config": {"InstanceType": "z9.mega"}}
     account.file(available_node_types=node_types)
     provider = account.provider()
-    assert isinstance(provider, Sells)
-    offers = {offer.node_type: offer for offer in await provider.offers(account.spec)}
+    offers = {offer.node_type: offer for offer in await provider.offerings(account.spec)}
     assert set(offers) == {"head", "worker", "other"}
     assert offers["worker"].resources["GPU"] == 4
     assert offers["worker"].resources["accelerator_type:T4"] == 1
@@ -366,12 +364,13 @@ async def test_images_of_the_accounts_own_registry_are_opened_by_its_credentials
     server = "123456789012.dkr.ecr.us-west-2.amazonaws.com"
     account.file(docker={"image": f"{server}/team/box:1", "container_name": "box"})
     provider = account.provider()
-    assert isinstance(provider, LogsIn)
-    logins = [await provider.login(f"{server}/team/box:1") for _ in range(3)]
+    login = provider.capabilities.registry_login
+    assert login is not None
+    logins = [await login(f"{server}/team/box:1") for _ in range(3)]
     assert logins == [RegistryLogin(server, "AWS", "123456789012-auth-token")] * 3
     assert "auth-token" not in repr(logins)
     assert account.cloud.ledger.calls()["GetAuthorizationToken"] == 1, "one for all nodes"
-    assert await provider.login("rayproject/ray:latest") is None
+    assert await login("rayproject/ray:latest") is None
 
     await account.launch(workers=1)
     iam = boto3.client("iam", **account.cloud.ec2.client_options())
@@ -386,13 +385,14 @@ async def test_images_of_the_accounts_own_registry_are_opened_by_its_credentials
 async def test_workers_that_nobody_needs_are_kept_and_taken_again(account: Account) -> None:
     workers = [i for i in await account.launch() if i.role == "worker"]
     head = account.provider("home-of-the-head", on_head=True)
-    assert isinstance(head, Keeps)
-    await head.retire(account.spec, workers)
-    found = {i.id: i.state for i in await head.find(CLUSTER, "worker")}
+    stop_or_terminate = head.capabilities.stop_or_terminate
+    assert stop_or_terminate is not None
+    await stop_or_terminate(account.spec, workers)
+    found = {i.id: i.state for i in await head.list_instances(CLUSTER, "worker")}
     assert found == {worker.id: State.STOPPED for worker in workers}
     for _ in range(2):  # asking again with the same token is asking once
         wish = LaunchRequest("worker", "worker", 3, "more")
-        created = await head.create(account.spec, [wish])
+        created = await head.launch(account.spec, [wish])
         assert {i.id for i in workers} < {i.id for i in created}
         assert len(created) == 3
         assert {i.state for i in created} <= {State.PENDING, State.RUNNING}
@@ -404,14 +404,15 @@ async def test_workers_that_nobody_needs_are_kept_and_taken_again(account: Accou
 async def test_two_wishes_at_once_take_different_spares(account: Account) -> None:
     workers = [i for i in await account.launch() if i.role == "worker"]
     head = account.provider("home-of-the-head", on_head=True)
-    assert isinstance(head, Keeps)
-    await head.retire(account.spec, workers)
+    stop_or_terminate = head.capabilities.stop_or_terminate
+    assert stop_or_terminate is not None
+    await stop_or_terminate(account.spec, workers)
     wishes = [LaunchRequest("worker", "worker", 1, token) for token in ("one", "another")]
-    taken = await asyncio.gather(*(head.create(account.spec, [wish]) for wish in wishes))
+    taken = await asyncio.gather(*(head.launch(account.spec, [wish]) for wish in wishes))
     assert {i.id for created in taken for i in created} == {i.id for i in workers}
     assert len(account.cloud.ledger.rentals) == 3, "no new machine was needed"
-    await head.retire(account.spec, workers)
-    again = await head.create(account.spec, [LaunchRequest("worker", "worker", 2, "later")])
+    await stop_or_terminate(account.spec, workers)
+    again = await head.launch(account.spec, [LaunchRequest("worker", "worker", 2, "later")])
     assert {i.id for i in again} == {i.id for i in workers}, "nobody keeps them for ever"
     await account.end()
 
@@ -426,8 +427,9 @@ async def test_workers_that_cannot_be_kept_are_ended(account: Account, why_not: 
         account.file(provider=provider)
     workers = [i for i in await account.launch() if i.role == "worker"]
     head = account.provider("home-of-the-head", on_head=True)
-    assert isinstance(head, Keeps)
-    await head.retire(account.spec, workers)
+    stop_or_terminate = head.capabilities.stop_or_terminate
+    assert stop_or_terminate is not None
+    await stop_or_terminate(account.spec, workers)
     assert len(account.cloud.ledger.running()) == 1
     await account.end()
 
@@ -438,7 +440,7 @@ async def test_a_head_launches_workers_on_what_it_stands_on_itself(account: Acco
     made = {"ImportKeyPair", "CreateSecurityGroup", "CreateRole"}
     before = account.cloud.ledger.calls()
     provider = account.provider("home-of-the-head", on_head=True)
-    (worker,) = await provider.create(account.spec, [LaunchRequest("worker", "worker", 1, "more")])
+    (worker,) = await provider.launch(account.spec, [LaunchRequest("worker", "worker", 1, "more")])
     after = account.cloud.ledger.calls()
     assert {name: after[name] for name in made} == {name: before[name] for name in made}
     answer = ec2(account).describe_instances(InstanceIds=[head.id, worker.id])

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from shoal.cluster.handle import ClusterHandle
+from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.controller import client
 from shoal.core.errors import ConfigError
 from shoal.core.events import PlanStep, Warned
 from shoal.ops.context import Context
 from shoal.ops.down import down
 from shoal.ops.stop_start import stop
-from shoal.ops.up_plan import ObservedCluster
 from shoal.providers.model import Instance, LaunchRequest, State
 from tests.providers.aws.aws_bed import CLUSTER, cluster_file
 from tests.providers.aws.provider_account import Account
@@ -35,13 +35,13 @@ def file_with(account: Account, **spot: bool) -> None:
 def mute(monkeypatch: pytest.MonkeyPatch) -> None:
     """No machine can be logged in to."""
 
-    async def look(site: ClusterHandle, there: Any = None) -> ObservedCluster:
-        return ObservedCluster(await site.provider.find(site.spec.cluster_name))
+    async def observe(site: ClusterHandle, there: Any = None) -> ObservedCluster:
+        return ObservedCluster(await site.instances())
 
     async def dismiss(site: ClusterHandle, head: Instance) -> bool:
         return False
 
-    monkeypatch.setattr(ClusterHandle, "look", look)
+    monkeypatch.setattr(ClusterHandle, "observe", observe)
     monkeypatch.setattr(client, "dismiss", dismiss)
 
 
@@ -58,7 +58,7 @@ async def test_what_cannot_be_switched_off_is_said_to_end_and_what_comes_late_is
 
     async def launches_one_more(site: ClusterHandle, head: Instance) -> bool:
         late = LaunchRequest("worker", "worker", 1, "late", market="on-demand")
-        await site.provider.create(site.spec, [late])
+        await site.provider.launch(site.spec, [late])
         return False
 
     monkeypatch.setattr(client, "dismiss", launches_one_more)
@@ -66,7 +66,7 @@ async def test_what_cannot_be_switched_off_is_said_to_end_and_what_comes_late_is
     steps = {e.subject[:4]: e.action for e in account.events if isinstance(e, PlanStep)}
     assert steps == {"head": "stop", "work": "terminate"}
     assert stopped is not None and stopped.nodes == 2
-    found = await account.provider().find(CLUSTER)
+    found = await account.provider().list_instances(CLUSTER)
     assert {(i.role, i.market, i.state) for i in found} == {
         ("head", "on-demand", State.STOPPED),
         ("worker", "on-demand", State.STOPPED),

@@ -9,7 +9,6 @@ import boto3
 import pytest
 
 from shoal.providers.aws import ebs, iam_policies
-from shoal.providers.aws.aws_provider import AwsProvider
 from shoal.providers.model import LaunchRequest
 from shoal.spec.cluster_spec import VolumeSpec
 from tests.providers.aws.aws_bed import SHOAL, Bed, cluster_file
@@ -97,7 +96,7 @@ async def test_machines_may_use_the_buckets_of_the_file_and_workers_nothing_else
     assert (sorted(allowed[head]), allowed[workers]) == (["buckets", "controller"], ["buckets"])
     document = iam.get_role_policy(RoleName=head, PolicyName="buckets")["PolicyDocument"]
     assert workers in json.dumps(document), "it passes the role to workers that it launches"
-    later = await account.provider("head-home", on_head=True).create(
+    later = await account.provider("head-home", on_head=True).launch(
         account.spec, [LaunchRequest("worker", "worker", 1, "later")]
     )
     found = ec2.describe_instances(InstanceIds=[i.id for i in (*created, *later)])["Reservations"]
@@ -127,7 +126,7 @@ async def test_a_bucket_added_to_a_running_cluster_reaches_workers_that_its_head
 ) -> None:
     await account.launch(workers=0)
     account.file(shoal={"mounts": {"/d": {"s3": "data"}}})
-    await account.provider().create(account.spec, [LaunchRequest("worker", "worker", 1, "more")])
+    await account.provider().launch(account.spec, [LaunchRequest("worker", "worker", 1, "more")])
     iam = client(account, "iam")
     head, workers = sorted((r["RoleName"] for r in iam.list_roles()["Roles"]), key=len)
     document = iam.get_role_policy(RoleName=head, PolicyName="buckets")["PolicyDocument"]
@@ -144,15 +143,19 @@ async def test_a_file_system_is_found_by_its_name_and_the_head_is_told_its_id(
     )["FileSystemId"]
     account.file(shoal={"mounts": {"/d": {"efs": "training-data"}, "/e": {"efs": "fs-0abc"}}})
     provider = account.provider()
-    assert isinstance(provider, AwsProvider)
-    assert await provider.check(account.spec) == []
-    region = provider.entrusted(account.spec).provider.settings["region"]
-    assert provider.shelf.source("training-data") == f"{made}.efs.{region}.amazonaws.com:/"
-    assert provider.shelf.source("fs-0abc") == f"fs-0abc.efs.{region}.amazonaws.com:/"
-    told = provider.entrusted(account.spec).shoal.mounts
+    capabilities = provider.capabilities
+    assert capabilities.head_spec is not None
+    assert capabilities.file_system_source is not None
+    assert await provider.preflight(account.spec) == []
+    region = capabilities.head_spec(account.spec).provider.settings["region"]
+    assert (
+        capabilities.file_system_source("training-data") == f"{made}.efs.{region}.amazonaws.com:/"
+    )
+    assert capabilities.file_system_source("fs-0abc") == f"fs-0abc.efs.{region}.amazonaws.com:/"
+    told = capabilities.head_spec(account.spec).shoal.mounts
     assert {where: mount.efs for where, mount in told.items()} == {"/d": made, "/e": "fs-0abc"}
     account.file(shoal={"mounts": {"/d": {"efs": "trainning-data"}}})
-    (finding,) = await provider.check(account.spec)
+    (finding,) = await provider.preflight(account.spec)
     assert finding.what.startswith("there is no file system named trainning-data")
     assert "training-data" in finding.why
     efs.delete_file_system(FileSystemId=made)

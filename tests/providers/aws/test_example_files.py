@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.core.clock import SystemClock
-from shoal.ops.up_plan import ObservedCluster, plan_up
+from shoal.ops.up_plan import plan_up
 from shoal.providers import provider_for
 from shoal.spec import load
 from tests.providers.aws.aws_bed import Bed, events_of
@@ -108,7 +109,7 @@ async def test_what_a_file_with_containers_asks_for_is_launched(account: Account
         spec = load(str(path)).launchable()
         provider = provider_for(spec, account.directory / "home", SystemClock())
         launches = plan_up(spec, ObservedCluster()).launches
-        created = await provider.create(spec, launches)
+        created = await provider.launch(spec, launches)
         assert len(created) == sum(launch.count for launch in launches), example.name
         await provider.terminate(spec, created)
         await provider.release(spec)

@@ -206,7 +206,7 @@ async def test_volumes_that_the_file_keeps_are_told_of_and_never_removed(account
     account.file(shoal={"volumes": {"/data": {"size": 500, "keep": True}}})
     await account.launch(workers=1)
     provider = account.provider()
-    await provider.terminate(account.spec, await provider.find(CLUSTER))
+    await provider.terminate(account.spec, await provider.list_instances(CLUSTER))
     await provider.release(account.spec)
     ours = [{"Name": "tag-key", "Values": ["shoal-cluster"]}]
     found = client(account.cloud).describe_volumes(Filters=ours)["Volumes"]

@@ -9,7 +9,6 @@ import pytest
 
 from shoal.catalog.price_table import load_price_table
 from shoal.providers.aws.pricing import Prices
-from shoal.providers.protocol import Sells
 from tests.providers.aws.aws_bed import CLUSTER, Bed, cluster_file, events_of
 from tests.providers.aws.provider_account import Account
 from tests.simcloud.calls import ApiError
@@ -80,24 +79,24 @@ async def test_without_the_price_list_the_catalog_is_used_and_said_to_be(account
     denied = ApiError("AccessDeniedException", "you may not", 403)
     account.cloud.faults.fail_call("GetProducts", error=denied, times=99)
     provider = account.provider()
-    assert isinstance(provider, Sells)
-    offers = {offer.node_type: offer for offer in await provider.offers(account.spec)}
+    offers = {offer.node_type: offer for offer in await provider.offerings(account.spec)}
     assert offers["head"].price_per_hour == 0.096
-    assert provider.price_source(account.spec) == f"the catalog of {load_price_table('aws').dated}"
+    price_source = provider.capabilities.price_source
+    assert price_source is not None
+    assert price_source(account.spec) == f"the catalog of {load_price_table('aws').dated}"
     again = account.provider()
-    assert isinstance(again, Sells)
-    await again.offers(account.spec)
+    await again.offerings(account.spec)
     assert account.cloud.ledger.calls()["GetProducts"] == 1, "who says no is not asked again soon"
 
 
 async def test_prices_are_asked_for_once_a_day(account: Account) -> None:
     for _ in range(2):
         provider = account.provider()
-        assert isinstance(provider, Sells)
-        await provider.offers(account.spec)
+        await provider.offerings(account.spec)
     assert account.cloud.ledger.calls()["GetProducts"] == 1
-    assert isinstance(provider, Sells)
-    assert provider.price_source(account.spec).startswith("AWS's price list of ")
+    price_source = provider.capabilities.price_source
+    assert price_source is not None
+    assert price_source(account.spec).startswith("AWS's price list of ")
 
 
 async def test_spot_prices_are_of_the_zone_and_the_dearest_where_it_is_not_known(

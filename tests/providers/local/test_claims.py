@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from shoal.bootstrap import claims
+from shoal.bootstrap.claims import EXIT_CLAIMED, EXIT_OWNED_BY_OTHER_USER
 from shoal.controller import paths
-from shoal.providers.local import claims
-from shoal.providers.local.claims import Claim
-from shoal.providers.protocol import EXIT_CLAIMED, EXIT_OWNED_BY_OTHER_USER
+from shoal.providers import host_claims
+from shoal.providers.host_claims import Claim
 from tests.polling import alive, until
 
 ALICE = Claim("mine@192.0.2.10", "worker-1", "192.0.2.11")
@@ -42,7 +43,7 @@ class Machine:
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def run(self, command: str, user: str | None = None) -> tuple[int, str]:
-        command = command.replace(claims.PATH, str(self.path))
+        command = command.replace(host_claims.CLAIM_FILE, str(self.path))
         done = subprocess.run(
             ["sh", "-c", command], cwd=self.home, capture_output=True, text=True, user=user
         )
@@ -54,7 +55,7 @@ class Machine:
         return self.run(claims.claim_command(claim, force=force), user)
 
     def owner(self) -> Claim | None:
-        return claims.parse(self.run(claims.READ)[1])
+        return host_claims.parse(self.run(host_claims.READ_COMMAND)[1])
 
     def start(self, *argv: str, **env: str) -> int:
         self.started.append(subprocess.Popen(argv, cwd=self.home, env={**os.environ, **env}))
@@ -136,7 +137,7 @@ def test_taking_what_is_ones_own_leaves_all_as_it_is(machine: Machine) -> None:
 
 
 def test_nothing_is_ended_on_a_machine_that_is_another_clusters(machine: Machine) -> None:
-    ends = claims.unless_anothers(ALICE.owner, "echo ended")
+    ends = claims.unless_claimed_by_others(ALICE.owner, "echo ended")
     assert machine.run(ends) == (0, "ended")
     machine.claim(ALICE)
     assert machine.run(ends) == (0, "ended")
@@ -168,6 +169,6 @@ def test_a_claim_of_another_user_is_named_and_can_be_taken_by_that_user_only(
     )
     assert machine.owner() == ALICE
     machine.path.chmod(0o600)
-    assert machine.run(claims.READ, nobody) == (0, "? ?")
+    assert machine.run(host_claims.READ_COMMAND, nobody) == (0, "? ?")
     assert machine.claim(BOB, user=nobody) == (EXIT_CLAIMED, f"a cluster of user {me}")
-    assert machine.run(claims.unless_anothers(BOB.owner, "echo ended"), nobody) == (0, "")
+    assert machine.run(claims.unless_claimed_by_others(BOB.owner, "echo ended"), nobody) == (0, "")

@@ -8,12 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from shoal.bootstrap.node_plan import NodePlanner
+from shoal.bootstrap.existing_hosts import cleanup_command
+from shoal.cluster.handle import ClusterHandle
 from shoal.controller.node_manager import ProviderNodeManager
 from shoal.core.clock import SystemClock
 from shoal.core.errors import CapacityError, ClaimedError, SetupError
 from shoal.core.node_phase import Role
-from shoal.providers.local.local_provider import LocalProvider, cleanup_command
+from shoal.providers.local.local_provider import LocalProvider
 from shoal.providers.model import Instance, LaunchRequest, State
 from shoal.remote.local_runner import LocalRunner
 from shoal.remote.runner import Completed, OnLine
@@ -52,7 +53,7 @@ class Rack(LocalProvider):
         return cast(SshRunner, Answering(self._claims.get(address, "")))
 
     async def picked(self, count: int) -> list[str]:
-        found = await self.create(rack(), [LaunchRequest("head", "worker", count, "token")])
+        found = await self.launch(rack(), [LaunchRequest("head", "worker", count, "token")])
         return [instance.id for instance in found]
 
 
@@ -79,13 +80,13 @@ async def test_the_controller_takes_what_is_free_and_no_machine_of_another_clust
 
 
 async def test_a_person_who_wants_more_than_there_are_is_told(tmp_path: Path) -> None:
-    with pytest.raises(CapacityError, match="4 more workers are wanted, and 3 machines are free"):
+    with pytest.raises(CapacityError, match="4 more workers are needed, but only 3 hosts are free"):
         await Rack(tmp_path).picked(4)
 
 
 def test_a_machine_of_another_cluster_says_nothing_of_all_of_its_type(tmp_path: Path) -> None:
-    orders = NodePlanner(rack(), Rack(tmp_path), "")
-    workshop = ProviderNodeManager(orders, SystemClock(), take_leave=lambda: None)
+    handle = ClusterHandle(Rack(tmp_path), rack())
+    workshop = ProviderNodeManager(handle, SystemClock(), take_leave=lambda: None)
     assert not workshop.is_of_the_type(ClaimedError("it is another cluster's"))
     assert workshop.is_of_the_type(SetupError("it has no room for Ray"))
 

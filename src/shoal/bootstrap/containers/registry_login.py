@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from shoal.core.errors import ConfigError
 from shoal.providers.model import RegistryLogin
-from shoal.providers.protocol import LogsIn, Provider
+from shoal.providers.protocol import Provider
 from shoal.remote.runner import quote
 from shoal.spec.cluster_spec import RegistrySpec
 
@@ -63,7 +63,8 @@ def login_source(registry: RegistrySpec | None, provider: Provider, image: str) 
     async def login() -> RegistryLogin | None:
         if registry is not None and registry.server == host_of(image):
             return await _as_told(registry)
-        if isinstance(provider, LogsIn) and (found := await provider.login(image)):
+        provider_login = provider.capabilities.registry_login
+        if provider_login is not None and (found := await provider_login(image)):
             return found
         return None if registry is None else await _as_told(registry)
 

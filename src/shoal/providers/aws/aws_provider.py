@@ -24,7 +24,6 @@ from shoal.core.errors import (
 )
 from shoal.core.events import Emit
 from shoal.core.node_phase import Role
-from shoal.providers import ssh_common
 from shoal.providers.aws import (
     ebs,
     ecr,
@@ -53,13 +52,11 @@ from shoal.providers.aws.termination_watch import TERMINAL_STATES, TerminationWa
 from shoal.providers.aws.waiters import Waiter, poll_intervals
 from shoal.providers.model import (
     Finding,
-    ImageSizeLookup,
     Instance,
     LaunchRequest,
-    RegistryLogin,
     State,
 )
-from shoal.ray_runtime.ray_start import RayStart
+from shoal.providers.protocol import Capabilities, Provider
 from shoal.remote.known_hosts import HostKeysPerInstance
 from shoal.remote.runner import Runner
 from shoal.scaling.inputs import Offering
@@ -71,11 +68,9 @@ _ADDRESS_SECONDS = 120.0
 _SAME_SECOND = 1.1
 
 
-class AwsProvider:
+class AwsProvider(Provider):
     """One cluster's machines in one region of one account, seen from a laptop or, with
     `on_head`, from among them."""
-
-    packages = ("boto3",)
 
     def __init__(
         self, spec: ClusterSpec, home: Path, clock: Clock, emit: Emit, *, on_head: bool = False
@@ -90,8 +85,8 @@ class AwsProvider:
         here = home / "aws" / self._aws.region
         self._home = here / tags.name_for(spec.cluster_name)
         self._journal = Journal(self._home / "launches", clock)
-        self.host_keys = HostKeysPerInstance(self._home / "known_hosts")
-        self.shelf = FileSystems(self._aws)
+        self._host_keys = HostKeysPerInstance(self._home / "known_hosts")
+        self._file_systems = FileSystems(self._aws)
         refusals = UnavailableOfferings(here / "refusals.json", clock)
         self._prices = Prices(self._aws, here)
         self._desk = Launcher(self._aws, self._journal, refusals, self._prices, emit)
@@ -103,28 +98,39 @@ class AwsProvider:
         self._doors = Doors(spec, self._home, self._journal, fates, clock, inside=inside)
         self._head: Record | None = None
 
-    async def check(self, spec: ClusterSpec) -> Sequence[Finding]:
+    @functools.cached_property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            # Instances are launched with shutdown behaviour `terminate`.
+            on_lease_expired="until sudo -n shutdown -h now || shutdown -h now; do sleep 30; done",
+            head_packages=("boto3",),
+            host_keys=self._host_keys,
+            head_spec=self._head_spec,
+            stop_or_terminate=self._stop_or_terminate,
+            file_system_source=self._file_systems.source,
+            price_source=self._price_source,
+            registry_login=functools.partial(ecr.login, self._aws),
+            interruption_watch_command=_interruption_watch_command,
+            tag_status=self._tag_status,
+            deep_preflight=functools.partial(run_checks.run_checks, self._aws),
+        )
+
+    async def preflight(self, spec: ClusterSpec) -> Sequence[Finding]:
         key = access.of_private_key(spec)
         wrong = checks.of_region(self._aws.region, regions())
         wrong += persistent_spot.findings(spec)
-        return [*key, *(wrong or await self.shelf.look_up(spec))]
+        return [*key, *(wrong or await self._file_systems.look_up(spec))]
 
-    async def examine(self, spec: ClusterSpec, room: ImageSizeLookup) -> Sequence[Finding]:
-        return await run_checks.run_checks(self._aws, spec, room)
-
-    async def offers(self, spec: ClusterSpec) -> Sequence[Offering]:
+    async def offerings(self, spec: ClusterSpec) -> Sequence[Offering]:
         return await offerings_lookup.offers(self._aws, self._prices, spec)
 
-    def price_source(self, spec: ClusterSpec) -> str:
+    def _price_source(self, spec: ClusterSpec) -> str:
         configs = [node_type.node_config for node_type in spec.node_types.values()]
         return self._prices.source(
             {(launch_request.instance_type(c), launch_request.market(c)) for c in configs}
         )
 
-    async def login(self, image: str) -> RegistryLogin | None:
-        return await ecr.login(self._aws, image)
-
-    async def find(
+    async def list_instances(
         self, cluster: str | None = None, role: Role | None = None
     ) -> Sequence[Instance]:
         """The machines that are not over, from a listing that shows all that was launched from
@@ -142,15 +148,15 @@ class AwsProvider:
         # Who asks for the head means one that will stay.
         return sorted(there, key=lambda instance: instance.state is State.TERMINATING)
 
-    async def create(
-        self, spec: ClusterSpec, launches: Sequence[LaunchRequest]
+    async def launch(
+        self, spec: ClusterSpec, requests: Sequence[LaunchRequest]
     ) -> Sequence[Instance]:
         """Ask for all at once. Fewer are returned when AWS has none left; why is in the events.
         Without a head there is no cluster, so then everything is given back."""
-        woken, launches = await self._wake(spec, launches) if self._on_head else ([], launches)
-        if not launches:
+        woken, requests = await self._wake(spec, requests) if self._on_head else ([], requests)
+        if not requests:
             return woken
-        wanted = sorted({one.node_type for one in launches})
+        wanted = sorted({one.node_type for one in requests})
         sites = await launch_config.resolve_launch_configs(self._aws, spec, wanted)
         persistent_spot.refuse({name: site.config for name, site in sites.items()})
         ground = await self._ground(spec, sites)
@@ -172,7 +178,7 @@ class AwsProvider:
             elif wish.role == "head" and result.refusal is not None and result.missing:
                 errors.append(result.refusal)
 
-        await run_all(place(wish) for wish in launches)
+        await run_all(place(wish) for wish in requests)
         created = [record for one in fills for record in one.records]
         if errors:
             await self._give_back(created)
@@ -208,7 +214,7 @@ class AwsProvider:
             rest.append(replace(wish, count=wish.count - len(running)))
         return woken, [wish for wish in rest if wish.count > 0]
 
-    async def retire(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
+    async def _stop_or_terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         kept = [
             i
             for i in instances
@@ -216,11 +222,6 @@ class AwsProvider:
         ]
         await self.terminate(spec, [i for i in instances if i not in kept])
         await self.stop(spec, kept)
-
-    async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
-        await ssh_common.on_each(
-            instances, self._runner, "stop Ray", lambda i: [ssh_common.halting(spec, i)]
-        )
 
     async def stop(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[str]:
         # AWS ends a spot machine that is stopped by a one-time request: end it in the open.
@@ -256,7 +257,7 @@ class AwsProvider:
         await self._vigil.reach(ids, set(State) - {State.STOPPING}, "stop")
         await self._aws.call("ec2", "start_instances", InstanceIds=ids)
         fallen = await self._vigil.run(ids)
-        running = [i for i in await self.find(spec.cluster_name) if i.id in ids]
+        running = [i for i in await self.list_instances(spec.cluster_name) if i.id in ids]
         return [i for i in running if i.id not in fallen], fallen
 
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
@@ -272,7 +273,7 @@ class AwsProvider:
 
     async def release(self, spec: ClusterSpec) -> Sequence[str]:
         async def end_machines() -> bool:
-            found = await self.find(spec.cluster_name)
+            found = await self.list_instances(spec.cluster_name)
             await self.terminate(spec, found)
             return bool(found)
 
@@ -283,24 +284,14 @@ class AwsProvider:
         shutil.rmtree(self._home, ignore_errors=True)
         return removed
 
-    def entrusted(self, spec: ClusterSpec) -> ClusterSpec:
+    def _head_spec(self, spec: ClusterSpec) -> ClusterSpec:
         # The head has an identity of its own, and no environment that names the region.
         kept = {k: v for k, v in spec.provider.settings.items() if k != "aws_credentials"}
         settings = {**kept, "region": self._aws.region}
-        told = self.shelf.by_id(spec)
+        told = self._file_systems.by_id(spec)
         return replace(told, provider=replace(spec.provider, settings=settings))
 
-    def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
-        return ""
-
-    def on_lapse(self, spec: ClusterSpec, instance: Instance) -> str:
-        # It was launched so that this ends it.
-        return "until sudo -n shutdown -h now || shutdown -h now; do sleep 30; done"
-
-    def warnings(self, spec: ClusterSpec, instance: Instance) -> str:
-        return spot_watch_command.watch_command() if instance.market == "spot" else ""
-
-    async def label(self, statuses: Mapping[str, str]) -> None:
+    async def _tag_status(self, statuses: Mapping[str, str]) -> None:
         async def one(status: str) -> None:
             ids = sorted(id for id, own in statuses.items() if own == status)
             labels = tags.as_list({tags.RAY_STATUS: status})
@@ -310,12 +301,6 @@ class AwsProvider:
 
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
         return self._runner(instance)
-
-    def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
-        # A machine whose type is no longer in the file can still be talked to.
-        node_type = spec.node_types.get(instance.node_type, spec.head)
-        resources, labels = node_type.resources, node_type.labels
-        return ssh_common.user_ray_start(spec, instance, head, resources, labels)
 
     async def _list(self, cluster: str | None) -> list[Record]:
         filters = [{"Name": "tag-key", "Values": [tags.CLUSTER]}]
@@ -335,7 +320,7 @@ class AwsProvider:
         if not self._on_head:
             return await launch_config.prepare(self._aws, spec, sites)
         if self._head is None:
-            await self.find(spec.cluster_name)
+            await self.list_instances(spec.cluster_name)
         if self._head is None:
             raise TransientError("the head is not among the cluster's machines", why="says AWS")
         groups = tuple(group["GroupId"] for group in self._head["SecurityGroups"])
@@ -402,6 +387,10 @@ class AwsProvider:
 
     def _runner(self, instance: Instance) -> FirstContactRunner:
         return self._doors.runner(instance, self._read(self._head) if self._head else None)
+
+
+def _interruption_watch_command(instance: Instance) -> str:
+    return spot_watch_command.watch_command() if instance.market == "spot" else ""
 
 
 def _has_addresses(record: Record) -> bool:

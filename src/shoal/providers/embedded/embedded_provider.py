@@ -1,14 +1,15 @@
-"""Machines in miniature: each a directory, a loopback address and a set of processes here.
-
-Creating one costs nothing and cannot fail for capacity; ending one ends its processes and
-removes its directory. What runs on it is not this module's business.
+"""The embedded provider: instances are directories, loopback addresses and processes on this
+machine. Launching one costs nothing; terminating one ends its processes and removes its directory.
+What runs on an instance is not this module's business.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib.util
 import itertools
+import logging
 import os
 import secrets
 import socket
@@ -20,34 +21,57 @@ from shoal.core.clock import Clock
 from shoal.core.errors import CapacityError
 from shoal.core.node_phase import Role
 from shoal.providers.embedded import processes
-from shoal.providers.embedded.instance_store import Record, Store, free_addresses, new_id
-from shoal.providers.model import Finding, Instance, LaunchRequest, State
-from shoal.ray_runtime import ray_start
-from shoal.ray_runtime.ray_start import HEAD_PORTS, HeadPorts, RayStart
+from shoal.providers.embedded.instance_store import (
+    InstanceRecord,
+    InstanceStore,
+    free_addresses,
+    new_id,
+)
+from shoal.providers.model import Finding, Instance, LaunchRequest, SharedMachine, State
+from shoal.providers.protocol import Capabilities, Provider
 from shoal.remote.local_runner import LocalRunner
-from shoal.remote.runner import quote
 from shoal.spec.cluster_spec import ClusterSpec
 
-_FIRST_PORT = 20000
-_LAST_PORT = 32000
+_log = logging.getLogger(__name__)
+
+_PORTS_PER_HEAD = 5
+_LOWEST_PORT = 20000
+_HIGHEST_PORT = 32000
+# A listing reads a few small files.
+_LIST_INTERVAL_S = 2.0
+
+# Tags of an instance.
+_RAY_DIRECTORY = "ray-directory"
+_FIRST_PORT = "first-port"
 
 
-class EmbeddedProvider:
-    """All embedded machines of this user, whichever command made them."""
+class EmbeddedProvider(Provider):
+    """All embedded instances of this user, whichever command launched them."""
 
     def __init__(self, root: Path, clock: Clock) -> None:
-        self._store = Store(root)
+        self._store = InstanceStore(root)
         self._clock = clock
 
-    async def check(self, spec: ClusterSpec) -> Sequence[Finding]:
-        return [f for f in (_ray_is_here(), _loopback_is_usable()) if f is not None]
+    @functools.cached_property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            costs_money=False,
+            stops_instances=False,
+            terminates_in_batches=False,
+            list_interval_s=_LIST_INTERVAL_S,
+            shared_machine=self._shared_machine,
+            end_processes=self._end_processes,
+        )
 
-    async def create(
-        self, spec: ClusterSpec, launches: Sequence[LaunchRequest]
+    async def preflight(self, spec: ClusterSpec) -> Sequence[Finding]:
+        return [f for f in (_find_missing_ray(), _find_unusable_loopback()) if f is not None]
+
+    async def launch(
+        self, spec: ClusterSpec, requests: Sequence[LaunchRequest]
     ) -> Sequence[Instance]:
-        return await asyncio.to_thread(self._create, spec, launches)
+        return await asyncio.to_thread(self._launch, spec, requests)
 
-    async def find(
+    async def list_instances(
         self, cluster: str | None = None, role: Role | None = None
     ) -> Sequence[Instance]:
         return [
@@ -56,111 +80,72 @@ class EmbeddedProvider:
             if cluster in (None, r.cluster) and role in (None, r.role)
         ]
 
-    async def halt(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
-        await processes.end({i.id for i in instances}, self._clock)
-
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
-        await processes.end({i.id for i in instances}, self._clock)
+        await self._end_processes(instances)
         await asyncio.to_thread(self._remove, {i.id for i in instances})
-
-    async def stop(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[str]:
-        await self.halt(spec, instances)
-        return []
-
-    async def start(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[Instance]:
-        return instances
-
-    async def release(self, spec: ClusterSpec) -> Sequence[str]:
-        return []
-
-    def claim(self, spec: ClusterSpec, instance: Instance, *, force: bool) -> str:
-        return ""
-
-    def on_lapse(self, spec: ClusterSpec, instance: Instance) -> str:
-        return ""  # it shares this computer with its head
 
     def runner(self, spec: ClusterSpec, instance: Instance) -> LocalRunner:
         directory = self._store.directory(instance.id)
-        # The interpreter that runs Shoal has Ray; commands must find that one first.
+        # Commands must find the Python that runs Shoal first: that one has Ray.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         return LocalRunner(
             directory,
             {
-                **processes.marked(instance.id),
+                **processes.process_environment(instance.id),
                 "PATH": path,
-                "TMPDIR": str(Path(instance.tags["ray-directory"], "tmp")),
+                "TMPDIR": str(Path(instance.tags[_RAY_DIRECTORY], "tmp")),
             },
         )
 
-    def ray_start(self, spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
-        ports = HeadPorts(int(head.tags["port-base"]))
-        gcs_address = f"{head.address}:{ports.gcs}"
-        directory = instance.tags["ray-directory"]
-        if instance.role == "head":
-            argv, head_env = ray_start.head_on_shared_machine(
-                sys.executable, instance.address, ports, directory
-            )
-        else:
-            argv, head_env = (
-                ray_start.worker_on_shared_machine(
-                    sys.executable, instance.address, gcs_address, directory
-                ),
-                {},
-            )
-        node_type = spec.node_types[instance.node_type]
-        resources = {
-            "object_store_memory": ray_start.DEFAULT_OBJECT_STORE_BYTES,
-            **node_type.resources,
-        }
-        return RayStart(
-            commands=(quote(argv),),
-            env={
-                **ray_start.identity(instance.id, instance.node_type, resources, node_type.labels),
-                **ray_start.patience(),
-                **ray_start.authentication(spec.shoal.auth, str(self._store.token_path(head.id))),
-                **head_env,
-            },
-            gcs_address=gcs_address,
-            python=quote([sys.executable]),
-            dashboard_port=ports.dashboard,
-            dashboard=f"http://{head.address}:{ports.dashboard}",
+    def _shared_machine(self, instance: Instance) -> SharedMachine:
+        first_port = int(instance.tags[_FIRST_PORT])
+        return SharedMachine(
+            python=sys.executable,
+            ray_directory=instance.tags[_RAY_DIRECTORY],
+            token_path=str(self._store.token_path(instance.id)),
+            ports=range(first_port, first_port + _PORTS_PER_HEAD),
         )
 
-    def _create(self, spec: ClusterSpec, launches: Sequence[LaunchRequest]) -> list[Instance]:
+    async def _end_processes(self, instances: Sequence[Instance]) -> None:
+        await processes.end({i.id for i in instances}, self._clock)
+
+    def _launch(self, spec: ClusterSpec, requests: Sequence[LaunchRequest]) -> list[Instance]:
         with self._store.lock():
             self._store.sweep()
             records = self._store.records()
-            mine = [r for r in records if r.cluster == spec.cluster_name]
+            cluster_records = [r for r in records if r.cluster == spec.cluster_name]
             addresses = free_addresses(records, spec.cluster_name)
-            numbers = _free_worker_numbers(mine)
-            made = []
-            for launch in launches:
-                known = [r for r in mine if r.token == launch.token]
-                made += known
-                # Of a cluster that has used up its addresses there are as many as there can be.
-                for address in itertools.islice(addresses, launch.count - len(known)):
+            numbers = _free_worker_numbers(cluster_records)
+            launched: list[InstanceRecord] = []
+            for request in requests:
+                existing = [r for r in cluster_records if r.token == request.token]
+                launched += existing
+                # Stops early when the cluster has no free address left.
+                for address in itertools.islice(addresses, request.count - len(existing)):
                     id = new_id()
-                    record = Record(
+                    record = InstanceRecord(
                         id=id,
                         cluster=spec.cluster_name,
-                        name="head" if launch.role == "head" else f"worker-{next(numbers)}",
-                        node_type=launch.node_type,
-                        role=launch.role,
+                        name="head" if request.role == "head" else f"worker-{next(numbers)}",
+                        node_type=request.node_type,
+                        role=request.role,
                         address=address,
                         created_at=self._clock.now(),
-                        token=launch.token,
+                        token=request.token,
                         ray_directory=self._store.ray_directory(id),
-                        port_base=_free_ports(records) if launch.role == "head" else 0,
+                        first_port=_free_ports(records) if request.role == "head" else 0,
                     )
                     self._store.add(record)
-                    made.append(record)
-        if launches and not made:
+                    launched.append(record)
+        if requests and not launched:
             raise CapacityError(
-                f"cluster {spec.cluster_name} cannot have more machines here",
-                why="each has a loopback address of its own, and all of the cluster's are taken",
+                f"cluster {spec.cluster_name} cannot have more instances on this machine",
+                why="each instance needs a loopback address, and the cluster has used all of its "
+                "addresses",
                 fix="lower max_workers, or give the nodes more CPUs each",
             )
-        return [_instance(r) for r in made]
+        _log.info("launched %s", ", ".join(f"{r.name} ({r.address})" for r in launched))
+        return [_instance(r) for r in launched]
 
     def _remove(self, ids: set[str]) -> None:
         with self._store.lock():
@@ -169,7 +154,7 @@ class EmbeddedProvider:
                     self._store.remove(record)
 
 
-def _instance(record: Record) -> Instance:
+def _instance(record: InstanceRecord) -> Instance:
     return Instance(
         id=record.id,
         cluster=record.cluster,
@@ -179,31 +164,30 @@ def _instance(record: Record) -> Instance:
         state=State.RUNNING,
         address=record.address,
         created_at=record.created_at,
-        tags={"ray-directory": record.ray_directory, "port-base": str(record.port_base)},
+        tags={_RAY_DIRECTORY: record.ray_directory, _FIRST_PORT: str(record.first_port)},
     )
 
 
-def _free_worker_numbers(records: Sequence[Record]) -> Iterator[int]:
-    taken = {r.name for r in records}
-    return (n for n in itertools.count(1) if f"worker-{n}" not in taken)
+def _free_worker_numbers(records: Sequence[InstanceRecord]) -> Iterator[int]:
+    used_names = {r.name for r in records}
+    return (n for n in itertools.count(1) if f"worker-{n}" not in used_names)
 
 
-def _free_ports(records: Sequence[Record]) -> int:
-    """The first of as many ports in a row as a head needs, none of them in use. They are looked
-    for below the range from which the system takes ports for outgoing connections, and from a
-    random one on, since others on this machine may be looking at the same moment."""
-    taken = {r.port_base for r in records}
-    bases = range(_FIRST_PORT, _LAST_PORT, HEAD_PORTS)
-    some = secrets.randbelow(len(bases))
-    for base in itertools.chain(bases[some:], bases[:some]):
-        if base not in taken and all(
-            _bindable("", port) for port in range(base, base + HEAD_PORTS)
-        ):
-            return base
-    raise CapacityError(f"no free ports between {_FIRST_PORT} and {_LAST_PORT} on this machine")
+def _free_ports(records: Sequence[InstanceRecord]) -> int:
+    """The first of `_PORTS_PER_HEAD` consecutive free ports. The search stays below the range
+    from which the system takes ports for outgoing connections, and starts at a random port,
+    because another process may be searching at the same time."""
+    used = {r.first_port for r in records}
+    candidates = range(_LOWEST_PORT, _HIGHEST_PORT, _PORTS_PER_HEAD)
+    start = secrets.randbelow(len(candidates))
+    for first in itertools.chain(candidates[start:], candidates[:start]):
+        block = range(first, first + _PORTS_PER_HEAD)
+        if first not in used and all(_is_bindable("", port) for port in block):
+            return first
+    raise CapacityError(f"no free ports between {_LOWEST_PORT} and {_HIGHEST_PORT} on this machine")
 
 
-def _bindable(address: str, port: int) -> bool:
+def _is_bindable(address: str, port: int) -> bool:
     with socket.socket() as probe:
         try:
             probe.bind((address, port))
@@ -212,7 +196,7 @@ def _bindable(address: str, port: int) -> bool:
     return True
 
 
-def _ray_is_here() -> Finding | None:
+def _find_missing_ray() -> Finding | None:
     if importlib.util.find_spec("ray") is not None:
         return None
     return Finding(
@@ -223,12 +207,12 @@ def _ray_is_here() -> Finding | None:
     )
 
 
-def _loopback_is_usable() -> Finding | None:
-    if _bindable("127.77.0.1", 0):
+def _find_unusable_loopback() -> Finding | None:
+    if _is_bindable("127.77.0.1", 0):
         return None
     return Finding(
         "error",
         "the loopback address 127.77.0.1 cannot be used",
-        why="each embedded node has its own address, and this system has only 127.0.0.1",
+        why="each embedded node needs its own address, and this system has only 127.0.0.1",
         fix="for n in 1 2 3 4 5; do sudo ifconfig lo0 alias 127.77.0.$n; done",
     )

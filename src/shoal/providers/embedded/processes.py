@@ -1,86 +1,93 @@
-"""Finds and ends every process of an embedded machine, however it was started or orphaned.
+"""Finds and ends every process of an embedded instance, however it was started or orphaned.
 
-A machine's processes carry its id in their environment. A program may clear or overwrite that,
-so the descendants of a marked process belong to the machine as well.
+An instance's processes carry its id in their environment. A program may clear or overwrite that,
+so the descendants of a marked process belong to the instance as well.
 """
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 
 import psutil
 
 from shoal.core.clock import Clock
 from shoal.core.errors import TransientError
+from shoal.core.logs import suppress_and_log
 
-MARK = "SHOAL_MACHINE"
-# Time for a person's own programs to tidy up. Ray's daemons would take longer, to no avail.
+_log = logging.getLogger(__name__)
+
+INSTANCE_VARIABLE = "SHOAL_INSTANCE"
+# Time for the user's programs to clean up. Ray's daemons would take longer, for no benefit.
 _GRACE_SECONDS = 1.0
 _KILL_SECONDS = 10.0
+_POLL_SECONDS = 0.05
 
 
-def marked(id: str) -> dict[str, str]:
-    """The environment that makes a process part of a machine."""
-    return {MARK: id}
+def process_environment(id: str) -> dict[str, str]:
+    """The environment that makes a process part of an instance."""
+    return {INSTANCE_VARIABLE: id}
 
 
-def of_machines(ids: set[str]) -> dict[str, list[psutil.Process]]:
-    """The live processes of each machine, this program and its parents left out."""
-    own = {os.getpid(), *(p.pid for p in psutil.Process().parents())}
+def processes_of(ids: set[str]) -> dict[str, list[psutil.Process]]:
+    """The live processes of each instance, without this program and its parents."""
+    excluded = {os.getpid(), *(p.pid for p in psutil.Process().parents())}
     live: dict[int, psutil.Process] = {}
     parents: dict[int, int] = {}
-    owner: dict[int, str] = {}
+    marked: dict[int, str] = {}
     for process in psutil.process_iter():
         try:
-            if process.pid in own or process.status() == psutil.STATUS_ZOMBIE:
+            if process.pid in excluded or process.status() == psutil.STATUS_ZOMBIE:
                 continue
             parents[process.pid] = process.ppid()
             live[process.pid] = process
-            mark = process.environ().get(MARK, "")
+            id = process.environ().get(INSTANCE_VARIABLE, "")
         except psutil.Error:
-            continue  # it ended while we looked, or it is another user's
-        if mark:
-            owner[process.pid] = mark
+            continue  # it has ended, or it belongs to another user
+        if id:
+            marked[process.pid] = id
 
-    found: dict[str, list[psutil.Process]] = {id: [] for id in ids}
+    processes: dict[str, list[psutil.Process]] = {id: [] for id in ids}
     for pid, process in live.items():
         ancestor = pid
-        while ancestor not in owner and ancestor in parents:
+        while ancestor not in marked and ancestor in parents:
             ancestor = parents[ancestor]
-        if (machine := owner.get(ancestor, "")) in found:
-            found[machine].append(process)
-    return found
+        if (id := marked.get(ancestor, "")) in processes:
+            processes[id].append(process)
+    return processes
 
 
 async def end(ids: set[str], clock: Clock) -> None:
-    """Return when no process of these machines is left: asked first, then killed. One that was
-    seen once is followed to its end, even when its parents are gone and its mark is lost."""
+    """End all processes of these instances, by SIGTERM and then SIGKILL, and return when none is
+    left. A process that was seen once is followed to its end, even if its parents have ended and
+    its environment is lost."""
     deadline = clock.monotonic() + _GRACE_SECONDS
-    asked: set[psutil.Process] = set()
-    left: set[psutil.Process] = set()
-    while left := _alive(left | _all(ids)):
-        late = clock.monotonic() > deadline
-        for process in left:
-            if late or process not in asked:
-                asked.add(process)
-                _signal(process, kill=late)
+    signalled: set[psutil.Process] = set()
+    remaining: set[psutil.Process] = set()
+    while remaining := _alive(remaining | _all_processes(ids)):
+        kill = clock.monotonic() > deadline
+        for process in remaining:
+            if kill or process not in signalled:
+                signalled.add(process)
+                _signal(process, kill=kill)
         if clock.monotonic() > deadline + _KILL_SECONDS:
             raise TransientError(
-                f"{len(left)} processes do not end: "
-                + ", ".join(str(process.pid) for process in left),
-                why="they survived SIGKILL, which means they wait for a device",
-                fix="try again; if they stay, the machine needs a restart",
+                f"{len(remaining)} processes do not end: "
+                + ", ".join(str(process.pid) for process in remaining),
+                why="they survived SIGKILL, so they are waiting for a device",
+                fix="try again; if they remain, restart this machine",
             )
-        await clock.sleep(0.05)
+        await clock.sleep(_POLL_SECONDS)
+    if signalled:
+        _log.info("ended %d processes of instances %s", len(signalled), ", ".join(sorted(ids)))
 
 
-def _all(ids: set[str]) -> set[psutil.Process]:
-    return {process for group in of_machines(ids).values() for process in group}
+def _all_processes(ids: set[str]) -> set[psutil.Process]:
+    return {process for group in processes_of(ids).values() for process in group}
 
 
 def _alive(processes: set[psutil.Process]) -> set[psutil.Process]:
-    # is_running() compares start times too, so a reused number is not mistaken for the process
+    # is_running() also compares start times, so a reused pid is not taken for the process
     return {p for p in processes if p.is_running() and _status(p) != psutil.STATUS_ZOMBIE}
 
 
@@ -92,7 +99,7 @@ def _status(process: psutil.Process) -> str:
 
 
 def _signal(process: psutil.Process, *, kill: bool) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
+    with suppress_and_log(_log, f"signal process {process.pid}", psutil.NoSuchProcess):
         if kill:
             process.kill()
         else:

@@ -1,4 +1,4 @@
-"""Where a node lives: on its machine, or in a container there."""
+"""Runs commands where a node's Ray runs: in its container if it has one, on its host otherwise."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from shoal.spec.cluster_spec import ClusterSpec
 
 
 def node_runner(provider: Provider, spec: ClusterSpec, instance: Instance) -> Runner:
-    """The way to run things where a node's Ray and its user's commands run. What is about the
-    machine itself goes by `provider.runner`."""
-    machine = provider.runner(spec, instance)
+    """The runner for a node's Ray and the user's commands. `provider.runner` is for the host."""
+    host = provider.runner(spec, instance)
     container = spec.container_for(instance.node_type, instance.role)
     if container is None:
-        return machine
-    return machine.in_container(Container(container.engine, container.name))
+        return host
+    return host.in_container(Container(container.engine, container.name))

@@ -1,0 +1,97 @@
+"""How Ray starts on a node, as data, derived from a cluster's spec and what its provider reports.
+Runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shoal.providers.model import Instance, SharedMachine
+from shoal.providers.protocol import Capabilities
+from shoal.ray_runtime import cluster_secrets, ray_env, ray_start, start_commands
+from shoal.ray_runtime.ray_start import HeadPorts, RayStart
+from shoal.remote.runner import quote
+from shoal.spec.cluster_spec import ClusterSpec, HostSpec
+
+_DASHBOARD_PORT = 8265
+
+
+def ray_start_for(
+    capabilities: Capabilities, spec: ClusterSpec, instance: Instance, head: Instance
+) -> RayStart:
+    """How Ray starts on an instance of the cluster that `head` leads."""
+    if capabilities.shared_machine is None:
+        return _user_ray_start(spec, instance, head)
+    machine, head_machine = map(capabilities.shared_machine, (instance, head))
+    return _shared_ray_start(spec, instance, head, machine, head_machine)
+
+
+def _user_ray_start(spec: ClusterSpec, instance: Instance, head: Instance) -> RayStart:
+    """The spec's own start commands, adapted to a cluster that Shoal runs."""
+    setup = spec.setup_for(instance.node_type, instance.role)
+    env = _identity(spec, instance)
+    env["RAY_HEAD_IP"] = head.address
+    if instance.role == "head":
+        env.update(ray_start.head_environment())
+    return RayStart(
+        commands=tuple(start_commands.fitted(c, instance.address) for c in setup.start_commands),
+        env=env,
+        prelude=_prelude(spec),
+        gcs_address=f"{head.address}:{start_commands.gcs_port(spec.head_setup.start_commands)}",
+        python=start_commands.RAY_PYTHON,
+        dashboard_port=_DASHBOARD_PORT,
+        shares_credentials=True,
+    )
+
+
+def _shared_ray_start(
+    spec: ClusterSpec,
+    instance: Instance,
+    head: Instance,
+    machine: SharedMachine,
+    head_machine: SharedMachine,
+) -> RayStart:
+    """Shoal's own start command, for a node that shares this machine with others."""
+    ports = HeadPorts(head_machine.ports.start)
+    gcs_address = f"{head.address}:{ports.gcs}"
+    directory = machine.ray_directory
+    env: Mapping[str, str] = {}
+    if instance.role == "head":
+        argv, env = ray_start.head_on_shared_machine(
+            machine.python, instance.address, ports, directory
+        )
+    else:
+        argv = ray_start.worker_on_shared_machine(
+            machine.python, instance.address, gcs_address, directory
+        )
+    memory = {"object_store_memory": float(ray_start.DEFAULT_OBJECT_STORE_BYTES)}
+    return RayStart(
+        commands=(quote(argv),),
+        env={
+            **_identity(spec, instance, memory),
+            **ray_start.authentication(spec.shoal.auth, head_machine.token_path),
+            **env,
+        },
+        gcs_address=gcs_address,
+        python=quote([machine.python]),
+        dashboard_port=ports.dashboard,
+        dashboard=f"http://{head.address}:{ports.dashboard}",
+    )
+
+
+def _identity(
+    spec: ClusterSpec, instance: Instance, defaults: Mapping[str, float] | None = None
+) -> dict[str, str]:
+    # An instance whose node type is no longer in the spec can still be reached.
+    node_type = spec.node_types.get(instance.node_type, spec.head)
+    host = spec.shoal.hosts.get(instance.id, HostSpec())
+    resources = {**(defaults or {}), **node_type.resources, **host.resources}
+    labels = {**node_type.labels, **host.labels}
+    env = ray_start.identity(instance.id, instance.node_type, resources, labels)
+    return {**env, **ray_start.patience()}
+
+
+def _prelude(spec: ClusterSpec) -> str:
+    authentication = ray_start.authentication_prelude(spec.shoal.auth, cluster_secrets.TOKEN_PATH)
+    if not spec.shoal.environment:
+        return authentication
+    return f"{authentication}\n{ray_env.sourced(spec.shoal.environment)}"
