@@ -118,7 +118,7 @@ def test_consequences_of_an_invalid_value_are_not_reported() -> None:
 
 def test_a_duplicate_key() -> None:
     (line,) = problems("provider: {type: aws}\nauth:\n  ssh_user: a\n  ssh_user: b")
-    assert line == "cluster.yaml:4  auth.ssh_user  is given twice, first in line 3"
+    assert line == "cluster.yaml:4  auth.ssh_user  is a duplicate key, first in line 3"
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,19 @@
-"""YAML text as plain data that remembers the line of every value.
+"""Parses YAML text into plain data with the line of every value.
 
-Only what JSON can also say comes out: mappings with text keys, lists, text, finite numbers,
-true, false and null. Anchors, aliases and merge keys are expanded here, within bounds, so no
-text can make the program slow or deep. Nothing here knows what a cluster is.
+The result only has what JSON can express: mappings with string keys, lists, strings, finite
+numbers, booleans and null. Aliases and merge keys are expanded. Size and depth are limited, so that
+no text can exhaust memory or the stack. Nothing here knows what a cluster is.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any
 
 import yaml
 from yaml.constructor import SafeConstructor
-from yaml.resolver import Resolver
 
 from shoal.spec.problems import KeyPath, Problem, SpecError
 from shoal.spec.source import YamlText
@@ -23,13 +22,13 @@ DEPTH_LIMIT = 60
 VALUE_LIMIT = 50_000
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_TAG = "tag:yaml.org,2002:"
+_TAG_PREFIX = "tag:yaml.org,2002:"
 
 
 @dataclass(frozen=True)
 class Document:
-    """A parsed file. `lines` has the line of each key and list item; `problems` what is wrong
-    with the text without making it unreadable."""
+    """A parsed file. `lines` has the line of each key and list item; `problems` are errors that do
+    not prevent the rest from being read."""
 
     name: str
     data: Any
@@ -37,138 +36,131 @@ class Document:
     problems: tuple[Problem, ...]
 
 
-@dataclass
-class _Node:
-    """A value as written, before aliases are expanded."""
-
-    line: int
-    value: Any = None
-    items: list[_Node] | None = None
-    entries: list[tuple[str, int, _Node]] | None = None
-    merges: list[_Node] = field(default_factory=list)
-    repeated: list[tuple[str, int, int]] = field(default_factory=list)
-    open: bool = False
-
-
 def parse(source: YamlText) -> Document:
-    """The one document in the text. Raises `SpecError` when it cannot be read as YAML at all."""
-    builder = _Builder(source)
+    """The only document in the text. Raises `SpecError` if the text is not valid YAML."""
     try:
-        root = builder.build()
+        _check_events(source)
+        root = yaml.compose(source.text, Loader=_LOADER)
     except yaml.YAMLError as error:
         raise SpecError([_syntax_problem(source, error)]) from None
-    expansion = _Expansion(source.name)
-    data = expansion.plain(root, ()) if root is not None else None
-    return Document(source.name, data, expansion.lines, tuple(expansion.problems))
+    converter = _Converter(source.name)
+    data = converter.convert(root, ()) if root is not None else None
+    return Document(source.name, data, converter.lines, tuple(converter.problems))
 
 
-class _Builder:
-    """Builds nodes from the parser's events, so that depth, tags and keys are checked before
-    anything is constructed."""
-
-    def __init__(self, source: YamlText) -> None:
-        self._name = source.name
-        self._parser = _LOADER(source.text)
-        self._resolver: Any = Resolver()
-        self._constructor = SafeConstructor()
-        self._anchors: dict[str, _Node] = {}
-        self._count = 0
-
-    def build(self) -> _Node | None:
-        try:
-            self._next()  # the stream's start
-            if isinstance(self._next(), yaml.StreamEndEvent):
-                return None
-            root = self._node(self._next(), 0)
-            self._next()  # the document's end
-            after = self._next()
-            if not isinstance(after, yaml.StreamEndEvent):
-                self._refuse(after, "a second document starts here; a cluster file has one")
-            return root
-        finally:
-            self._parser.dispose()
-
-    def _next(self) -> Any:
-        return self._parser.get_event()
-
-    def _refuse(self, event: Any, message: str) -> NoReturn:
-        raise SpecError([Problem(self._name, message, line=_line(event))])
-
-    def _node(self, event: Any, depth: int) -> _Node:
-        if isinstance(event, yaml.AliasEvent):
-            return self._aliased(event)
-        self._count += 1
-        if self._count > VALUE_LIMIT:
-            raise _too_many_values(self._name)
-        if depth > DEPTH_LIMIT:
-            self._refuse(event, f"is nested more than {DEPTH_LIMIT} levels deep")
-        node = _Node(_line(event))
-        if event.anchor:
-            self._anchors[event.anchor] = node
-        node.open = True
-        if isinstance(event, yaml.ScalarEvent):
-            node.value = self._scalar(event)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            self._check_tag(event, "seq")
-            node.items = self._items(depth)
-        else:
-            self._check_tag(event, "map")
-            self._fill_mapping(node, depth)
-        node.open = False
-        return node
-
-    def _aliased(self, event: Any) -> _Node:
-        node = self._anchors.get(event.anchor)
-        if node is None:
-            self._refuse(event, f"alias *{event.anchor} has no anchor &{event.anchor} above it")
-        if node.open:
-            self._refuse(event, f"alias *{event.anchor} contains itself")
-        return node
-
-    def _items(self, depth: int) -> list[_Node]:
-        items = []
-        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
-            items.append(self._node(event, depth + 1))
-        return items
-
-    def _fill_mapping(self, node: _Node, depth: int) -> None:
-        node.entries = []
-        seen: dict[str, int] = {}
-        while not isinstance(event := self._next(), yaml.MappingEndEvent):
-            if not isinstance(event, yaml.ScalarEvent):
-                self._refuse(event, "a key must be plain text")
-            key, line = event.value, _line(event)
+def _check_events(source: YamlText) -> None:
+    """Check limits, anchors and aliases on the parser's events, before `yaml.compose`: it has no
+    limit on depth and size, and accepts aliases that contain themselves."""
+    anchors: set[str] = set()
+    open_anchors: list[str | None] = []  # of the collections around the current event
+    documents = values = 0
+    for event in yaml.parse(source.text, Loader=_LOADER):
+        if isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                message = "a second document starts here; a cluster file has only one"
+                raise _error(source.name, message, event)
+        elif isinstance(event, yaml.AliasEvent):
+            alias = event.anchor
+            if alias in open_anchors:
+                raise _error(source.name, f"alias *{alias} contains itself", event)
+            if alias not in anchors:
+                message = f"alias *{alias} has no anchor &{alias} above it"
+                raise _error(source.name, message, event)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            open_anchors.pop()
+        elif isinstance(event, yaml.NodeEvent):
+            values += 1
+            if values > 2 * VALUE_LIMIT:  # keys are counted here too
+                raise _too_many_values(source.name)
+            if len(open_anchors) > DEPTH_LIMIT:
+                message = f"is nested more than {DEPTH_LIMIT} levels deep"
+                raise _error(source.name, message, event)
+            if event.anchor in anchors:
+                raise _error(source.name, f"anchor &{event.anchor} is defined twice", event)
             if event.anchor:
-                self._anchors[event.anchor] = _Node(line, value=key)
-            value = self._node(self._next(), depth + 1)
-            if key == "<<" and event.implicit[0]:
-                node.merges.extend(self._merged(event, value))
+                anchors.add(event.anchor)
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_anchors.append(event.anchor)
+
+
+class _Converter:
+    """Converts composed nodes to plain data. Counts values while it expands aliases, so that a few
+    nested aliases cannot become a billion values."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._constructor = SafeConstructor()
+        self._count = 0
+        self.lines: dict[KeyPath, int] = {}
+        self.problems: list[Problem] = []
+
+    def convert(self, node: yaml.Node, path: KeyPath) -> Any:
+        self._count_value()
+        if len(path) > DEPTH_LIMIT:
+            raise _too_many_values(self._name)
+        self.lines.setdefault(path, _line(node))
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            self._check_tag(node, "seq")
+            return [self.convert(item, (*path, i)) for i, item in enumerate(node.value)]
+        assert isinstance(node, yaml.ScalarNode)
+        value = self._scalar(node)
+        if isinstance(value, float) and not math.isfinite(value):
+            self._add_problem("must be a finite number", path, self.lines[path])
+            return 0.0
+        return value
+
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        first_lines: dict[str, int] = {}
+        for key, key_node, _ in self._own_entries(node):
+            if key in first_lines:
+                message = f"is a duplicate key, first in line {first_lines[key]}"
+                self._add_problem(message, (*path, key), _line(key_node))
+            first_lines.setdefault(key, _line(key_node))
+        data: dict[str, Any] = {}
+        for key, (line, value) in self._merged_entries(node).items():
+            value_path: KeyPath = (*path, key)
+            self.lines[value_path] = line
+            data[key] = self.convert(value, value_path)
+        return data
+
+    def _merged_entries(self, node: yaml.MappingNode) -> dict[str, tuple[int, yaml.Node]]:
+        """A mapping's own entries, then those of its merge keys; earlier ones take precedence."""
+        self._count_value()
+        self._check_tag(node, "map")
+        entries = {
+            key: (_line(key_node), value) for key, key_node, value in self._own_entries(node)
+        }
+        for merged in self._merged_mappings(node):
+            for key, entry in self._merged_entries(merged).items():
+                entries.setdefault(key, entry)
+        return entries
+
+    def _own_entries(self, node: yaml.MappingNode) -> list[tuple[str, yaml.Node, yaml.Node]]:
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise _error(self._name, "a key must be a string", key_node)
+        return [(key.value, key, value) for key, value in node.value if not _is_merge_key(key)]
+
+    def _merged_mappings(self, node: yaml.MappingNode) -> list[yaml.MappingNode]:
+        mappings = []
+        for key_node, value in node.value:
+            if not _is_merge_key(key_node):
                 continue
-            if key in seen:
-                node.repeated.append((key, line, seen[key]))
-            seen.setdefault(key, line)
-            node.entries.append((key, line, value))
+            for merged in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                if not isinstance(merged, yaml.MappingNode):
+                    message = "<< must refer to a mapping, or to a list of mappings"
+                    raise _error(self._name, message, key_node)
+                mappings.append(merged)
+        return mappings
 
-    def _merged(self, event: Any, value: _Node) -> list[_Node]:
-        merged = value.items if value.items is not None else [value]
-        if any(node.entries is None for node in merged):
-            self._refuse(event, "<< must name a mapping, or a list of mappings")
-        return merged
-
-    def _check_tag(self, event: Any, kind: str) -> None:
-        if event.tag not in (None, "!", _TAG + kind):
-            self._refuse(event, f"the tag {_short(event.tag)} is not allowed in a cluster file")
-
-    def _scalar(self, event: Any) -> Any:
-        tag = event.tag
-        if tag == "!":
-            return event.value
-        if tag is None:
-            tag = self._resolver.resolve(yaml.ScalarNode, event.value, event.implicit)
-        kind = tag[len(_TAG) :] if tag.startswith(_TAG) else tag
-        # A date stays the text that was written: nothing in a cluster file is a date.
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        kind = node.tag.removeprefix(_TAG_PREFIX)
+        # Dates stay strings: nothing in a cluster file is a date.
         if kind in ("str", "timestamp", "value", "merge"):
-            return event.value
+            return node.value
         construct = {
             "null": self._constructor.construct_yaml_null,
             "bool": self._constructor.construct_yaml_bool,
@@ -176,73 +168,46 @@ class _Builder:
             "float": self._constructor.construct_yaml_float,
         }.get(kind)
         if construct is None:
-            self._refuse(event, f"the tag {_short(tag)} is not allowed in a cluster file")
+            raise self._bad_tag(node)
         try:
-            return construct(yaml.ScalarNode(tag, event.value))
+            return construct(node)
         except (ValueError, LookupError, OverflowError):
-            self._refuse(event, f"{_clipped(event.value)} is not a value of type {kind}")
+            message = f"{_clipped(node.value)} is not a value of type {kind}"
+            raise _error(self._name, message, node) from None
 
+    def _check_tag(self, node: yaml.Node, kind: str) -> None:
+        if node.tag != _TAG_PREFIX + kind:
+            raise self._bad_tag(node)
 
-class _Expansion:
-    """Copies the nodes into plain data, counting, so that a few nested aliases cannot become
-    a billion values."""
+    def _bad_tag(self, node: yaml.Node) -> SpecError:
+        tag = node.tag.replace(_TAG_PREFIX, "!!")
+        return _error(self._name, f"the tag {tag} is not allowed in a cluster file", node)
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._count = 0
-        self.lines: dict[KeyPath, int] = {}
-        self.problems: list[Problem] = []
-
-    def plain(self, node: _Node, path: KeyPath) -> Any:
-        self._count += 1
-        if self._count > VALUE_LIMIT or len(path) > DEPTH_LIMIT:
-            raise _too_many_values(self._name)
-        self.lines.setdefault(path, node.line)
-        if node.items is not None:
-            return [self.plain(item, (*path, i)) for i, item in enumerate(node.items)]
-        if node.entries is not None:
-            return self._mapping(node, path)
-        if isinstance(node.value, float) and not math.isfinite(node.value):
-            message = "must be a finite number"
-            self.problems.append(Problem(self._name, message, path, self.lines[path]))
-            return 0.0
-        return node.value
-
-    def _mapping(self, node: _Node, path: KeyPath) -> dict[str, Any]:
-        for key, line, first in node.repeated:
-            message = f"is given twice, first in line {first}"
-            self.problems.append(Problem(self._name, message, (*path, key), line))
-        result: dict[str, Any] = {}
-        for key, (line, value) in self._merged_entries(node).items():
-            below: KeyPath = (*path, key)
-            self.lines[below] = line
-            result[key] = self.plain(value, below)
-        return result
-
-    def _merged_entries(self, node: _Node) -> dict[str, tuple[int, _Node]]:
-        """A mapping's own entries, then those it merges; what comes first wins."""
+    def _count_value(self) -> None:
         self._count += 1
         if self._count > VALUE_LIMIT:
             raise _too_many_values(self._name)
-        found: dict[str, tuple[int, _Node]] = {}
-        for key, line, value in node.entries or ():
-            found[key] = (line, value)
-        for merged in node.merges:
-            for key, entry in self._merged_entries(merged).items():
-                found.setdefault(key, entry)
-        return found
+
+    def _add_problem(self, message: str, path: KeyPath, line: int) -> None:
+        self.problems.append(Problem(self._name, message, path, line))
+
+
+def _is_merge_key(node: yaml.Node) -> bool:
+    return bool(node.tag == _TAG_PREFIX + "merge")
+
+
+def _error(name: str, message: str, at: yaml.Node | yaml.Event) -> SpecError:
+    return SpecError([Problem(name, message, line=_line(at))])
 
 
 def _too_many_values(name: str) -> SpecError:
-    return SpecError([Problem(name, f"holds more than {VALUE_LIMIT:,} values, aliases counted")])
+    message = f"has more than {VALUE_LIMIT:,} values, with aliases expanded"
+    return SpecError([Problem(name, message)])
 
 
-def _line(event: Any) -> int:
-    return int(event.start_mark.line) + 1
-
-
-def _short(tag: str) -> str:
-    return tag.replace(_TAG, "!!")
+def _line(at: yaml.Node | yaml.Event) -> int:
+    assert at.start_mark is not None
+    return int(at.start_mark.line) + 1
 
 
 def _clipped(text: str) -> str:
@@ -256,10 +221,10 @@ def _syntax_problem(source: YamlText, error: yaml.YAMLError) -> Problem:
         line = source.text[: getattr(error, "position", 0)].count("\n") + 1
         return Problem(source.name, f"is not valid YAML: {' '.join(reason.split())}", line=line)
     line = mark.line + 1
-    written = source.text.splitlines()
+    text_lines = source.text.splitlines()
     indent = ""
-    if mark.line < len(written):
-        text = written[mark.line]
+    if mark.line < len(text_lines):
+        text = text_lines[mark.line]
         indent = text[: len(text) - len(text.lstrip())]
     if "\t" in indent:
         return Problem(source.name, "is indented with a tab; YAML allows only spaces", line=line)
