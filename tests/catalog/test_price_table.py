@@ -1,4 +1,4 @@
-"""The shipped price catalog, and the file it is kept in."""
+"""The shipped price tables, their file format, and `shoal prices`."""
 
 from __future__ import annotations
 
@@ -30,50 +30,50 @@ HEADER = (
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
-def test_every_listing_can_be_found_by_its_name_and_makes_sense(cloud: Cloud) -> None:
-    listings = list(load_price_table(cloud))
-    assert len(listings) > 400
-    for listing in listings:
-        assert load_price_table(cloud).find(listing.name) == listing
-        assert listing.vcpus > 0
-        assert listing.memory_gib > 0
-        for price in (listing.prices or {}).values():
+def test_every_instance_type_can_be_found_and_is_plausible(cloud: Cloud) -> None:
+    instance_types = list(load_price_table(cloud))
+    assert len(instance_types) > 400
+    for entry in instance_types:
+        assert load_price_table(cloud).find(entry.name) == entry
+        assert entry.vcpus > 0
+        assert entry.memory_gib > 0
+        for price in (entry.prices or {}).values():
             assert price.on_demand is None or price.on_demand > 0
             if price.on_demand and price.spot:
                 assert price.spot <= price.on_demand
 
 
-def test_a_known_machine_has_its_known_figures() -> None:
-    found = load_price_table("aws").find("g4dn.xlarge")
-    assert found is not None
-    assert found.price("us-west-2") == Price(0.526, 0.0976)
-    assert found.resources() == {"CPU": 4, "memory": int(16 * 2**30 * 0.7), "GPU": 1}
+def test_price_and_resources_of_a_known_instance_type() -> None:
+    instance_type = load_price_table("aws").find("g4dn.xlarge")
+    assert instance_type is not None
+    assert instance_type.price("us-west-2") == Price(0.526, 0.0976)
+    assert instance_type.resources() == {"CPU": 4, "memory": int(16 * 2**30 * 0.7), "GPU": 1}
 
 
-def test_names_that_are_not_there_or_only_begin_alike_are_not_found() -> None:
+def test_unknown_names_and_prefixes_are_not_found() -> None:
     assert load_price_table("aws").find("m5.") is None
     assert load_price_table("aws").find("") is None
     assert load_price_table("aws").find("M5.LARGE") is None
 
 
-def test_a_file_reads_back_as_it_was_written() -> None:
-    listings = [
+def test_a_table_survives_the_round_trip() -> None:
+    instance_types = [
         InstanceType("a", 2, 0.6, prices={"r1": Price(0.1, 0.05), "r2": Price(None, 0.2)}),
         InstanceType("b", 96, 1152, "A100 80GB", 0.125, True, {"r2": Price(3.5)}),
     ]
-    text = to_text(reversed(listings), "2026-08")
-    assert list(PriceTable(text)) == listings
+    text = to_text(reversed(instance_types), "2026-08")
+    assert list(PriceTable(text)) == instance_types
     assert PriceTable(text).dated == "2026-08"
 
 
-def test_partial_prices_are_never_given_as_prices() -> None:
-    found = load_price_table("gcp").find("a2-highgpu-1g")
-    assert found is not None
-    assert found.resources()["GPU"] == 1
-    assert found.price("us-central1") == Price()
+def test_a_partial_price_is_not_a_price() -> None:
+    instance_type = load_price_table("gcp").find("a2-highgpu-1g")
+    assert instance_type is not None
+    assert instance_type.resources()["GPU"] == 1
+    assert instance_type.price("us-central1") == Price()
 
 
-def test_collected_figures_are_taken_with_care() -> None:
+def test_errors_in_csv_tables_are_corrected() -> None:
     rows = [
         HEADER,
         ",us-east1,,,H100,1,,0.35,0.144",
@@ -89,13 +89,13 @@ def test_collected_figures_are_taken_with_care() -> None:
     assert by_name["n1-standard-4"].price("us-east1") == Price(0.19, 0.19)
 
 
-def test_part_of_a_card_is_one_gpu_and_an_fpga_is_none() -> None:
+def test_a_part_of_a_gpu_is_one_gpu_and_an_fpga_is_none() -> None:
     assert InstanceType("g6f.large", 2, 8, "L4", 0.125).gpus == 1
     assert InstanceType("f2", 24, 256, "Virtex UltraScale+ (VU47P)", 1).gpus == 0
     assert InstanceType("inf2.xlarge", 4, 16, "Inferentia2", 1).resources()["neuron_cores"] == 2
 
 
-def test_a_cluster_file_gets_prices_for_its_region_and_market() -> None:
+def test_offerings_have_the_prices_of_their_region_and_market() -> None:
     text = """
     cluster_name: test
     provider: {type: aws, region: us-west-2}
@@ -108,13 +108,13 @@ def test_a_cluster_file_gets_prices_for_its_region_and_market() -> None:
           InstanceType: g4dn.xlarge
           InstanceMarketOptions: {MarketType: spot}
     """
-    offers = {o.node_type: o for o in offerings_for(load(YamlText("test", text)).spec)}
-    assert (offers["gpu"].market, offers["gpu"].price_per_hour) == ("spot", 0.0976)
-    assert offers["gpu"].resources["GPU"] == 1
-    assert offers["head"].market == "on-demand"
+    offerings = {o.node_type: o for o in offerings_for(load(YamlText("test", text)).spec)}
+    assert (offerings["gpu"].market, offerings["gpu"].price_per_hour) == ("spot", 0.0976)
+    assert offerings["gpu"].resources["GPU"] == 1
+    assert offerings["head"].market == "on-demand"
 
 
-def test_asking_about_one_machine_does_not_read_the_other_cloud() -> None:
+def test_a_lookup_does_not_read_the_other_clouds_table() -> None:
     code = (
         "import sys; from shoal.catalog import load_price_table;"
         "load_price_table('gcp').find('n1-standard-4');"
@@ -124,7 +124,7 @@ def test_asking_about_one_machine_does_not_read_the_other_cloud() -> None:
     assert out.stdout.split() == ["1", "False"]
 
 
-def test_the_command_shows_the_cheapest_machine_that_would_do() -> None:
+def test_the_command_shows_the_cheapest_instance_types_first() -> None:
     result = CliRunner().invoke(
         command, ["--gpus", "1", "--cloud", "aws", "--json", "--limit", "3"]
     )
@@ -136,13 +136,13 @@ def test_the_command_shows_the_cheapest_machine_that_would_do() -> None:
     assert all(line["accelerators"] > 0 for line in lines)
 
 
-def test_the_command_marks_prices_that_leave_the_gpus_out() -> None:
+def test_the_command_marks_partial_prices() -> None:
     result = CliRunner().invoke(command, ["a2-highgpu-1g"])
     assert "> 0.7395" in result.output
     assert "without the accelerators" in result.output
 
 
-def test_the_command_names_the_regions_it_knows() -> None:
+def test_the_command_lists_the_known_regions() -> None:
     result = CliRunner().invoke(command, ["--region", "mars-1"])
     assert result.exit_code == 3
     assert "us-west-2" in result.output

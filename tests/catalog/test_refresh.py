@@ -1,7 +1,7 @@
-"""Collecting prices from the providers, against answers of the shape they publish.
+"""Collecting prices from the clouds, with stubbed responses.
 
-The AWS answers are checked by botocore against its own service models; Google's are cut down
-from the documented resources. Neither has been asked for real from here.
+botocore validates the AWS responses against its service models; the GCP responses are shortened
+from the documented resources. No test calls a real API.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ def client(service: str) -> Any:
     )
 
 
-def test_aws_prices_come_from_the_price_list_and_the_lowest_zone() -> None:
+def test_aws_prices_are_from_the_price_list_and_the_cheapest_zone() -> None:
     pricing, ec2 = client("pricing"), client("ec2")
-    with Stubber(pricing) as prices, Stubber(ec2) as machines:
-        prices.add_response(
+    with Stubber(pricing) as pricing_stub, Stubber(ec2) as ec2_stub:
+        pricing_stub.add_response(
             "get_products",
             {"PriceList": [product("m5.large", "0.0960000000")], "NextToken": "more"},
             {"ServiceCode": "AmazonEC2", "Filters": ANY},
         )
-        prices.add_response(
+        pricing_stub.add_response(
             "get_products",
             {"PriceList": [product("g4dn.xlarge", "0.526"), product("free", "0.0")]},
             {"ServiceCode": "AmazonEC2", "Filters": ANY, "NextToken": "more"},
         )
-        machines.add_response(
+        ec2_stub.add_response(
             "describe_spot_price_history",
             {
                 "SpotPriceHistory": [
@@ -62,7 +62,7 @@ def test_aws_prices_come_from_the_price_list_and_the_lowest_zone() -> None:
             },
             {"StartTime": NOW, "ProductDescriptions": ["Linux/UNIX"]},
         )
-        machines.add_response(
+        ec2_stub.add_response(
             "describe_instance_types",
             {
                 "InstanceTypes": [
@@ -85,8 +85,8 @@ def test_aws_prices_come_from_the_price_list_and_the_lowest_zone() -> None:
                 ]
             },
         )
-        found = aws.collect(aws.Clients(pricing, lambda region: ec2), ["us-east-1"], NOW)
-    gpu, plain = found
+        instance_types = aws.collect(aws.Clients(pricing, lambda region: ec2), ["us-east-1"], NOW)
+    gpu, plain = instance_types
     assert plain.prices == {"us-east-1": Price(0.096, 0.035)}
     assert gpu.prices == {"us-east-1": Price(0.526, None)}
     assert (gpu.name, gpu.gpus, gpu.memory_gib) == ("g4dn.xlarge", 1, 16)
@@ -115,15 +115,15 @@ PARTS = [
 ]
 
 
-def google(address: str, query: Mapping[str, str]) -> Mapping[str, Any]:
-    if address.endswith("/skus"):
+def gcp_api(url: str, query: Mapping[str, str]) -> Mapping[str, Any]:
+    if url.endswith("/skus"):
         assert query["currencyCode"] == "USD"
         half = len(PARTS) // 2
         if query.get("pageToken"):
             return {"skus": PARTS[half:]}
         return {"skus": PARTS[:half], "nextPageToken": "2"}
-    assert address.endswith("/projects/mine/aggregated/machineTypes")
-    card = {"guestAcceleratorType": "nvidia-l4", "guestAcceleratorCount": 1}
+    assert url.endswith("/projects/mine/aggregated/machineTypes")
+    gpu = {"guestAcceleratorType": "nvidia-l4", "guestAcceleratorCount": 1}
     return {
         "items": {
             "zones/us-central1-a": {
@@ -134,7 +134,7 @@ def google(address: str, query: Mapping[str, str]) -> Mapping[str, Any]:
                         "name": "g2-standard-4",
                         "guestCpus": 4,
                         "memoryMb": 16384,
-                        "accelerators": [card],
+                        "accelerators": [gpu],
                     },
                 ]
             },
@@ -146,19 +146,19 @@ def google(address: str, query: Mapping[str, str]) -> Mapping[str, Any]:
     }
 
 
-def test_gcp_prices_are_the_sum_of_cores_memory_and_cards() -> None:
-    gpu, plain = gcp.collect(google, "mine", ["us-central1"])
+def test_gcp_prices_are_the_sum_of_vcpus_memory_and_gpus() -> None:
+    gpu, plain = gcp.collect(gcp_api, "mine", ["us-central1"])
     assert plain.name == "n2-standard-4"
     assert plain.prices == {"us-central1": Price(0.184, 0.044)}
     assert (gpu.accelerator, gpu.gpus, gpu.partial) == ("L4", 1, False)
-    # No spot price for the card means none for the machine.
+    # Without a spot price of the GPU, the machine type has none.
     assert gpu.prices is not None
     price = gpu.prices["us-central1"]
     assert price.on_demand == pytest.approx(0.708)
     assert price.spot is None
 
 
-def test_refreshing_from_a_table_writes_the_file(tmp_path: Any) -> None:
+def test_refresh_from_a_csv_table_writes_the_price_table(tmp_path: Any) -> None:
     table = tmp_path / "aws.csv"
     table.write_text(
         "instance_type,region,vcpus,memory_gib,accelerator,accelerator_count,arch,"

@@ -1,7 +1,7 @@
-"""What machines cost: instance types of AWS and GCP with their size and prices per region.
+"""The price catalog: instance types of AWS and GCP with their sizes and prices per region.
 
-The figures are shipped with the package and dated; they decide between machines and give
-estimates, and never a bill. Only the cloud that is asked about is read.
+It is shipped with the package and dated. Use it for estimates and to compare instance types, never
+as a bill. Each cloud's table is read on first use.
 """
 
 from shoal.catalog.instance_type import InstanceType, Price

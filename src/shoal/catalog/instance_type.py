@@ -1,24 +1,24 @@
-"""One instance type: how large it is and what it costs where."""
+"""`InstanceType`: the size of an instance type and its prices per region."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Accelerators that Ray counts as GPU; others have resource names of their own, or none.
-_RAY_NAMES = {
+# Accelerators that Ray does not count as GPU: the resource, and its amount per device.
+_OTHER_RAY_RESOURCES = {
     "Inferentia": ("neuron_cores", 4),
     "Inferentia2": ("neuron_cores", 2),
     "Trainium": ("neuron_cores", 2),
 }
-_NOT_FOR_RAY = ("Virtex", "Qualcomm")
-# Ray keeps part of a machine's memory for itself and its object store.
-_MEMORY_FOR_WORK = 0.7
+_UNKNOWN_TO_RAY = ("Virtex", "Qualcomm")
+# Ray reserves the rest of the memory for itself and its object store.
+_MEMORY_FRACTION = 0.7
 
 
 @dataclass(frozen=True)
 class Price:
-    """US dollars an hour; None where it is not known or not sold."""
+    """US dollars per hour; None if unknown or not offered."""
 
     on_demand: float | None = None
     spot: float | None = None
@@ -26,9 +26,8 @@ class Price:
 
 @dataclass(frozen=True)
 class InstanceType:
-    """An instance type. `accelerators` may be a fraction, where a machine has part of a card.
-    `partial` prices are those of the machine without its accelerators, whose price is not known:
-    good for nothing but a lower limit."""
+    """An instance type. `accelerators` is a fraction if it has a part of a device. `partial` prices
+    do not include the accelerators, whose price is unknown: they are only a lower bound."""
 
     name: str
     vcpus: float
@@ -39,27 +38,27 @@ class InstanceType:
     prices: Mapping[str, Price] | None = None
 
     def price(self, region: str) -> Price:
-        """What it costs in a region, as far as that is known for the whole machine."""
+        """The price in a region; unknown if the table only has a partial one."""
         if self.partial or not self.prices:
             return Price()
         return self.prices.get(region, Price())
 
     @property
     def gpus(self) -> int:
-        """How many GPUs Ray sees: part of a card is one device to it."""
-        if self.accelerator in _RAY_NAMES or self.accelerator.startswith(_NOT_FOR_RAY):
+        """The number of GPUs that Ray detects: a part of a device counts as one."""
+        if self.accelerator in _OTHER_RAY_RESOURCES or self.accelerator.startswith(_UNKNOWN_TO_RAY):
             return 0
         return max(1, int(self.accelerators)) if self.accelerators else 0
 
     def resources(self) -> dict[str, float]:
-        """What a Ray node on this machine will offer."""
-        found: dict[str, float] = {
+        """The resources of a Ray node on this instance type."""
+        resources: dict[str, float] = {
             "CPU": self.vcpus,
-            "memory": int(self.memory_gib * 2**30 * _MEMORY_FOR_WORK),
+            "memory": int(self.memory_gib * 2**30 * _MEMORY_FRACTION),
         }
         if self.gpus:
-            found["GPU"] = self.gpus
-        if self.accelerator in _RAY_NAMES:
-            name, each = _RAY_NAMES[self.accelerator]
-            found[name] = self.accelerators * each
-        return found
+            resources["GPU"] = self.gpus
+        if self.accelerator in _OTHER_RAY_RESOURCES:
+            name, per_device = _OTHER_RAY_RESOURCES[self.accelerator]
+            resources[name] = self.accelerators * per_device
+        return resources

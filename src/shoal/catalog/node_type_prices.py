@@ -1,7 +1,6 @@
-"""What a cluster file's node types are sold for, as far as the catalog knows.
+"""Catalog prices of a cluster's node types.
 
-This is the estimate that planning starts from; a provider that has seen today's prices, or knows
-its zones, can do better.
+Planning starts from these; offerings from a provider, with current prices and zones, replace them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def offerings_for(spec: ClusterSpec) -> list[Offering]:
     region. Empty if the catalog does not know the provider."""
     if spec.provider.type not in _INSTANCE_TYPE_KEYS:
         return []
-    return [_offer(spec, t, _listing(spec, t)) for t in spec.node_types.values()]
+    return [_offering(spec, t, _instance_type(spec, t)) for t in spec.node_types.values()]
 
 
 def catalog_source(spec: ClusterSpec) -> str:
@@ -37,35 +36,37 @@ def catalog_source(spec: ClusterSpec) -> str:
     return f"the catalog of {load_price_table(cloud).dated}"
 
 
-def _listing(spec: ClusterSpec, node_type: NodeType) -> InstanceType | None:
+def _instance_type(spec: ClusterSpec, node_type: NodeType) -> InstanceType | None:
     cloud, key = _INSTANCE_TYPE_KEYS[spec.provider.type]
     # GCP also allows a URL, whose last part is the name.
     name = str(node_type.node_config.get(key, "")).rpartition("/")[2]
     return load_price_table(cloud).find(name)
 
 
-def _offer(spec: ClusterSpec, node_type: NodeType, listing: InstanceType | None) -> Offering:
+def _offering(
+    spec: ClusterSpec, node_type: NodeType, instance_type: InstanceType | None
+) -> Offering:
     market = market_of(node_type.node_config)
-    if listing is None:
+    if instance_type is None:
         return Offering(node_type.name, market)
-    price = listing.price(str(spec.provider.settings.get("region", "")))
+    price = instance_type.price(str(spec.provider.settings.get("region", "")))
     return Offering(
         node_type=node_type.name,
         market=market,
         price_per_hour=price.spot if market == "spot" else price.on_demand,
-        resources=listing.resources(),
+        resources=instance_type.resources(),
     )
 
 
 def market_of(config: Mapping[str, Any]) -> Market:
-    """Whether a node's configuration asks for spot machines, in the words of either cloud."""
-    market = config.get("InstanceMarketOptions") or {}
+    """The market that a `node_config` of AWS or GCP requests."""
+    market_options = config.get("InstanceMarketOptions") or {}
     scheduling = config.get("scheduling") or {}
     if isinstance(scheduling, list):  # Ray's examples write it as a list of single settings
         scheduling = {k: v for entry in scheduling for k, v in entry.items()}
-    spot = (
-        market.get("MarketType") == "spot"
+    is_spot = (
+        market_options.get("MarketType") == "spot"
         or scheduling.get("preemptible") is True
         or scheduling.get("provisioningModel") == "SPOT"
     )
-    return "spot" if spot else "on-demand"
+    return "spot" if is_spot else "on-demand"

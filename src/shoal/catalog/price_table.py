@@ -1,8 +1,7 @@
-"""The shipped figures of one cloud: a text file, a line for each instance type.
+"""The price table of one cloud: a text file with one line per instance type.
 
-One type is found by looking for its line, without reading the others; all of them are read only
-when all are asked for. Plain text keeps the difference between two refreshes readable, and the
-package compresses it anyway.
+A lookup only parses the line of its instance type. The table is text so that the diff of a refresh
+is readable; the package compresses it.
 """
 
 from __future__ import annotations
@@ -21,28 +20,30 @@ _FORMAT = "shoal-catalog 1"
 
 
 class PriceTable:
-    """One cloud's listings. `dated` says when the prices were seen."""
+    """The instance types of one cloud. `dated` is the month in which the prices were collected."""
 
     def __init__(self, text: str) -> None:
-        head, _, _ = text.partition("\n")
-        self._lines = text[len(head) :]  # every line with a line break before it
-        form, self.dated, regions = head.split("\t")
-        if form != _FORMAT:
-            raise ConfigError("the price catalog has a form that this version does not know")
+        header, _, _ = text.partition("\n")
+        self._lines = text[len(header) :]  # every line with a line break before it
+        file_format, self.dated, regions = header.split("\t")
+        if file_format != _FORMAT:
+            raise ConfigError(
+                "unknown price table format", why=f"expected {_FORMAT!r}, not {file_format!r}"
+            )
         self.regions = tuple(regions.split())
 
     def find(self, name: str) -> InstanceType | None:
-        """The listing of an instance type, if it is there."""
+        """The instance type with this name, if the table has it."""
         start = self._lines.find(f"\n{name}\t") if name else -1
         if start < 0:
             return None
         line, _, _ = self._lines[start + 1 :].partition("\n")
-        return self._listing(line)
+        return self._parse(line)
 
     def __iter__(self) -> Iterator[InstanceType]:
-        return (self._listing(line) for line in self._lines.split("\n") if line)
+        return (self._parse(line) for line in self._lines.split("\n") if line)
 
-    def _listing(self, line: str) -> InstanceType:
+    def _parse(self, line: str) -> InstanceType:
         name, vcpus, memory, accelerator, count, partial, *cells = line.split("\t")
         prices = {r: _price(c) for r, c in zip(self.regions, cells, strict=False) if c}
         return InstanceType(
@@ -58,16 +59,16 @@ class PriceTable:
 
 @cache
 def load_price_table(cloud: Cloud) -> PriceTable:
-    """The listings of a cloud, read once."""
+    """The price table of a cloud. It is read once."""
     return PriceTable((Path(__file__).parent / f"{cloud}.tsv").read_text("utf-8"))
 
 
-def to_text(listings: Iterable[InstanceType], dated: str) -> str:
-    """The file for these listings, in an order of their names."""
-    listings = sorted(listings, key=lambda entry: entry.name)
-    regions = sorted({region for entry in listings for region in entry.prices or {}})
+def to_text(instance_types: Iterable[InstanceType], dated: str) -> str:
+    """The text of a table with these instance types, sorted by name."""
+    instance_types = sorted(instance_types, key=lambda entry: entry.name)
+    regions = sorted({region for entry in instance_types for region in entry.prices or {}})
     lines = ["\t".join((_FORMAT, dated, " ".join(regions)))]
-    lines += [_line(entry, regions) for entry in listings]
+    lines += [_line(entry, regions) for entry in instance_types]
     return "\n".join(lines) + "\n"
 
 

@@ -1,6 +1,6 @@
-"""Writes the catalog's files anew: `python -m shoal.catalog.refresh aws --region us-west-2 ...`
+"""Regenerates a price table: `python -m shoal.catalog.refresh aws --region us-west-2 ...`
 
-Needs the provider's SDK and credentials that may read prices; changes nothing but the file.
+Needs the cloud's SDK and credentials that can read prices. Writes only the table's file.
 """
 
 from __future__ import annotations
@@ -16,30 +16,38 @@ from shoal.catalog.price_table import CLOUDS, Cloud, load_price_table, to_text
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Collect the figures of one cloud and write its file."""
-    parser = argparse.ArgumentParser(prog="python -m shoal.catalog.refresh", description=__doc__)
-    parser.add_argument("cloud", choices=CLOUDS)
-    parser.add_argument("--region", action="append", help="default: the regions in the catalog")
-    parser.add_argument("--project", default="", help="GCP: the project to ask as")
-    parser.add_argument("--table", type=Path, help="read a collected CSV table, not the provider")
-    parser.add_argument("--dated", help="default: this month")
-    parser.add_argument("--to", type=Path, help="default: the file in the package")
-    given = parser.parse_args(arguments)
+    """Collect the prices of one cloud and write its table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m shoal.catalog.refresh", description="Regenerate a price table."
+    )
+    parser.add_argument("cloud", choices=CLOUDS, help="The cloud whose table is regenerated.")
+    parser.add_argument(
+        "--region",
+        action="append",
+        help="A region to include; repeatable. Default: the regions of the table.",
+    )
+    parser.add_argument("--project", default="", help="The GCP project for API requests.")
+    parser.add_argument(
+        "--table", type=Path, help="Read prices from this CSV file instead of the cloud's API."
+    )
+    parser.add_argument("--dated", help="The month of the prices, as YYYY-MM. Default: this month.")
+    parser.add_argument("--to", type=Path, help="The output file. Default: the shipped table.")
+    options = parser.parse_args(arguments)
     now = datetime.now(timezone.utc)
-    listings = _collected(given.cloud, given.table, given.region, given.project, now)
-    target = given.to or Path(__file__).parent / f"{given.cloud}.tsv"
-    target.write_text(to_text(listings, given.dated or now.strftime("%Y-%m")), "utf-8")
-    print(f"{len(listings)} instance types written to {target}")
+    instance_types = _collect(options.cloud, options.table, options.region, options.project, now)
+    target = options.to or Path(__file__).parent / f"{options.cloud}.tsv"
+    target.write_text(to_text(instance_types, options.dated or now.strftime("%Y-%m")), "utf-8")
+    print(f"wrote {len(instance_types)} instance types to {target}")
 
 
-def _collected(
+def _collect(
     cloud: Cloud, table: Path | None, regions: Sequence[str] | None, project: str, now: datetime
 ) -> list[InstanceType]:
     if table:
         from shoal.catalog.sources import csv_table
 
-        with table.open(encoding="utf-8", newline="") as lines:
-            return csv_table.read(cloud, lines)
+        with table.open(encoding="utf-8", newline="") as file:
+            return csv_table.read(cloud, file)
     regions = regions or load_price_table(cloud).regions
     if cloud == "aws":
         import boto3
@@ -65,10 +73,10 @@ def _authorized_get() -> Any:
     )
     session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
 
-    def get(address: str, query: Mapping[str, str]) -> Mapping[str, Any]:
-        answer = session.get(address, params=query, timeout=60)
-        answer.raise_for_status()
-        document: Mapping[str, Any] = answer.json()
+    def get(url: str, query: Mapping[str, str]) -> Mapping[str, Any]:
+        response = session.get(url, params=query, timeout=60)
+        response.raise_for_status()
+        document: Mapping[str, Any] = response.json()
         return document
 
     return get

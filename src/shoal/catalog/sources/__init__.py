@@ -1,1 +1,1 @@
-"""Where the catalog's figures come from: the providers' own price lists, or collected tables."""
+"""Sources of the price catalog: the clouds' price lists, or CSV tables."""

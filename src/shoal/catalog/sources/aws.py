@@ -1,6 +1,5 @@
-"""Figures from AWS: the price list for on-demand prices, EC2 for sizes and for spot prices.
-
-Everything goes through clients that are handed in, so that tests can stand in for AWS.
+"""Sizes and prices from AWS: on-demand prices from the Price List API, sizes and spot prices from
+EC2. The provider uses the same queries and parsers for current prices.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import Any
 
 from shoal.catalog.instance_type import InstanceType, Price
 
-# Linux on shared hardware, paid by the hour, with nothing preinstalled.
-_PLAIN = {
+# Linux on shared tenancy, on demand, without preinstalled software.
+_PLAIN_LINUX = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
     "capacitystatus": "Used",
@@ -22,53 +21,55 @@ _PLAIN = {
     "licenseModel": "No License required",
 }
 
-_LINUX = "Linux/UNIX"
-# The price list is served from few regions; this one has all prices.
+_SPOT_PRODUCT = "Linux/UNIX"
+# The Price List API has endpoints in few regions; each has the prices of all regions.
 PRICE_LIST_REGION = "us-east-1"
 
-Client = Any  # boto3 has no types of its own
+Client = Any  # boto3 has no type annotations
 
 
 @dataclass(frozen=True)
 class Clients:
-    """The price list's client, and EC2's for any region."""
+    """The client of the Price List API, and EC2 clients by region."""
 
     pricing: Client
     ec2: Callable[[str], Client]
 
 
 def collect(clients: Clients, regions: Iterable[str], now: datetime) -> list[InstanceType]:
-    """Every instance type that any of the regions sells, with what it costs there."""
-    found: dict[str, InstanceType] = {}
+    """Every instance type that is offered in any of the regions, with its prices."""
+    instance_types: dict[str, InstanceType] = {}
     for region in regions:
         ec2 = clients.ec2(region)
         on_demand = dict(_on_demand(clients.pricing, region))
         spot = _lowest_spot(ec2, now)
-        for machine in _machines(ec2):
-            price = Price(on_demand.get(machine.name), spot.get(machine.name))
+        for size in _sizes(ec2):
+            price = Price(on_demand.get(size.name), spot.get(size.name))
             if price == Price():
                 continue
-            known = found.get(machine.name, machine)
-            found[machine.name] = replace(known, prices={**(known.prices or {}), region: price})
-    return sorted(found.values(), key=lambda entry: entry.name)
+            entry = instance_types.get(size.name, size)
+            prices = {**(entry.prices or {}), region: price}
+            instance_types[size.name] = replace(entry, prices=prices)
+    return sorted(instance_types.values(), key=lambda entry: entry.name)
 
 
 def _on_demand(pricing: Client, region: str) -> Iterator[tuple[str, float]]:
-    for product in _pages(pricing.get_products, "PriceList", **machines_in(region)):
-        yield from machine_prices(product)
+    query = instance_price_query(region)
+    for product in _paginate(pricing, "get_products", "PriceList", **query):
+        yield from instance_prices(product)
 
 
-def machines_in(region: str, **more: str) -> dict[str, Any]:
-    """What the price list is asked for the machines of a region, or for one of them."""
-    return _products({**_PLAIN, "regionCode": region, **more})
+def instance_price_query(region: str, **attributes: str) -> dict[str, Any]:
+    """The arguments of GetProducts for instance types in a region, limited by attributes."""
+    return _product_query({**_PLAIN_LINUX, "regionCode": region, **attributes})
 
 
-def volumes_in(region: str, kind: str) -> dict[str, Any]:
-    """What the price list is asked for one kind of disk."""
-    return _products({"regionCode": region, "volumeApiName": kind})
+def volume_price_query(region: str, volume_type: str) -> dict[str, Any]:
+    """The arguments of GetProducts for a volume type in a region."""
+    return _product_query({"regionCode": region, "volumeApiName": volume_type})
 
 
-def _products(attributes: Mapping[str, str]) -> dict[str, Any]:
+def _product_query(attributes: Mapping[str, str]) -> dict[str, Any]:
     filters = [
         {"Type": "TERM_MATCH", "Field": field, "Value": value}
         for field, value in attributes.items()
@@ -76,8 +77,8 @@ def _products(attributes: Mapping[str, str]) -> dict[str, Any]:
     return {"ServiceCode": "AmazonEC2", "Filters": filters}
 
 
-def machine_prices(product: str) -> Iterator[tuple[str, float]]:
-    """An instance type and its price an hour, from one entry of the price list."""
+def instance_prices(product: str) -> Iterator[tuple[str, float]]:
+    """An instance type and its price per hour, from one entry of the price list."""
     document = json.loads(product)
     name = document["product"]["attributes"].get("instanceType")
     for unit, price in _dimensions(document):
@@ -87,8 +88,8 @@ def machine_prices(product: str) -> Iterator[tuple[str, float]]:
 
 
 def volume_prices(product: str) -> Iterator[tuple[str, float]]:
-    """What a disk costs a month for each unit of what it has: a GiB, an operation a second, a MiB
-    a second."""
+    """The monthly prices of a volume: per GiB, per provisioned IOPS, and per MiB/s of
+    throughput."""
     for unit, price in _dimensions(json.loads(product)):
         if unit == "gb-mo":
             yield "gib", price
@@ -101,7 +102,7 @@ def volume_prices(product: str) -> Iterator[tuple[str, float]]:
 
 
 def _dimensions(document: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Units and prices that are more than nothing; of several steps, the first."""
+    """Units and nonzero prices; of tiered prices, the first tier."""
     for term in document.get("terms", {}).get("OnDemand", {}).values():
         for dimension in term["priceDimensions"].values():
             price = float(dimension["pricePerUnit"].get("USD", 0))
@@ -110,14 +111,10 @@ def _dimensions(document: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def _lowest_spot(ec2: Client, now: datetime) -> dict[str, float]:
-    """The lowest current price over a region's zones."""
+    """The lowest current spot prices over all zones of a region."""
     lowest: dict[str, float] = {}
-    for entry in _pages(
-        ec2.describe_spot_price_history,
-        "SpotPriceHistory",
-        StartTime=now,
-        ProductDescriptions=[_LINUX],
-    ):
+    query = {"StartTime": now, "ProductDescriptions": [_SPOT_PRODUCT]}
+    for entry in _paginate(ec2, "describe_spot_price_history", "SpotPriceHistory", **query):
         price = float(entry["SpotPrice"])
         name = entry["InstanceType"]
         if price > 0:
@@ -125,19 +122,23 @@ def _lowest_spot(ec2: Client, now: datetime) -> dict[str, float]:
     return lowest
 
 
-def spot_now(names: Iterable[str], now: datetime) -> dict[str, Any]:
-    """What EC2 is asked for the spot prices of today, and of these types only."""
-    return {"InstanceTypes": sorted(names), "StartTime": now, "ProductDescriptions": [_LINUX]}
+def spot_price_query(names: Iterable[str], now: datetime) -> dict[str, Any]:
+    """The arguments of DescribeSpotPriceHistory for the current prices of instance types."""
+    return {
+        "InstanceTypes": sorted(names),
+        "StartTime": now,
+        "ProductDescriptions": [_SPOT_PRODUCT],
+    }
 
 
-def _machines(ec2: Client) -> Iterator[InstanceType]:
-    for entry in _pages(ec2.describe_instance_types, "InstanceTypes"):
-        card, count = _accelerator(entry)
+def _sizes(ec2: Client) -> Iterator[InstanceType]:
+    for entry in _paginate(ec2, "describe_instance_types", "InstanceTypes"):
+        accelerator, count = _accelerator(entry)
         yield InstanceType(
             name=entry["InstanceType"],
             vcpus=entry["VCpuInfo"]["DefaultVCpus"],
             memory_gib=entry["MemoryInfo"]["SizeInMiB"] / 1024,
-            accelerator=card,
+            accelerator=accelerator,
             accelerators=count,
         )
 
@@ -154,12 +155,7 @@ def _accelerator(entry: Mapping[str, Any]) -> tuple[str, float]:
     return "", 0.0
 
 
-def _pages(call: Callable[..., Mapping[str, Any]], key: str, **arguments: Any) -> Iterator[Any]:
-    """The entries of all pages of an answer."""
-    token: str | None = None
-    while True:
-        page = call(**arguments, **({"NextToken": token} if token else {}))
+def _paginate(client: Client, operation: str, key: str, **arguments: Any) -> Iterator[Any]:
+    """The entries under `key` on all pages of a response."""
+    for page in client.get_paginator(operation).paginate(**arguments):
         yield from page[key]
-        token = page.get("NextToken")
-        if not token:
-            return

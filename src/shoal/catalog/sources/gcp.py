@@ -1,14 +1,14 @@
-"""Figures from Google: Compute Engine for sizes, the billing catalog for prices.
+"""Sizes and prices from GCP: sizes from Compute Engine, prices from the Cloud Billing catalog.
 
-Google sells cores, memory and cards, each at a price per region. A machine costs the sum of its
-parts; one whose parts are not all priced is left without a price.
+GCP prices vCPUs, memory and GPUs separately, per region. A machine type costs the sum of its parts;
+it has no price if the price of a part is unknown.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.catalog.instance_type import InstanceType, Price
@@ -17,18 +17,16 @@ COMPUTE = "https://compute.googleapis.com/compute/v1"
 BILLING = "https://cloudbilling.googleapis.com/v1"
 _COMPUTE_ENGINE = "services/6F81-5844-456A"
 
-# An authorized GET of one JSON document: address and query in, document out.
+# An authorized GET request: takes a URL and a query, returns the JSON document.
 Get = Callable[[str, Mapping[str, str]], Mapping[str, Any]]
 
-_PART = re.compile(
+_CPU_OR_MEMORY = re.compile(
     r"^(?:Spot Preemptible )?(?P<family>[A-Z]\d[A-Z]?)"
     r"(?: (?:AMD|Arm|Predefined|Memory-optimized|Compute optimized))*"
     r" Instance (?P<part>Core|Ram) running in"
 )
-_CARD = re.compile(
-    r"^(?:Spot Preemptible )?Nvidia (?P<card>.+?) GPU(?: attached to .*)? running in"
-)
-_CARD_NAMES = {
+_GPU = re.compile(r"^(?:Spot Preemptible )?Nvidia (?P<gpu>.+?) GPU(?: attached to .*)? running in")
+_GPU_NAMES = {
     "nvidia-l4": "L4",
     "nvidia-tesla-t4": "Tesla T4",
     "nvidia-tesla-v100": "Tesla V100",
@@ -43,51 +41,51 @@ _CARD_NAMES = {
 
 @dataclass(frozen=True)
 class _PartPrice:
-    family: str  # "n2", or the name of a card
-    part: str  # Core, Ram, or Card
+    family: str  # a machine family such as "n2", or the name of a GPU
+    part: str  # Core, Ram or Gpu
     region: str
     spot: bool
     price: float
 
 
 def collect(get: Get, project: str, regions: Iterable[str]) -> list[InstanceType]:
-    """Every machine type of the regions, with what it costs there."""
+    """Every machine type of the regions, with its prices."""
     regions = list(regions)
     prices = {
-        (p.family, p.part, p.region, p.spot): p.price for p in _parts(get) if p.region in regions
+        (p.family, p.part, p.region, p.spot): p.price
+        for p in _part_prices(get)
+        if p.region in regions
     }
-    sold: dict[str, dict[str, Price]] = {}
-    machines: dict[str, InstanceType] = {}
+    by_region: dict[str, dict[str, Price]] = {}
+    sizes: dict[str, InstanceType] = {}
     for region, entry in _machine_types(get, project, regions):
-        listing = _listing(entry)
-        machines[listing.name] = listing
-        price = Price(*(_sum(listing, entry, region, prices, spot) for spot in (False, True)))
+        size = _size(entry)
+        sizes[size.name] = size
+        price = Price(*(_total(size, entry, region, prices, spot) for spot in (False, True)))
         if price != Price():
-            sold.setdefault(listing.name, {})[region] = price
+            by_region.setdefault(size.name, {})[region] = price
     return [
-        InstanceType(
-            m.name, m.vcpus, m.memory_gib, m.accelerator, m.accelerators, False, sold[m.name]
-        )
-        for m in sorted(machines.values(), key=lambda m: m.name)
-        if m.name in sold
+        replace(size, prices=by_region[name])
+        for name, size in sorted(sizes.items())
+        if name in by_region
     ]
 
 
-def _sum(
-    listing: InstanceType,
+def _total(
+    size: InstanceType,
     entry: Mapping[str, Any],
     region: str,
     prices: Mapping[tuple[str, str, str, bool], float],
     spot: bool,
 ) -> float | None:
-    family = listing.name.split("-")[0]
+    family = size.name.split("-")[0]
     parts = [
-        (prices.get((family, "Core", region, spot)), listing.vcpus),
-        (prices.get((family, "Ram", region, spot)), listing.memory_gib),
+        (prices.get((family, "Core", region, spot)), size.vcpus),
+        (prices.get((family, "Ram", region, spot)), size.memory_gib),
     ]
-    for card in entry.get("accelerators", []):
-        name = _CARD_NAMES.get(card["guestAcceleratorType"], card["guestAcceleratorType"])
-        parts.append((prices.get((name, "Card", region, spot)), card["guestAcceleratorCount"]))
+    for gpu in entry.get("accelerators", []):
+        name = _GPU_NAMES.get(gpu["guestAcceleratorType"], gpu["guestAcceleratorType"])
+        parts.append((prices.get((name, "Gpu", region, spot)), gpu["guestAcceleratorCount"]))
     total = 0.0
     for price, amount in parts:
         if price is None:
@@ -96,50 +94,51 @@ def _sum(
     return round(total, 6)
 
 
-def _listing(entry: Mapping[str, Any]) -> InstanceType:
-    cards = entry.get("accelerators", [])
-    name = cards[0]["guestAcceleratorType"] if cards else ""
+def _size(entry: Mapping[str, Any]) -> InstanceType:
+    gpus = entry.get("accelerators", [])
+    name = gpus[0]["guestAcceleratorType"] if gpus else ""
     return InstanceType(
         name=entry["name"],
         vcpus=entry["guestCpus"],
         memory_gib=entry["memoryMb"] / 1024,
-        accelerator=_CARD_NAMES.get(name, name),
-        accelerators=float(cards[0]["guestAcceleratorCount"]) if cards else 0.0,
+        accelerator=_GPU_NAMES.get(name, name),
+        accelerators=float(gpus[0]["guestAcceleratorCount"]) if gpus else 0.0,
     )
 
 
 def _machine_types(
     get: Get, project: str, regions: Iterable[str]
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Machine types by region: one that any zone of a region has counts for the region."""
-    wanted = set(regions)
+    """Machine types by region: a region has those of all its zones."""
+    regions = set(regions)
     for page in _pages(get, f"{COMPUTE}/projects/{project}/aggregated/machineTypes", {}):
         for scope, content in page.get("items", {}).items():
             region = scope.removeprefix("zones/").rpartition("-")[0]
-            if region in wanted:
+            if region in regions:
                 for entry in content.get("machineTypes", []):
                     yield region, entry
 
 
-def _parts(get: Get) -> Iterator[_PartPrice]:
+def _part_prices(get: Get) -> Iterator[_PartPrice]:
     for page in _pages(get, f"{BILLING}/{_COMPUTE_ENGINE}/skus", {"currencyCode": "USD"}):
         for sku in page.get("skus", []):
             spot = sku["category"]["usageType"] == "Preemptible"
             price = _hourly(sku)
             if price is None or sku["category"]["usageType"] not in ("OnDemand", "Preemptible"):
                 continue
-            family, part = _what(sku["description"])
+            family, part = _part(sku["description"])
             for region in sku.get("serviceRegions", []):
                 if family:
                     yield _PartPrice(family, part, region, spot, price)
 
 
-def _what(description: str) -> tuple[str, str]:
-    """Which family's cores or memory, or which card, a price is for; nothing if neither."""
-    if match := _PART.match(description):
+def _part(description: str) -> tuple[str, str]:
+    """The machine family and `Core` or `Ram`, or the GPU and `Gpu`, that a price is for; empty if
+    it is for something else."""
+    if match := _CPU_OR_MEMORY.match(description):
         return match["family"].lower(), match["part"]
-    if match := _CARD.match(description):
-        return match["card"], "Card"
+    if match := _GPU.match(description):
+        return match["gpu"], "Gpu"
     return "", ""
 
 
@@ -153,10 +152,10 @@ def _hourly(sku: Mapping[str, Any]) -> float | None:
     return None
 
 
-def _pages(get: Get, address: str, query: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+def _pages(get: Get, url: str, query: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
     token = ""
     while True:
-        page = get(address, {**query, **({"pageToken": token} if token else {})})
+        page = get(url, {**query, **({"pageToken": token} if token else {})})
         yield page
         token = page.get("nextPageToken", "")
         if not token:

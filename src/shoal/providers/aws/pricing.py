@@ -106,13 +106,13 @@ class Prices:
             self._hear("silent", whom, True)
 
     async def _ask_machine(self, name: str) -> None:
-        asked = source.machines_in(self._aws.region, instanceType=name)
+        asked = source.instance_price_query(self._aws.region, instanceType=name)
         for product in await self._products(asked):
-            for found, price in source.machine_prices(product):
+            for found, price in source.instance_prices(product):
                 self._hear("on-demand", found, price)
 
     async def _ask_volume(self, kind: str) -> None:
-        products = await self._products(source.volumes_in(self._aws.region, kind))
+        products = await self._products(source.volume_price_query(self._aws.region, kind))
         prices = {unit: p for product in products for unit, p in source.volume_prices(product)}
         if "gib" in prices:
             self._hear("volume", kind, prices)
@@ -120,7 +120,10 @@ class Prices:
     async def _ask_spot(self, names: Collection[str]) -> None:
         now = datetime.fromtimestamp(self._aws.clock.now(), timezone.utc)
         entries = await self._aws.pages(
-            "ec2", "describe_spot_price_history", "SpotPriceHistory", **source.spot_now(names, now)
+            "ec2",
+            "describe_spot_price_history",
+            "SpotPriceHistory",
+            **source.spot_price_query(names, now),
         )
         zones: dict[str, dict[str, float]] = {}
         for entry in sorted(entries, key=lambda one: one["Timestamp"]):  # the latest counts
