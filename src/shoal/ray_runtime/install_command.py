@@ -33,10 +33,13 @@ def install_ray(version: str) -> str:
 def ray_here() -> str:
     """The version of Ray in this Python; empty when there is none, or one that nobody published.
     Programs that are tried here and run there should find the same."""
-    from importlib import metadata  # dear to load, and seldom needed
+    from importlib import metadata  # slow to import and rarely needed
 
     try:
-        version = metadata.version("ray")
+        installed = metadata.version("ray")
     except metadata.PackageNotFoundError:
         return ""
-    return "" if "dev" in version or "+" in version else version
+    from packaging.version import Version  # comes with Ray
+
+    version = Version(installed)
+    return "" if version.is_devrelease or version.local else installed

@@ -133,13 +133,14 @@ def worker_on_shared_machine(
 def _shares_directories() -> bool:
     """Whether the Ray here is one whose workers use their head's directory, whatever they are told.
     On one machine, those that start at once then take the same names in it, and all but one die."""
-    from importlib import metadata  # dear to load, and seldom needed
+    from importlib import metadata  # slow to import and rarely needed
+
+    from packaging.version import Version  # comes with Ray
 
     try:
-        major, minor = map(int, metadata.version("ray").split(".")[:2])
+        return Version(metadata.version("ray")).release < (2, 56)
     except (metadata.PackageNotFoundError, ValueError):
         return False
-    return (major, minor) < (2, 56)
 
 
 def wait_for_port(address: str) -> str:
