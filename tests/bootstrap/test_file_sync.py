@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shoal.bootstrap.file_sync import should_relay
-from shoal.bootstrap.mount_files import Parcel
+from shoal.bootstrap.mount_files import MountFiles
 
-TWENTY_MEGABYTES = {"~/code": Parcel(("a", "b"), 20_000_000)}
+TWENTY_MEGABYTES = {"~/code": MountFiles(("a", "b"), 20_000_000)}
 
 
 def test_files_go_by_the_head_on_a_thin_line() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.bootstrap import controller_request, lease_agent
+from shoal.bootstrap import agents
 from shoal.ray_runtime.ray_stop import stop_command
 from shoal.remote.runner import quote
 from shoal.spec.cluster_spec import ShoalSettings
@@ -45,8 +45,8 @@ class Machine:
         """Have the machine look after its lease."""
         address = f"{self.head}:{self.gcs.getsockname()[1]}"
         end = quote(["touch", str(self.home / "lapsed")])
-        command = lease_agent.watch_command(
-            address, "worker", seconds, end, hand_seconds=hand, attended=attended
+        command = agents.lease_agent_command(
+            address, "worker", seconds, end, controller_wait_seconds=hand, has_controller=attended
         )
         await self.run(command)
 
@@ -96,14 +96,14 @@ async def test_a_machine_that_runs_already_can_be_told_that_no_controller_will_c
     machine: Machine,
 ) -> None:
     await machine.watch(2.0, hand=0.0)
-    await machine.run(lease_agent.unattended_command())
+    await machine.run(agents.no_controller_command())
     await machine.looks(3)
     assert not machine.lapsed
 
 
 async def test_a_node_that_starts_anew_waits_for_a_controller_again(machine: Machine) -> None:
     """Its cluster had none, and was to have one when its launcher died."""
-    await machine.run(lease_agent.unattended_command())
+    await machine.run(agents.no_controller_command())
     await machine.watch(1.0, hand=0.0)
     await until(lambda: machine.lapsed, "it has ended itself")
 
@@ -113,13 +113,13 @@ def wall(machine: Machine) -> Iterator[None]:
     """Nothing comes back from the controller's port, as behind a firewall: nobody takes those who
     have come, and the rest is not let in."""
     with (
-        socket.create_server((machine.head, controller_request.PORT), backlog=0),
+        socket.create_server((machine.head, agents.CONTROLLER_PORT), backlog=0),
         contextlib.ExitStack() as s,
     ):
         for _ in range(4):
             one = s.enter_context(socket.socket())
             one.setblocking(False)
-            one.connect_ex((machine.head, controller_request.PORT))
+            one.connect_ex((machine.head, agents.CONTROLLER_PORT))
         yield
 
 

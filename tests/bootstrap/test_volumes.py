@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from shoal.bootstrap.scripts.mount_volumes import TROUBLE, ebs_name_in
+from shoal.bootstrap.scripts.mount_volumes import EXIT_MOUNT_ERROR, ebs_name_in
 from tests.providers.local.ssh_bed import QUICK_START, Bed, actions
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.disks import Disk, blank_disk
@@ -89,7 +89,7 @@ async def test_a_disk_that_is_not_there_is_told_with_those_that_are(lab: Lab) ->
     await lab.bed.write(shoal=settings)
     hurry = "s/_DEVICE_SECONDS = 90.0/_DEVICE_SECONDS = 1.0/"
     told = await _hand(lab.spare, hurry, **_wish("/dev/second"))
-    assert told["what"] == "there is no disk /dev/second"
+    assert told["what"] == "no disk /dev/second"
     assert "loop" in told["why"] and "shoal.volumes" in told["fix"]
 
 
@@ -98,7 +98,7 @@ PARTITIONED = bytes(446) + b"\x80\x20\x21\x00\x83\x10\x10\x08\x00\x08\0\0\x00\x1
 CONTENTS = {
     "a partition table": (PARTITIONED + b"\x55\xaa", 0),
     "crypto_LUKS": (b"LUKS\xba\xbe\x00\x01", 0),
-    "data that is no file system known here": (b"rows of a database", 512),
+    "data that is not a known file system": (b"rows of a database", 512),
 }
 
 
@@ -141,7 +141,7 @@ async def test_a_blank_disk_of_another_size_is_taken_for_another_disk(lab: Lab) 
     with blank_disk() as disk:
         await disk.plug_into(lab.spare, "small")
         told = await _hand(lab.spare, **{**_wish("/dev/small"), "size": 100})
-        assert told["what"].endswith("has 0.1 GiB, and not 100")
+        assert told["what"].endswith("has 0.1 GiB, expected 100")
         assert not disk.read().strip(b"\0")
 
 
@@ -183,7 +183,7 @@ async def test_a_docker_that_keeps_its_data_elsewhere_is_restarted_once(lab: Lab
         await _stand_in(host, "docker", "cat /root-of-docker")
         await _stand_in(host, "systemctl", "exit 1")
         told = await _hand(host, **wish)
-        assert told["what"] == "Docker still keeps its data in /var/lib/docker"
+        assert told["what"] == "Docker still stores its data in /var/lib/docker"
         await _stand_in(host, "systemctl", "echo /images/docker > /root-of-docker")
         for _ in range(2):
             assert await _hand(host, **wish) == {}
@@ -196,7 +196,7 @@ async def test_efs_is_mounted_as_aws_recommends_and_again_after_a_reboot(lab: La
     await _stand_in(lab.spare, "mount.nfs4")
     await _stand_in(lab.spare, "mount")
     source = "fs-1.efs.us-west-2.amazonaws.com:/"
-    wish: dict[str, Any] = {"kind": "efs", "where": "/shared", "source": source, "read_only": False}
+    wish: dict[str, Any] = {"kind": "efs", "path": "/shared", "source": source, "read_only": False}
     assert await _hand(lab.spare, **wish) == {}
     options = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,rw"
     called = (await lab.spare.run("cat /calls")).stdout
@@ -204,15 +204,15 @@ async def test_efs_is_mounted_as_aws_recommends_and_again_after_a_reboot(lab: La
     line = (await lab.spare.run("grep /shared /etc/fstab")).stdout
     assert line == f"{source} /shared nfs4 {options},_netdev,nofail 0 0 # shoal\n"
     await _stand_in(lab.spare, "mount", "echo no way >&2; exit 32")
-    told = await _hand(lab.spare, **{**wish, "where": "/other"})
-    assert (told["what"], told["why"]) == (f"{source} cannot be mounted", "no way")
+    told = await _hand(lab.spare, **{**wish, "path": "/other"})
+    assert (told["what"], told["why"]) == (f"could not mount {source}", "no way")
     assert "port 2049" in told["fix"]
     await lab.spare.run("rm /usr/local/sbin/mount /usr/local/sbin/mount.nfs4")
 
 
 async def test_a_bucket_is_mounted_for_the_user_where_there_is_a_program_for_it(lab: Lab) -> None:
     wish: dict[str, Any] = {
-        "kind": "s3", "where": "/models", "bucket": "models", "read_only": True, "owner": "ubuntu",
+        "kind": "s3", "path": "/models", "bucket": "models", "read_only": True, "owner": "ubuntu",
     }  # fmt: skip
     told = await _hand(lab.spare, **wish)
     assert told["why"] == "mount-s3 is not installed"
@@ -233,7 +233,7 @@ async def test_the_name_that_ec2_gave_a_disk_is_read_from_its_controller() -> No
 
 def _wish(device: str, where: str = "/fresh") -> dict[str, Any]:
     return {
-        "kind": "volume", "where": where, "device": device, "size": 0, "filesystem": "ext4",
+        "kind": "volume", "path": where, "device": device, "size": 0, "filesystem": "ext4",
         "owner": "ubuntu", "docker_data_root": False,
     }  # fmt: skip
 
@@ -245,5 +245,5 @@ async def _hand(host: Host, edit: str = "", **wish: Any) -> dict[str, str]:
         _, old, new, _ = edit.split("/")
         source = source.replace(old, new)
     done = await host.run(["python3", "-", json.dumps([wish])], stdin=source)
-    assert done.code in (0, TROUBLE), done.stderr
+    assert done.code in (0, EXIT_MOUNT_ERROR), done.stderr
     return dict(json.loads(done.stdout)) if done.code else {}

@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.bootstrap import controller_request, interruption_agent, lease_agent
+from shoal.bootstrap import agents
 from shoal.controller.agent_server import AgentServer
 from shoal.controller.interruption import Interruption
 from shoal.core.node_phase import Role
 from shoal.ray_runtime.ray_stop import stop_command
 from shoal.remote.runner import quote
+from shoal.remote.scripts import read_script
 from tests.polling import until
 
 TOKEN = "a token of the test"
@@ -66,9 +67,9 @@ class Cluster:
         await self.run(command, RAY_CLOUD_INSTANCE_ID=self.address)
 
     async def ask(self, request: str) -> str:
-        where = f"{self.address} {controller_request.PORT}"
-        words = f"printf %s {quote([request])} | ask {where} || echo no"
-        return await self.run(f"{controller_request.ASK}\n{words}")
+        where = f"{self.address} {agents.CONTROLLER_PORT}"
+        words = f"printf %s {quote([request])} | controller_request {where} || echo no"
+        return await self.run(f"{read_script(agents.SCRIPTS, agents.CONTROLLER_REQUEST)}\n{words}")
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     (tmp_path / ".shoal" / "auth_token").write_text(TOKEN)
     controller = Controller()
     token = tmp_path / ".shoal" / "auth_token"
-    reception = AgentServer(controller, address, controller_request.PORT, token)
+    reception = AgentServer(controller, address, agents.CONTROLLER_PORT, token)
     assert await reception.open()
     cluster = Cluster(address, tmp_path, controller, reception)
     yield cluster
@@ -120,7 +121,7 @@ async def test_the_agent_brings_every_notice_until_it_is_heard(cluster: Cluster)
     watch = "echo risk; echo end 1763260000; sleep 60"
     gcs = f"{cluster.address}:6379"
     for _ in range(2):  # the second leaves at once
-        await cluster.leave_running(interruption_agent.agent_command(gcs, "i-1", watch))
+        await cluster.leave_running(agents.interruption_agent_command(gcs, "i-1", watch))
     cluster.controller.known = {"i-1"}  # as when its controller has just been started
     await until(lambda: len(cluster.controller.heard) == 2, "both are heard")
     assert cluster.controller.heard == [
@@ -134,7 +135,9 @@ async def watch(cluster: Cluster, seconds: float, gcs_port: int = 1) -> Path:
     lapsed = cluster.home / "lapsed"
     address = f"{cluster.address}:{gcs_port}"
     end = quote(["touch", str(lapsed)])
-    watch = lease_agent.watch_command(address, "worker", seconds, end, hand_seconds=7200)
+    watch = agents.lease_agent_command(
+        address, "worker", seconds, end, controller_wait_seconds=7200
+    )
     await cluster.leave_running(watch)
     return lapsed
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.bootstrap.containers.registry_login import HANDED_OVER
+from shoal.bootstrap.containers.registry_login import PASSWORD_VARIABLE
 from shoal.controller import supervisor
 from shoal.controller.__main__ import main
 from shoal.controller.paths import CONTROLLER_LOCK, HANDOVER, PULSE, SUPERVISOR_LOCK
@@ -133,12 +133,12 @@ async def test_a_password_that_the_running_supervisor_does_not_have_brings_anoth
 ) -> None:
     first = start(directory)
     await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
-    monkeypatch.setenv(HANDED_OVER, "a secret")
-    main("start", str(directory), "now", HANDED_OVER)
+    monkeypatch.setenv(PASSWORD_VARIABLE, "a secret")
+    main("start", str(directory), "now", PASSWORD_VARIABLE)
     await until(lambda: holder(directory, SUPERVISOR_LOCK) not in (0, first.pid), "another runs")
     second = holder(directory, SUPERVISOR_LOCK)
     first.wait(timeout=20)
-    main("start", str(directory), "now", HANDED_OVER)
-    monkeypatch.delenv(HANDED_OVER)
+    main("start", str(directory), "now", PASSWORD_VARIABLE)
+    monkeypatch.delenv(PASSWORD_VARIABLE)
     main("start", str(directory))
     assert holder(directory, SUPERVISOR_LOCK) == second, "who knows it, or needs none, stays"

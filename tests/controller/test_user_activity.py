@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from shoal.controller import user_activity
-from shoal.ray_runtime.ray_start import IN_USE
+from shoal.ray_runtime.ray_start import IN_USE_VARIABLE
 from shoal.remote.local_runner import LocalRunner
 
 GCS = "192.0.2.1:6379"
@@ -18,7 +18,7 @@ async def test_a_shell_on_any_machine_is_someone_and_a_silent_machine_is_nobody(
     here, gone = LocalRunner(tmp_path, {}), LocalRunner(tmp_path / "gone", {})
     assert not await user_activity.is_here(GCS)
     assert not await user_activity.is_at_any([here, gone], GCS)
-    shell = await asyncio.create_subprocess_exec("sleep", "60", env={IN_USE: GCS})
+    shell = await asyncio.create_subprocess_exec("sleep", "60", env={IN_USE_VARIABLE: GCS})
     try:
         assert await user_activity.is_here(GCS)
         assert await user_activity.is_at_any([gone, here], GCS)

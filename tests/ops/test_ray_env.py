@@ -36,7 +36,7 @@ def switch(there: Path, name: str) -> Path:
     program = there / "ray-envs" / name / "bin" / "python"
     program.parent.mkdir(parents=True)
     program.symlink_to(sys.executable)
-    run(Installation(str(there)).switch(name))
+    run(Installation(str(there)).switch_command(name))
     return program.parent
 
 

@@ -31,7 +31,7 @@ class Machine:
         self.keys.chmod(0o640)
 
     def forget(self, cluster: str = "mine", head: str = HEAD, *, most_bytes: int = -1) -> str:
-        command = cluster_secrets.forget_command(cluster, head)
+        command = cluster_secrets.revoke_command(cluster, head)
         limits = (most_bytes, most_bytes)
         done = subprocess.run(
             ["sh", "-c", command],
@@ -59,10 +59,10 @@ async def test_the_owners_key_survives_a_cluster_whatever_its_line_ends_with(
     machine: Machine, end: str
 ) -> None:
     machine.has(OWNERS + end)
-    await cluster_secrets.trust(machine.runner, given())
-    await cluster_secrets.accept(machine.runner, given())
+    await cluster_secrets.trust_head(machine.runner, given())
+    await cluster_secrets.accept_credentials(machine.runner, given())
     assert machine.keys.read_text().splitlines() == [OWNERS, given().public_key]
-    assert machine.forget() == "forgotten"
+    assert machine.forget() == "revoked"
     assert machine.keys.read_text() == f"{OWNERS}\n"
     assert machine.keys.stat().st_mode & 0o777 == 0o640
 
@@ -84,9 +84,9 @@ async def test_a_full_disk_leaves_the_keys_as_they_were(machine: Machine) -> Non
 
 async def test_clusters_of_one_name_with_other_heads_keep_their_keys(machine: Machine) -> None:
     machine.has(OWNERS)
-    await cluster_secrets.trust(machine.runner, given(head="192.0.2.10", key="AAAAalice"))
-    await cluster_secrets.trust(machine.runner, given(head="192.0.2.1", key="AAAAbob"))
-    assert machine.forget(head="192.0.2.1") == "forgotten"
+    await cluster_secrets.trust_head(machine.runner, given(head="192.0.2.10", key="AAAAalice"))
+    await cluster_secrets.trust_head(machine.runner, given(head="192.0.2.1", key="AAAAbob"))
+    assert machine.forget(head="192.0.2.1") == "revoked"
     assert machine.keys.read_text().splitlines()[1:] == [given(key="AAAAalice").public_key]
 
 
@@ -94,7 +94,7 @@ async def test_a_list_of_keys_that_lies_elsewhere_stays_there(machine: Machine) 
     machine.has(f"{OWNERS}\n{given().public_key}\n")
     elsewhere = machine.keys.rename(machine.keys.with_name("the real one"))
     machine.keys.symlink_to(elsewhere)
-    assert machine.forget() == "forgotten"
+    assert machine.forget() == "revoked"
     assert machine.keys.is_symlink() and elsewhere.read_text() == f"{OWNERS}\n"
 
 
@@ -106,9 +106,9 @@ async def test_a_machine_without_keys_has_nothing_to_forget(machine: Machine) ->
 async def test_a_head_that_led_another_cluster_makes_a_key_that_can_be_told_from_the_old(
     machine: Machine,
 ) -> None:
-    first = await cluster_secrets.make(machine.runner, "mine", HEAD)
-    assert await cluster_secrets.make(machine.runner, "mine", HEAD) == first
-    second = await cluster_secrets.make(machine.runner, "other", HEAD)
+    first = await cluster_secrets.create_credentials(machine.runner, "mine", HEAD)
+    assert await cluster_secrets.create_credentials(machine.runner, "mine", HEAD) == first
+    second = await cluster_secrets.create_credentials(machine.runner, "other", HEAD)
     assert second.public_key.endswith(f" shoal:other@{HEAD}")
     assert second.public_key.split()[1] != first.public_key.split()[1]
 
@@ -116,18 +116,18 @@ async def test_a_head_that_led_another_cluster_makes_a_key_that_can_be_told_from
 async def test_a_worker_in_the_heads_home_is_refused_before_anything_is_changed(
     machine: Machine,
 ) -> None:
-    made = await cluster_secrets.make(machine.runner, "mine", HEAD)
-    with pytest.raises(SetupError, match="has the head's home directory") as caught:
-        await cluster_secrets.accept(machine.runner, made)
+    made = await cluster_secrets.create_credentials(machine.runner, "mine", HEAD)
+    with pytest.raises(SetupError, match="same home directory as the head") as caught:
+        await cluster_secrets.accept_credentials(machine.runner, made)
     assert "user: NAME" in caught.value.fix
     assert not machine.keys.exists()
-    await cluster_secrets.trust(machine.runner, made)  # the head lets itself in
+    await cluster_secrets.trust_head(machine.runner, made)  # the head lets itself in
 
 
 async def test_a_home_that_cannot_be_written_to_is_told_without_the_secret(
     machine: Machine,
 ) -> None:
     (machine.keys.parent.parent / ".ssh").write_text("not a directory")
-    with pytest.raises(SetupError, match="cannot keep the cluster's token and key") as caught:
-        await cluster_secrets.accept(machine.runner, given())
+    with pytest.raises(SetupError, match="could not store the cluster's token and key") as caught:
+        await cluster_secrets.accept_credentials(machine.runner, given())
     assert "secret" not in repr(caught.value.__dict__)

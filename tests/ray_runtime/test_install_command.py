@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.ray_runtime.install_command import install_ray
+from shoal.ray_runtime.install_command import install_ray_command
 
 # A Python without virtual environments, as Debian and Ubuntu have it, until apt brings them.
 PYTHON = """#!/bin/sh
@@ -66,7 +66,7 @@ def run(bed: Path, command: str) -> str:
 
 
 def test_a_bare_machine_gets_the_wanted_ray_and_the_next_shell_finds_it(bed: Path) -> None:
-    run(bed, install_ray("2.60.0"))
+    run(bed, install_ray_command("2.60.0"))
     assert (bed / "installed").read_text().split()[-1] == "ray[default]==2.60.0"
     assert run(bed, "command -v ray") == f"{bed}/.shoal/ray/bin/ray"
     assert "python3-venv" in (bed / "apt").read_text()
@@ -74,7 +74,7 @@ def test_a_bare_machine_gets_the_wanted_ray_and_the_next_shell_finds_it(bed: Pat
 
 def test_a_second_time_does_nothing(bed: Path) -> None:
     for _ in range(2):
-        run(bed, install_ray("2.60.0"))
+        run(bed, install_ray_command("2.60.0"))
     assert len((bed / "installed").read_text().splitlines()) == 1
     assert (bed / ".bashrc").read_text().count("export PATH") == 1
 
@@ -82,14 +82,14 @@ def test_a_second_time_does_nothing(bed: Path) -> None:
 def test_another_version_takes_the_place_of_ours(bed: Path) -> None:
     (bed / "has-venv").touch()
     for version in ("2.59.0", "2.60.0"):
-        run(bed, install_ray(version))
+        run(bed, install_ray_command(version))
     assert (bed / "installed").read_text().split()[-1] == "ray[default]==2.60.0"
     assert not (bed / "apt").exists()
 
 
 def test_a_ray_that_is_not_ours_stays_as_it_is(bed: Path) -> None:
     _program(bed / "programs" / "ray", "#!/bin/sh\n")
-    run(bed, install_ray("2.60.0"))
+    run(bed, install_ray_command("2.60.0"))
     assert not (bed / "installed").exists()
 
 
@@ -97,5 +97,5 @@ def test_a_failed_install_is_a_failure(bed: Path) -> None:
     (bed / "has-venv").touch()
     _program(bed / "pip", "#!/bin/sh\nexit 1\n")
     with pytest.raises(AssertionError):
-        run(bed, install_ray("2.60.0"))
+        run(bed, install_ray_command("2.60.0"))
     assert not (bed / ".bashrc").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.ray_runtime.ray_start import identity
+from shoal.ray_runtime.ray_start import node_identity_env
 from shoal.spec import Overrides, YamlText, default_embedded, load
 from shoal.spec.cluster_spec import RegistrySpec
 
@@ -338,7 +338,7 @@ def test_fractional_resources_are_rounded_down_with_a_warning() -> None:
     assert result.spec.head.resources == {}
     warnings = [warning.what for warning in result.warnings]
     assert "a node of type cpu will have 0 GPU, not 0.5" in warnings
-    env = identity("i-1", "cpu", resources, {})
+    env = node_identity_env("i-1", "cpu", resources, {})
     assert json.loads(env["RAY_OVERRIDE_RESOURCES"]) == resources, "Ray and the planner agree"
 
 

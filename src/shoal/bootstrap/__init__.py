@@ -1,1 +1,1 @@
-"""The steps that make an instance a Ray node, and the pipeline that takes one node through."""
+"""The steps that make a reachable instance a Ray node, and the pipeline that runs them per node."""

@@ -1,7 +1,7 @@
-"""What was last done to a machine, written on the machine itself.
+"""Digests of what was last applied to a node, stored on the node itself.
 
-Whoever comes next reads it there and skips what has not changed. A receipt that is missing or
-unreadable means that nothing is known, and everything is done again.
+The next bootstrap reads them there and skips what has not changed. If the file is missing or
+unreadable, every step runs again.
 """
 
 from __future__ import annotations
@@ -13,27 +13,20 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shoal.core.errors import SetupError
-from shoal.remote.runner import Runner, quote
+from shoal.remote.runner import Runner
+from shoal.remote.scripts import script_command
 
 _PATH = ".shoal/applied_state.json"
 _SECONDS = 30.0
 
-# Stands for the start's digest where Ray was stopped on purpose.
+# Takes the place of the start digest on a node whose Ray was stopped on purpose.
 STOPPED = "stopped"
-
-# Prints the receipt, or that there is none, on one line. What was written down does not count any
-# more when what it was done on is gone: the arguments are places where something is mounted.
-_READ = f"""
-for place; do mountpoint -q "$place" || exec echo '{{}}'; done
-cat {_PATH} 2>/dev/null || echo '{{}}'
-"""
 
 
 @dataclass(frozen=True)
 class AppliedState:
-    """Digests of the files, the setup and the start that a machine has been through, of the
-    container in which all of that is, where there is one, and of what is mounted. Empty: not yet,
-    or not any more."""
+    """Digests of the files, setup commands and start commands that were applied to a node, of the
+    container that they were applied in, if any, and of its volumes. Empty: not applied."""
 
     files: str = ""
     setup: str = ""
@@ -42,12 +35,13 @@ class AppliedState:
     volumes: str = ""
 
 
-def read_command(places: Sequence[str] = ()) -> str:
-    """Prints the receipt of a machine that has something mounted at these places."""
-    return quote(["sh", "-c", _READ, "sh", *places])
+def read_command(mount_points: Sequence[str] = ()) -> str:
+    """A command that prints the applied state of a node that has volumes at these mount points."""
+    return script_command("shoal.bootstrap.scripts", "read_applied_state.sh", _PATH, *mount_points)
 
 
 def parse(line: str) -> AppliedState:
+    """The applied state from what `read_command` printed; empty if that cannot be parsed."""
     try:
         return AppliedState(**json.loads(line))
     except (ValueError, TypeError):
@@ -55,14 +49,15 @@ def parse(line: str) -> AppliedState:
 
 
 async def write(runner: Runner, state: AppliedState) -> None:
+    """Store the applied state on a node."""
     command = f"mkdir -p .shoal && cat > {_PATH}.new && mv {_PATH}.new {_PATH}"
     text = json.dumps(asdict(state)) + "\n"
     done = await runner.run(command, stdin=text.encode(), timeout=_SECONDS, skip_profile=True)
     if not done.ok:
         raise SetupError(
-            "cannot write to the machine's disk",
-            why=f"~/{_PATH} could not be made",
-            fix="make room on it, then shoal up again",
+            "cannot write to the node's disk",
+            why=f"could not write ~/{_PATH}",
+            fix="free some space on it, then run `shoal up` again",
             output=done.tail,
         )
 

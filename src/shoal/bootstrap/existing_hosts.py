@@ -36,7 +36,7 @@ class ExistingHosts:
         self._provider = provider
         self._hosts = {host.id: host for host in hosts}
         head, *_ = hosts
-        self._forget_key = cluster_secrets.forget_command(spec.cluster_name, head.id)
+        self._forget_key = cluster_secrets.revoke_command(spec.cluster_name, head.id)
         self._without_key: set[str] = set()
 
     async def authorize_key(self, credentials: Credentials) -> None:
@@ -44,7 +44,7 @@ class ExistingHosts:
         is skipped."""
         workers = [i for i in self._hosts.values() if i.role == "worker"]
         await self._on_reachable(
-            workers, lambda i: cluster_secrets.trust(self._runner(i), credentials)
+            workers, lambda i: cluster_secrets.trust_head(self._runner(i), credentials)
         )
 
     async def clean_up(self, instances: Sequence[Instance]) -> None:

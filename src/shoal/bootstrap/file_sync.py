@@ -1,8 +1,9 @@
-"""Brings files to a machine: from here, or from the head, which has a better way to its workers
-than a laptop at the end of a thin line."""
+"""Copies file mounts to nodes: from this machine, or from the head, whose connection to the workers
+is faster than a laptop's."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,71 +13,56 @@ from shoal.core.errors import SetupError
 from shoal.providers.model import Instance
 from shoal.remote.container import Container
 from shoal.remote.runner import Filters, Runner, capture, quote
+from shoal.remote.scripts import script_command
 from shoal.spec.cluster_spec import FilesSpec
 
+_log = logging.getLogger(__name__)
+
+_SCRIPTS = "shoal.bootstrap.scripts"
 _SHORT_SECONDS = 30.0
-# What is smaller is there sooner than the head could be asked to send it.
-_WORTH_RELAYING_BYTES = 1_000_000
-# Nor is it worth it where all workers have it so soon, one after the other, nor on such a line: its
-# limits are the processors at its ends, which new connections would burden as well.
-_SOON_SECONDS = 5.0
-_GOOD_LINE_BYTES_PER_SECOND = 10_000_000
+# Sending a smaller mount directly is faster than asking the head to send it.
+_MIN_RELAY_BYTES = 1_000_000
+# Relaying does not pay if sending to all workers in sequence takes less than this, nor on a link
+# this fast: its limit is the processors at both ends, which new connections would load too.
+_MIN_RELAY_SECONDS = 5.0
+_FAST_LINK_BYTES_PER_SECOND = 10_000_000
 
-# Copies one path from the head to the same path on a worker, over the cluster's own key. What is
-# not there on the head is left out, as Ray does. $0 is the path, $1 the login, $2 the port, $3 the
-# words that lead into the worker's container, if it has one, $4 how it is to be copied, $5 the
-# worker's host keys.
-_SHARE = r"""
-case $0 in "~/"*) here=$HOME/${0#"~/"}; there=${0#"~/"};; *) here=$0; there=$0;; esac
-[ -e "$here" ] || exit 0
-if [ -d "$here" ]; then here=$here/; there=$there/; fi
-known=$HOME/.shoal/known/${1#*@}
-mkdir -p "${known%/*}" && printf '%s\n' "$5" | sed 's/^/worker /' > "$known" || exit
-exec rsync $4 -s --rsync-path="$3 sh -c 'cd; exec rsync \"\$@\"' rsync" \
- -e "ssh -q -p $2 -i $HOME/.shoal/cluster_key -o IdentitiesOnly=yes \
- -o BatchMode=yes -o ConnectTimeout=10 -o StrictHostKeyChecking=yes -o HostKeyAlias=worker \
- -o UserKnownHostsFile=$known" "$here" "$1:$there"
-"""
-_ALL = "-a"
-# Only what a list on standard input names: there may be more at that place by now.
-_LISTED = "-lpt --from0 --files-from=-"
-_MAKE_PARENT = (
-    r"""case $0 in "~/"*) path=$HOME/${0#"~/"};; *) path=$0;; esac; mkdir -p "${path%/*}" """
-)
+_RSYNC_ALL = "-a"
+# Only the files listed on standard input: the head may hold more at that path by now.
+_RSYNC_LISTED = "-lpt --from0 --files-from=-"
+
+# Read over the authenticated connection to the worker, so that the head can verify the worker.
+_READ_HOST_KEYS = "cat /etc/ssh/ssh_host_*_key.pub"
 
 
-# The worker itself says by what the head shall know it, over a connection to it that is trusted.
-_HOST_KEYS = "cat /etc/ssh/ssh_host_*_key.pub"
-
-
-def relayed(files: FilesSpec) -> Manifest:
-    """The file mounts that can go to the head once, and from there to all others. A path must mean
-    the same to a shell there as to rsync."""
+def relayable(files: FilesSpec) -> Manifest:
+    """The file mounts that can be sent to the head once and from there to the workers. Their path
+    must mean the same to a shell as to rsync."""
     return {
-        there: parcel
-        for there, parcel in manifest(files).items()
-        if parcel.size >= _WORTH_RELAYING_BYTES and parcel.paths and there.startswith(("/", "~/"))
+        path: mount
+        for path, mount in manifest(files).items()
+        if mount.size >= _MIN_RELAY_BYTES and mount.paths and path.startswith(("/", "~/"))
     }
 
 
-def should_relay(relayed: Manifest, seconds: float, workers: int) -> bool:
-    """Whether these files should go by the head, which had them after so many seconds: not where a
-    new connection between two machines costs more than one that is there."""
-    size = sum(parcel.size for parcel in relayed.values())
-    is_slow = size < _GOOD_LINE_BYTES_PER_SECOND * seconds
-    return is_slow and seconds * workers >= _SOON_SECONDS
+def should_relay(mounts: Manifest, seconds: float, workers: int) -> bool:
+    """Whether to send these mounts to the workers through the head, given how many seconds it took
+    to send them to the head."""
+    size = sum(mount.size for mount in mounts.values())
+    is_slow = size < _FAST_LINK_BYTES_PER_SECOND * seconds
+    return is_slow and seconds * workers >= _MIN_RELAY_SECONDS
 
 
 async def send(runner: Runner, files: FilesSpec) -> None:
-    """Bring the file mounts to a machine from here."""
+    """Send the file mounts to a node from this machine."""
     filters = Filters(files.rsync_exclude, files.rsync_filter)
-    for there, here in files.mounts.items():
-        await runner.put(Path(here), there, filters)
+    for remote_path, local_path in files.mounts.items():
+        await runner.put(Path(local_path), remote_path, filters)
 
 
 class HeadRelay:
-    """What the head has, for a worker. The worker has let the head in. `machine` leads to where its
-    SSH server is, if that is not where the files go."""
+    """Copies files from the head to one worker, which has authorized the head's key. `worker` runs
+    commands where the files go, `worker_host` where the SSH server runs if that differs."""
 
     def __init__(
         self,
@@ -85,60 +71,69 @@ class HeadRelay:
         instance: Instance,
         seconds: float,
         container: Container | None = None,
-        machine: Runner | None = None,
+        worker_host: Runner | None = None,
     ) -> None:
         self._head = head
         self._worker = worker
         self._instance = instance
         self._seconds = seconds
         self._container = container
-        self._machine = machine or worker
+        self._worker_host = worker_host or worker
 
-    async def share(self, path: str, why: str) -> None:
-        """Bring a file or a tree of the head's to the worker, into its container if it has one."""
-        await self._copy(path, _ALL, why)
+    async def copy(self, path: str, why: str) -> None:
+        """Copy a file or directory of the head to the worker, into its container if it has one."""
+        await self._copy(path, _RSYNC_ALL, why)
 
     async def relay(
         self,
         files: FilesSpec,
-        relayed: Manifest,
-        on_detour: Callable[[SetupError], None],
+        mounts: Manifest,
+        on_fallback: Callable[[SetupError], None],
     ) -> None:
-        """Bring the file mounts to the worker, which the head has just got: those from there, and
-        the others from here, as are all where the head has no way to its worker, which is told."""
+        """Copy the file mounts to the worker: those in `mounts` from the head, the others from
+        this machine. A mount that the head cannot copy is sent from this machine too, after a call
+        of `on_fallback`."""
         filters = Filters(files.rsync_exclude, files.rsync_filter)
-        for there, here in files.mounts.items():
-            if there in relayed:
-                listed = b"".join(os.fsencode(path) + b"\0" for path in relayed[there].paths)
+        for remote_path, local_path in files.mounts.items():
+            if remote_path in mounts:
+                paths = mounts[remote_path].paths
+                listed = b"".join(os.fsencode(path) + b"\0" for path in paths)
                 try:
-                    await self._copy(there, _LISTED, "it is to be the same on every node", listed)
+                    await self._copy(
+                        remote_path, _RSYNC_LISTED, "every node needs the same files", listed
+                    )
                 except SetupError as error:
-                    on_detour(error)
+                    _log.info(
+                        "%s: sending %s directly: %s", self._instance.name, remote_path, error
+                    )
+                    on_fallback(error)
                 else:
                     continue
-            await self._worker.put(Path(here), there, filters)
+            await self._worker.put(Path(local_path), remote_path, filters)
 
-    async def _copy(self, path: str, how: str, why: str, listed: bytes | None = None) -> None:
+    async def _copy(self, path: str, options: str, why: str, listed: bytes | None = None) -> None:
         instance, container = self._instance, self._container
         login = f"{instance.user}@{instance.address}"
         enter = "exec" if container is None else quote(container.exec_argv())
         port = str(instance.port or 22)
-        make_parent = quote(["sh", "-c", _MAKE_PARENT, path])
+        make_parent = script_command(_SCRIPTS, "create_parent_dir.sh", path)
         try:
             await self._worker.run(make_parent, timeout=_SHORT_SECONDS)
-            _, keys = await capture(self._machine, _HOST_KEYS, timeout=_SHORT_SECONDS)
-            words = ["sh", "-c", _SHARE, path, login, port, enter, how, "\n".join(keys)]
-            done = await self._head.run(quote(words), stdin=listed, timeout=self._seconds)
+            _, keys = await capture(self._worker_host, _READ_HOST_KEYS, timeout=_SHORT_SECONDS)
+            relay = script_command(
+                _SCRIPTS, "relay_path.sh", path, login, port, enter, options, "\n".join(keys)
+            )
+            done = await self._head.run(relay, stdin=listed, timeout=self._seconds)
         except TimeoutError:
-            raise self._failure(path, "one of the two machines does not answer") from None
+            raise self._error(path, "the head or the worker does not answer") from None
         if not done.ok:
-            raise self._failure(path, why, done.tail)
+            raise self._error(path, why, done.tail)
 
-    def _failure(self, path: str, why: str, output: Sequence[str] = ()) -> SetupError:
+    def _error(self, path: str, why: str, output: Sequence[str] = ()) -> SetupError:
         return SetupError(
             f"the head could not send {path}",
             why=why,
-            fix="let the head reach this machine by SSH, and install rsync on both",
+            fix="allow SSH from the head to this node, and install rsync on both",
             node=self._instance.name,
             output=output,
         )

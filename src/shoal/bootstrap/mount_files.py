@@ -1,4 +1,4 @@
-"""What exactly the file mounts consist of, as rsync would send it."""
+"""Lists the files of each file mount, as rsync would send them."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from shoal.spec.cluster_spec import FilesSpec
 
 
 @dataclass(frozen=True)
-class Parcel:
-    """One mount: the paths in it, if it is a tree, and the size of all its files."""
+class MountFiles:
+    """The files of one mount: their paths, if the mount is a directory, and their total size."""
 
     paths: tuple[str, ...]
     size: int
 
 
-# By the path on the node.
-Manifest = Mapping[str, Parcel]
+# The files of each mount, by its path on the node.
+Manifest = Mapping[str, MountFiles]
 
 
 def manifest(files: FilesSpec) -> Manifest:
-    """What is sent. A file that vanishes meanwhile is left out, as rsync does."""
-    of = rules(files.rsync_exclude, files.rsync_filter)
-    found = {}
-    for there, here in files.mounts.items():
+    """The files of all mounts. A file that vanishes meanwhile is left out, as rsync does."""
+    filter_rules = rules(files.rsync_exclude, files.rsync_filter)
+    mounts = {}
+    for remote_path, local_path in files.mounts.items():
         paths, size = [], 0
-        if Path(here).is_dir():
-            for path, entry in sent(Path(here), of):
+        if Path(local_path).is_dir():
+            for path, entry in sent(Path(local_path), filter_rules):
                 paths.append(path)
                 if entry.is_file(follow_symlinks=False):
                     size += entry.stat(follow_symlinks=False).st_size
-        found[there] = Parcel(tuple(paths), size)
-    return found
+        mounts[remote_path] = MountFiles(tuple(paths), size)
+    return mounts

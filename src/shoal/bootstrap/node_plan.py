@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from shoal.bootstrap import claims, interruption_agent, lease_agent, volumes
+from shoal.bootstrap import agents, claims, volumes
 from shoal.bootstrap.applied_state import AppliedState, digest
 from shoal.bootstrap.containers.node_container import NodeContainer
 from shoal.bootstrap.containers.registry_login import login_source
@@ -128,13 +128,13 @@ class NodePlanner:
             on_expired = claims.on_lease_expired(self.spec.cluster_name, claim)
         if not on_expired:
             return ""
-        return lease_agent.watch_command(
+        return agents.lease_agent_command(
             start.gcs_address,
             instance.role,
             settings.lease_for(instance.role),
             on_expired,
-            hand_seconds=settings.max_maintenance_s,
-            attended=settings.controller,
+            controller_wait_seconds=settings.max_maintenance_s,
+            has_controller=settings.controller,
         )
 
     def _interruption_agent(self, instance: Instance, start: RayStart) -> str:
@@ -144,4 +144,4 @@ class NodePlanner:
         watch = watch_command(instance)
         if not watch:
             return ""
-        return interruption_agent.agent_command(start.gcs_address, instance.id, watch)
+        return agents.interruption_agent_command(start.gcs_address, instance.id, watch)

@@ -1,91 +1,82 @@
-"""How a machine is doing, in one round trip: its receipt, its container, and whether its Ray runs.
+"""Reads the state of a node in one round trip: its applied state, its container, and whether its
+Ray runs.
 
-Ray's own view is too slow for this (its GCS notices a death only after many seconds) and too
-dear (asking it means importing Ray): a machine knows best which processes it has.
+Looks at processes, because Ray's own view is too slow for this: the GCS takes many seconds to
+notice that a node died, and asking it means importing Ray.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from shoal.bootstrap import applied_state as receipts
+from shoal.bootstrap import applied_state
 from shoal.bootstrap.applied_state import AppliedState
 from shoal.core.errors import SetupError
 from shoal.providers.model import Instance
 from shoal.remote.container import CONTAINER_HASH_LABEL
-from shoal.remote.runner import Runner, capture, quote
+from shoal.remote.runner import Runner, capture
+from shoal.remote.scripts import read_script, script_command
 from shoal.spec.cluster_spec import ContainerSpec
 
+_log = logging.getLogger(__name__)
+
 _SECONDS = 30.0
-
-# Ray's daemons carry the instance's id in their environment, so that a cluster is not mistaken
-# for another one on the same machine. $0 is that variable.
-_OUR_PROCESSES = r"""
-if [ -d /proc/self ]; then
-  for file in $(grep -lszxF "$0" /proc/[0-9]*/environ); do
-    cat "${file%environ}comm" 2>/dev/null
-  done
-else
-  ps -axEww -o comm=,command= | grep -F " $0 " | awk '{print $1}' | sed 's|.*/||'
-fi
-true
-"""
-
-
-# Prints whether a container runs and what it was made from, and then what is asked inside of it.
-# $0 is the engine, $1 the container, $2 the question.
-_IN_CONTAINER = rf"""
-what='{{{{.State.Running}}}} {{{{index .Config.Labels "{CONTAINER_HASH_LABEL}"}}}}'
-state=$("$0" container inspect -f "$what" "$1" 2>/dev/null)
-echo "$state"
-case $state in true*) "$0" exec "$1" sh -c "$2" "$3" ;; esac
-true
-"""
+_SCRIPTS = "shoal.bootstrap.scripts"
+_LIST_PROCESSES = "list_ray_processes.sh"
 
 
 @dataclass(frozen=True)
 class NodeProbe:
-    """What a machine says of itself. Without a container, `container_runs` has no meaning."""
+    """The state of a node. `container_runs` has no meaning for a node without a container."""
 
     applied_state: AppliedState = field(default_factory=AppliedState)
     ray_runs: bool = False
     container_runs: bool = False
 
 
-async def read(
+async def probe(
     runner: Runner,
     instance: Instance,
     container: ContainerSpec | None = None,
-    places: Sequence[str] = (),
+    mount_points: Sequence[str] = (),
 ) -> NodeProbe:
-    """Ask one machine, whose Ray is in this container if any, and which has something mounted at
-    these places. Raises `ShoalError` when it cannot be asked."""
-    mark = f"RAY_CLOUD_INSTANCE_ID={instance.id}"
-    question = ["sh", "-c", _OUR_PROCESSES, mark]
+    """Probe a node whose Ray runs in this container, if any, and which has volumes at these mount
+    points. Raises `ShoalError` if the node cannot be probed."""
+    processes = script_command(_SCRIPTS, _LIST_PROCESSES, instance.id)
     if container is not None:
-        where = [container.engine, container.name]
-        question = ["sh", "-c", _IN_CONTAINER, *where, _OUR_PROCESSES, mark]
-    command = f"{receipts.read_command(places)}; {quote(question)}"
+        processes = script_command(
+            _SCRIPTS,
+            "probe_container.sh",
+            container.engine,
+            container.name,
+            CONTAINER_HASH_LABEL,
+            read_script(_SCRIPTS, _LIST_PROCESSES),
+            instance.id,
+        )
+    command = f"{applied_state.read_command(mount_points)}; {processes}"
     try:
-        done, (first, *rest) = await capture(
+        done, (state_line, *lines) = await capture(
             runner, command, timeout=_SECONDS, skip_profile=container is None
         )
-        state = rest.pop(0) if container is not None else ""
+        container_line = lines.pop(0) if container is not None else ""
     except (TimeoutError, ValueError, IndexError):
-        raise SetupError("the machine does not say how it is", node=instance.name) from None
-    receipt = receipts.parse(first)
-    runs, _, origin = state.partition(" ")
-    if container is not None and origin != receipt.container:
-        # Whatever was done went with the container that it was done in.
-        receipt = AppliedState(volumes=receipt.volumes)
-    needed = {"raylet", "gcs_server"} if instance.role == "head" else {"raylet"}
-    return NodeProbe(receipt, done.ok and needed <= set(rest), runs == "true")
+        raise SetupError("could not read node status", node=instance.name) from None
+    state = applied_state.parse(state_line)
+    is_running, _, container_digest = container_line.partition(" ")
+    if container is not None and container_digest != state.container:
+        # What was applied in another container went with it.
+        state = AppliedState(volumes=state.volumes)
+    required = {"raylet", "gcs_server"} if instance.role == "head" else {"raylet"}
+    result = NodeProbe(state, done.ok and required <= set(lines), is_running == "true")
+    _log.debug("%s: %s", instance.name, result)
+    return result
 
 
 async def mark_stopped(
     runner: Runner, instance: Instance, container: ContainerSpec | None = None
 ) -> None:
-    """Write on a machine that its Ray was stopped on purpose."""
-    now = await read(runner, instance, container)
-    await receipts.write(runner, replace(now.applied_state, start=receipts.STOPPED))
+    """Record on a node that its Ray was stopped on purpose."""
+    current = await probe(runner, instance, container)
+    await applied_state.write(runner, replace(current.applied_state, start=applied_state.STOPPED))

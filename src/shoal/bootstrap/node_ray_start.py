@@ -31,9 +31,11 @@ def _user_ray_start(spec: ClusterSpec, instance: Instance, head: Instance) -> Ra
     env = _identity(spec, instance)
     env["RAY_HEAD_IP"] = head.address
     if instance.role == "head":
-        env.update(ray_start.head_environment())
+        env.update(ray_start.head_env())
     return RayStart(
-        commands=tuple(start_commands.fitted(c, instance.address) for c in setup.start_commands),
+        commands=tuple(
+            start_commands.adapt_start_command(c, instance.address) for c in setup.start_commands
+        ),
         env=env,
         prelude=_prelude(spec),
         gcs_address=f"{head.address}:{start_commands.gcs_port(spec.head_setup.start_commands)}",
@@ -56,11 +58,11 @@ def _shared_ray_start(
     directory = machine.ray_directory
     env: Mapping[str, str] = {}
     if instance.role == "head":
-        argv, env = ray_start.head_on_shared_machine(
+        argv, env = ray_start.shared_host_head_start(
             machine.python, instance.address, ports, directory
         )
     else:
-        argv = ray_start.worker_on_shared_machine(
+        argv = ray_start.shared_host_worker_start(
             machine.python, instance.address, gcs_address, directory
         )
     memory = {"object_store_memory": float(ray_start.DEFAULT_OBJECT_STORE_BYTES)}
@@ -68,7 +70,7 @@ def _shared_ray_start(
         commands=(quote(argv),),
         env={
             **_identity(spec, instance, memory),
-            **ray_start.authentication(spec.shoal.auth, head_machine.token_path),
+            **ray_start.auth_env(spec.shoal.auth, head_machine.token_path),
             **env,
         },
         gcs_address=gcs_address,
@@ -86,12 +88,12 @@ def _identity(
     host = spec.shoal.hosts.get(instance.id, HostSpec())
     resources = {**(defaults or {}), **node_type.resources, **host.resources}
     labels = {**node_type.labels, **host.labels}
-    env = ray_start.identity(instance.id, instance.node_type, resources, labels)
-    return {**env, **ray_start.patience()}
+    env = ray_start.node_identity_env(instance.id, instance.node_type, resources, labels)
+    return {**env, **ray_start.start_timeout_env()}
 
 
 def _prelude(spec: ClusterSpec) -> str:
-    authentication = ray_start.authentication_prelude(spec.shoal.auth, cluster_secrets.TOKEN_PATH)
+    authentication = ray_start.auth_prelude(spec.shoal.auth, cluster_secrets.TOKEN_PATH)
     if not spec.shoal.environment:
         return authentication
-    return f"{authentication}\n{ray_env.sourced(spec.shoal.environment)}"
+    return f"{authentication}\n{ray_env.source_command(spec.shoal.environment)}"

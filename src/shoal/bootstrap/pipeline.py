@@ -1,21 +1,21 @@
-"""Takes machines through the steps that make them Ray nodes, each at its own pace.
+"""Runs the bootstrap steps of several nodes in parallel, one pipeline per node.
 
-There are no barriers: all that a worker ever waits for is what only the head can give it, its
-credentials, the files that the head shares, and at the very last step its GCS.
+There are no barriers between nodes. A worker waits only for what the head provides: its
+credentials, the files that the head relays, and in the last step its GCS.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from shoal.bootstrap import applied_state as receipts
-from shoal.bootstrap import file_sync, node_probe, steps, volumes
+from shoal.bootstrap import applied_state, file_sync, node_probe, steps, volumes
 from shoal.bootstrap.applied_state import AppliedState
-from shoal.bootstrap.containers import node_container as containers
+from shoal.bootstrap.containers import node_container
 from shoal.bootstrap.file_sync import HeadRelay
 from shoal.bootstrap.mount_files import Manifest
 from shoal.bootstrap.node_plan import NodePlan
@@ -30,338 +30,400 @@ from shoal.ray_runtime import cluster_secrets
 from shoal.ray_runtime.cluster_secrets import Credentials
 from shoal.remote.runner import Runner
 
+_log = logging.getLogger(__name__)
+
 Failures = dict[str, ShoalError]
 T = TypeVar("T")
 
-# A connection that breaks in the middle of a step is made anew this often.
+# How often a step is tried if the connection breaks while it runs.
 _STEP_TRIES = 3
 
-_RELAYS_AT_ONCE = 3
+_MAX_PARALLEL_RELAYS = 3
 
 
 async def bootstrap_nodes(
-    works: Sequence[NodePlan], head: NodePlan, emit: Emit, clock: Clock
+    plans: Sequence[NodePlan], head: NodePlan, emit: Emit, clock: Clock
 ) -> Failures:
-    """Take these machines through their steps side by side, and return what failed, by node
-    name. A node that fails does not hold up the others, unless it is the head. `head` is the
-    cluster's head, whether or not it is among them."""
-    shared = _Shared(head, works)
+    """Bootstrap these nodes in parallel, and return the failures by node name. A node that fails
+    does not hold up the others, unless it is the head. `head` is the plan of the cluster's head,
+    whether or not it is one of `plans`."""
+    artifacts = _HeadArtifacts(head, plans)
     failures: Failures = {}
 
-    async def one(work: NodePlan) -> None:
-        voice = NodeReporter(work.instance, emit)
+    async def bootstrap(plan: NodePlan) -> None:
+        reporter = NodeReporter(plan.instance, emit)
         try:
-            await _Pipeline(work, shared, voice, clock).run()
+            await _NodePipeline(plan, artifacts, reporter, clock).run()
         except ShoalError as error:
-            failures[work.instance.name] = error
-            voice.phase(Phase.FAILED, str(error))
-            if work.instance.role == "head":
-                shared.head_failed()
+            _log.info("%s: bootstrap failed: %s", plan.instance.name, error)
+            failures[plan.instance.name] = error
+            reporter.phase(Phase.FAILED, str(error))
+            if plan.instance.role == "head":
+                artifacts.set_head_failed()
 
-    await run_all(one(work) for work in works)
+    await run_all(bootstrap(plan) for plan in plans)
     return failures
 
 
-class _Shared:
-    """What the head gives its workers, each thing as soon as it is there."""
+class _HeadArtifacts:
+    """What workers wait for: futures that the head's pipeline resolves as soon as it can, or
+    that are resolved at once if the head runs already.
 
-    def __init__(self, head: NodePlan, works: Sequence[NodePlan]) -> None:
+    `credentials` are the cluster's token and public key. `is_set_up` is resolved after the head's
+    setup commands, `is_up` when its Ray runs. `file_sync_seconds` is how long it took to send the
+    file mounts to the head, None if they were not sent. `relay_slots` limits the workers that copy
+    files from the head at the same time, because the head's own bootstrap uses that connection too.
+    """
+
+    def __init__(self, head: NodePlan, plans: Sequence[NodePlan]) -> None:
         loop = asyncio.get_running_loop()
         self.head = head
+        self.workers = sum(plan is not head for plan in plans)
         self.credentials: asyncio.Future[Credentials] = loop.create_future()
         self.is_set_up: asyncio.Future[None] = loop.create_future()
         self.is_up: asyncio.Future[None] = loop.create_future()
-        self.workers = sum(work is not head for work in works)
-        # How many seconds it took the head to get the files just now, once that is known; None, if
-        # it did not.
-        self.head_has_files: asyncio.Future[float | None] = loop.create_future()
-        # The head has work of its own to do over the same connection meanwhile.
-        self.relays = asyncio.Semaphore(_RELAYS_AT_ONCE)
-        self._asked: asyncio.Task[None] | None = None
-        if head not in works:  # it runs already
+        self.file_sync_seconds: asyncio.Future[float | None] = loop.create_future()
+        self.relay_slots = asyncio.Semaphore(_MAX_PARALLEL_RELAYS)
+        self._credentials_task: asyncio.Task[None] | None = None
+        if head not in plans:  # it runs already
             self.is_set_up.set_result(None)
             self.is_up.set_result(None)
-            self.head_has_files.set_result(None)
+            self.file_sync_seconds.set_result(None)
             if head.start.shares_credentials:
-                self._asked = asyncio.ensure_future(self.make_credentials())
+                self._credentials_task = asyncio.ensure_future(self.create_credentials())
 
     @functools.cached_property
-    def relayed(self) -> Manifest:
-        """The files that can go by the head: none, where they are in its container, which has no
-        key to others at that time."""
-        return file_sync.relayed(self.head.files) if self.head.container is None else {}
+    def relayable(self) -> Manifest:
+        """The file mounts that the head can relay: none if they are in its container, which has no
+        key to the workers at that time."""
+        return file_sync.relayable(self.head.files) if self.head.container is None else {}
 
-    async def make_credentials(self) -> None:
+    async def create_credentials(self) -> None:
+        head = self.head.instance
         try:
-            head = self.head.instance
-            made = await cluster_secrets.make(self.head.runner, head.cluster, head.id)
-        except ShoalError:
-            if self._asked is None:
+            credentials = await cluster_secrets.create_credentials(
+                self.head.runner, head.cluster, head.id
+            )
+        except ShoalError as error:
+            if self._credentials_task is None:
                 raise
-            self.head_failed()
+            _log.info("%s: could not create the cluster's credentials: %s", head.name, error)
+            self.set_head_failed()
         else:
-            self.credentials.set_result(made)
+            self.credentials.set_result(credentials)
 
-    def head_failed(self) -> None:
-        if not self.head_has_files.done():
-            self.head_has_files.set_result(None)
+    def set_head_failed(self) -> None:
+        if not self.file_sync_seconds.done():
+            self.file_sync_seconds.set_result(None)
         for future in (self.credentials, self.is_set_up, self.is_up):
             if not future.done():
                 future.set_exception(SetupError("the head did not come up"))
-                future.exception()  # looked at here, in case no worker is waiting
+                future.exception()  # retrieved here, in case no worker is waiting
 
 
-class _Pipeline:
-    """One node's way. Every step can be repeated, and is when the connection breaks in it."""
+class _NodePipeline:
+    """The steps of one node, in order. Each can be repeated, and is when the connection breaks.
 
-    def __init__(self, work: NodePlan, shared: _Shared, voice: NodeReporter, clock: Clock) -> None:
-        self._work = work
-        self._shared = shared
-        self._voice = voice
+    `_probe` is the state of the node after its files are synced. `_is_initialized` is whether the
+    initialization commands ran, `_has_new_container` whether the container was created by this
+    run, so that nothing was applied in it yet. `_head_key_installed` is set when the head can log
+    in to this node.
+    """
+
+    def __init__(
+        self, plan: NodePlan, artifacts: _HeadArtifacts, reporter: NodeReporter, clock: Clock
+    ) -> None:
+        self._plan = plan
+        self._artifacts = artifacts
+        self._reporter = reporter
         self._clock = clock
-        self._is_head = work.instance.role == "head"
-        self._now = NodeProbe()
-        self._initialized = False
-        self._let_in = asyncio.Event()  # the head, by this node
-        self._is_new = False  # its container, with nothing in it yet
+        self._is_head = plan.instance.role == "head"
+        self._probe = NodeProbe()
+        self._is_initialized = False
+        self._has_new_container = False
+        self._head_key_installed = asyncio.Event()
 
     async def run(self) -> None:
-        work, shared = self._work, self._shared
-        await work.runner.connect(timeout=work.reach_seconds)
-        self._voice.phase(Phase.REACHABLE)
-        if work.claim:
-            await self._step(lambda: steps.claim(work.runner, work.claim, self._voice))
+        plan, artifacts = self._plan, self._artifacts
+        await plan.runner.connect(timeout=plan.reach_seconds)
+        self._reporter.phase(Phase.REACHABLE)
+        if plan.claim:
+            await self._step("claim", lambda: steps.claim(plan.runner, plan.claim, self._reporter))
         try:
-            await run_all([self._share_credentials(), self._take_stock()])
+            await run_all([self._share_credentials(), self._probe_and_sync()])
         finally:
-            if self._is_head and not shared.head_has_files.done():
-                shared.head_has_files.set_result(None)
-        if work.container is not None and work.start.shares_credentials:
-            house = work.container
-            await self._step(lambda: containers.lodge_secrets(work.runner, house))
-        if work.interruption_agent:  # from now on: it may be taken away before it is a node
-            await self._leave_running(work.interruption_agent)
-        now = self._now
-        if work.mode != "restart" or self._is_new:
-            now = await self._set_up(now)
+            if self._is_head and not artifacts.file_sync_seconds.done():
+                artifacts.file_sync_seconds.set_result(None)
+        if plan.container is not None and plan.start.shares_credentials:
+            container = plan.container
+            await self._step(
+                "copy secrets", lambda: node_container.copy_secrets(plan.runner, container)
+            )
+        if plan.interruption_agent:  # it may be interrupted before it is ready
+            await self._start_agent("interruption agent", plan.interruption_agent)
+        probe = self._probe
+        if plan.mode != "restart" or self._has_new_container:
+            probe = await self._set_up(probe)
         if self._is_head:
-            shared.is_set_up.set_result(None)
-        if work.mode != "update" or not now.ray_runs:
-            await self._start(now)
+            artifacts.is_set_up.set_result(None)
+        if plan.mode != "update" or not probe.ray_runs:
+            await self._start(probe)
         if self._is_head:
-            shared.is_up.set_result(None)
-        self._voice.phase(Phase.READY)
+            artifacts.is_up.set_result(None)
+        self._reporter.phase(Phase.READY)
 
     async def _share_credentials(self) -> None:
-        if not self._work.start.shares_credentials:
+        if not self._plan.start.shares_credentials:
             return
         if self._is_head:
-            await self._step(self._shared.make_credentials)
+            await self._step("create credentials", self._artifacts.create_credentials)
         else:
-            given = await asyncio.shield(self._shared.credentials)
-            await self._step(lambda: cluster_secrets.accept(self._work.runner, given))
-            self._let_in.set()
+            credentials = await asyncio.shield(self._artifacts.credentials)
+            await self._step(
+                "accept credentials",
+                lambda: cluster_secrets.accept_credentials(self._plan.runner, credentials),
+            )
+            self._head_key_installed.set()
 
-    async def _take_stock(self) -> None:
-        """See how the machine is, and bring it the files if they are not what it has. What is
-        written down is always true: a machine that was interrupted is known to be unfinished."""
-        work = self._work
-        now = await self._mount(await self._look())
-        now = self._now = await self._settle(now)
+    async def _probe_and_sync(self) -> None:
+        """Probe the node, mount its volumes, ensure its container, and sync its files if they
+        differ. The applied state is written before and after each change, so that an interrupted
+        bootstrap is never taken for a complete one."""
+        plan = self._plan
+        probe = await self._mount_volumes(await self._read_probe())
+        probe = self._probe = await self._ensure_container(probe)
         if (
-            (work.mode == "restart" and not self._is_new)
-            or now.applied_state.files == work.desired_state.files
-            or not work.files.mounts
+            (plan.mode == "restart" and not self._has_new_container)
+            or probe.applied_state.files == plan.desired_state.files
+            or not plan.files.mounts
         ):
             return
-        from_head = await self._head_has_files()
-        self._voice.phase(Phase.PREPARING, "sends files")
-        unfinished = replace(now.applied_state, files="", setup="")
-        if now.applied_state != unfinished:
+        from_head = await self._should_sync_from_head()
+        self._reporter.phase(Phase.PREPARING, "syncing files")
+        unfinished = replace(probe.applied_state, files="", setup="")
+        if probe.applied_state != unfinished:
             await self._write(unfinished)
-        if work.container is not None:
-            house = work.container
-            await self._step(lambda: containers.make_way(work.runner, house, work.files))
-        began = self._clock.monotonic()
+        if plan.container is not None:
+            container = plan.container
+            await self._step(
+                "create mount directories",
+                lambda: node_container.create_mount_dirs(plan.runner, container, plan.files),
+            )
+        started = self._clock.monotonic()
         if from_head:
-            relayed = self._shared.relayed
-            async with self._shared.relays:
+            relayable = self._artifacts.relayable
+            async with self._artifacts.relay_slots:
                 await self._step(
-                    lambda: self._heads_files().relay(work.files, relayed, self._tell_detour)
+                    "relay files",
+                    lambda: self._relay().relay(plan.files, relayable, self._report_fallback),
                 )
         else:
-            await self._step(lambda: file_sync.send(work.node_runner, work.files))
+            await self._step("send files", lambda: file_sync.send(plan.node_runner, plan.files))
         if self._is_head:
-            self._shared.head_has_files.set_result(self._clock.monotonic() - began)
+            self._artifacts.file_sync_seconds.set_result(self._clock.monotonic() - started)
 
-    async def _look(self) -> NodeProbe:
-        work = self._work
-        places = volumes.places(work.volumes)
+    async def _read_probe(self) -> NodeProbe:
+        plan = self._plan
+        mount_points = volumes.mount_points(plan.volumes)
         return await self._step(
-            lambda: node_probe.read(work.runner, work.instance, work.setup.container, places)
+            "probe",
+            lambda: node_probe.probe(
+                plan.runner, plan.instance, plan.setup.container, mount_points
+            ),
         )
 
-    async def _mount(self, now: NodeProbe) -> NodeProbe:
-        """Have what is to be mounted, before anything is put on the machine."""
-        work = self._work
-        if work.mode == "restart" or now.applied_state.volumes == work.desired_state.volumes:
-            return now
-        if work.volumes:
-            self._voice.phase(Phase.PREPARING, "prepares its volumes")
-            await self._step(lambda: volumes.have(work.runner, work.volumes, work.instance.name))
-            now = await self._look()  # a container may have been on what is no longer in use
-        receipt = replace(now.applied_state, volumes=work.desired_state.volumes)
-        await self._write(receipt)
-        return replace(now, applied_state=receipt)
+    async def _mount_volumes(self, probe: NodeProbe) -> NodeProbe:
+        """Mount the volumes, before anything is written to the node."""
+        plan = self._plan
+        if plan.mode == "restart" or probe.applied_state.volumes == plan.desired_state.volumes:
+            return probe
+        if plan.volumes:
+            self._reporter.phase(Phase.PREPARING, "mounting volumes")
+            await self._step(
+                "mount volumes",
+                lambda: volumes.mount(plan.runner, plan.volumes, plan.instance.name),
+            )
+            # The container may have been on a disk that Docker no longer uses.
+            probe = await self._read_probe()
+        state = replace(probe.applied_state, volumes=plan.desired_state.volumes)
+        await self._write(state)
+        return replace(probe, applied_state=state)
 
-    def _tell_detour(self, error: ShoalError) -> None:
-        self._voice.phase(Phase.PREPARING, f"sends files from here: {error.what}")
+    def _report_fallback(self, error: ShoalError) -> None:
+        self._reporter.phase(Phase.PREPARING, f"syncing files directly: {error.what}")
 
-    async def _head_has_files(self) -> bool:
-        """Whether this worker is to have files from the head. Large ones are waited for: in the end
-        all wait for the head anyway."""
-        work, shared = self._work, self._shared
-        if self._is_head or not work.start.shares_credentials or not shared.relayed:
+    async def _should_sync_from_head(self) -> bool:
+        """Whether this worker gets large files from the head. It waits until the head has them:
+        it would have to wait for the head later anyway."""
+        plan, artifacts = self._plan, self._artifacts
+        if self._is_head or not plan.start.shares_credentials or not artifacts.relayable:
             return False
-        if not shared.head_has_files.done():
-            self._voice.phase(Phase.PREPARING, "waits until the head has its files")
-        seconds = await asyncio.shield(shared.head_has_files)
-        if seconds is None or not file_sync.should_relay(shared.relayed, seconds, shared.workers):
+        if not artifacts.file_sync_seconds.done():
+            self._reporter.phase(Phase.PREPARING, "waiting for files on the head")
+        seconds = await asyncio.shield(artifacts.file_sync_seconds)
+        if seconds is None or not file_sync.should_relay(
+            artifacts.relayable, seconds, artifacts.workers
+        ):
             return False
-        await self._let_in.wait()
+        await self._head_key_installed.wait()
         return True
 
-    async def _settle(self, now: NodeProbe) -> NodeProbe:
-        """Have the node's container running, where it has one. A new one has nothing in it of
-        what was done before."""
-        work, house = self._work, self._work.container
-        # One that should be another by now stays until more than Ray's restart is asked for.
-        stays = house is not None and work.mode != "full" and now.applied_state.container != ""
-        if stays or now.applied_state.container == work.desired_state.container:
-            if house is not None and not now.container_runs:
-                woken = house
-                await self._step(lambda: containers.wake(work.runner, woken, self._voice))
-            return now
-        bare = AppliedState(volumes=now.applied_state.volumes)
+    async def _ensure_container(self, probe: NodeProbe) -> NodeProbe:
+        """Create, restart or remove the node's container as the plan requires. Nothing is applied
+        yet in a new container."""
+        plan, container = self._plan, self._plan.container
+        # An outdated container stays unless the mode is `full`.
+        keeps = container is not None and plan.mode != "full" and probe.applied_state.container
+        if keeps or probe.applied_state.container == plan.desired_state.container:
+            if container is not None and not probe.container_runs:
+                stopped = container
+                await self._step(
+                    "restart container",
+                    lambda: node_container.restart(plan.runner, stopped, self._reporter),
+                )
+            return probe
+        bare = AppliedState(volumes=probe.applied_state.volumes)
         await self._write(bare)
-        if house is None:
-            await self._step(lambda: containers.leave(work.runner, work.instance))
+        if container is None:
+            await self._step(
+                "remove container", lambda: node_container.remove(plan.runner, plan.instance)
+            )
             return NodeProbe(bare)
         await self._initialize()
-        new = house
+        new = container
         await self._step(
-            lambda: containers.build(work.runner, new, self._voice, seconds=work.command_seconds)
+            "create container",
+            lambda: node_container.create(
+                plan.runner, new, self._reporter, seconds=plan.command_seconds
+            ),
         )
-        self._is_new = True
-        return NodeProbe(replace(bare, container=house.digest), container_runs=True)
+        self._has_new_container = True
+        return NodeProbe(replace(bare, container=container.digest), container_runs=True)
 
     async def _initialize(self) -> None:
-        """What is done on the machine itself, once."""
-        if not self._initialized:
-            commands = self._work.setup.initialization_commands
-            await self._run(commands, "initialization", self._work.runner, tries=2)
-        self._initialized = True
+        """Run the initialization commands on the host, once."""
+        if not self._is_initialized:
+            commands = self._plan.setup.initialization_commands
+            await self._run(commands, "initialization", self._plan.runner, tries=2)
+        self._is_initialized = True
 
-    async def _set_up(self, now: NodeProbe) -> NodeProbe:
-        """Initialization and setup, where they or the files have changed."""
-        work, goal = self._work, self._work.desired_state
-        done = now.applied_state
-        if done.files != goal.files:
-            done = replace(done, files=goal.files, setup="")
-        if work.files.cluster_synced and not self._is_head:
-            self._voice.phase(Phase.PREPARING, "waits for the head's files")
-            await asyncio.shield(self._shared.is_set_up)
-            await self._step(self._fetch_from_head)
-        if done.setup != goal.setup:
-            self._voice.phase(Phase.PREPARING)
+    async def _set_up(self, probe: NodeProbe) -> NodeProbe:
+        """Run initialization and setup commands if they or the files have changed."""
+        plan, desired = self._plan, self._plan.desired_state
+        state = probe.applied_state
+        if state.files != desired.files:
+            state = replace(state, files=desired.files, setup="")
+        if plan.files.cluster_synced and not self._is_head:
+            self._reporter.phase(Phase.PREPARING, "waiting for files on the head")
+            await asyncio.shield(self._artifacts.is_set_up)
+            await self._step("copy files from the head", self._copy_from_head)
+        if state.setup != desired.setup:
+            self._reporter.phase(Phase.PREPARING, "running setup commands")
             await self._initialize()
-            await self._run(work.setup.setup_commands, "setup", work.node_runner, tries=2)
-            done = replace(done, files=goal.files, setup=goal.setup)
-        if done != now.applied_state:
-            await self._write(done)
-        return replace(now, applied_state=done)
+            await self._run(plan.setup.setup_commands, "setup", plan.node_runner, tries=2)
+            state = replace(state, files=desired.files, setup=desired.setup)
+        if state != probe.applied_state:
+            await self._write(state)
+        return replace(probe, applied_state=state)
 
-    async def _start(self, now: NodeProbe) -> None:
-        work = self._work
-        if now.applied_state.start == receipts.STOPPED:
-            # From here on it is meant to run; if it does not, nobody stopped it.
-            await self._write(replace(now.applied_state, start=""))
+    async def _start(self, probe: NodeProbe) -> None:
+        plan = self._plan
+        if probe.applied_state.start == applied_state.STOPPED:
+            # From here on Ray is meant to run, even if starting it fails.
+            await self._write(replace(probe.applied_state, start=""))
         if not self._is_head:
-            self._voice.phase(Phase.PREPARING, "waits for the head")
-            await self._gcs_answers()
-        self._voice.phase(Phase.STARTING)
-        commands = steps.start_commands(work.start, ray_runs=now.ray_runs)
-        # `ray start` returns when the node has registered with the head's GCS, not before.
-        await self._run(commands, "start", work.node_runner, tries=1)
-        if work.lease_agent:
-            await self._leave_running(work.lease_agent)
-        await self._write(replace(now.applied_state, start=work.desired_state.start))
+            self._reporter.phase(Phase.PREPARING, "waiting for the head")
+            await self._wait_for_gcs()
+        self._reporter.phase(Phase.STARTING)
+        commands = steps.start_commands(plan.start, ray_runs=probe.ray_runs)
+        # `ray start` returns when the node has registered with the head's GCS.
+        await self._run(commands, "start", plan.node_runner, tries=1)
+        if plan.lease_agent:
+            await self._start_agent("lease agent", plan.lease_agent)
+        await self._write(replace(probe.applied_state, start=plan.desired_state.start))
 
-    async def _leave_running(self, command: str) -> None:
-        """Have the machine look after something by itself, until the node ends."""
-        work = self._work
-        await self._step(lambda: steps.leave_running(work.runner, command, work.start.env))
+    async def _start_agent(self, name: str, command: str) -> None:
+        plan = self._plan
+        await self._step(
+            f"start the {name}",
+            lambda: steps.start_agent(plan.runner, name, command, plan.start.env),
+        )
 
-    async def _gcs_answers(self) -> None:
+    async def _wait_for_gcs(self) -> None:
         """Wait, on the worker itself, for the head's GCS port. It opens well before the head's
-        own `ray start` returns, and that it can be reached from here is what counts."""
-        address = self._work.start.gcs_address
-        waiting = asyncio.ensure_future(steps.wait_for_gcs(self._work.node_runner, address))
-        either: set[asyncio.Future[Any]] = {waiting, self._shared.is_up}
+        `ray start` returns, and it must be reachable from this worker."""
+        address = self._plan.start.gcs_address
+        waiting = asyncio.ensure_future(steps.wait_for_gcs(self._plan.node_runner, address))
+        either: set[asyncio.Future[Any]] = {waiting, self._artifacts.is_up}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if self._shared.is_up.done():
-                self._shared.is_up.result()  # raises when the head failed
+            if self._artifacts.is_up.done():
+                self._artifacts.is_up.result()  # raises if the head failed
             await waiting
         finally:
             waiting.cancel()
 
-    async def _fetch_from_head(self) -> None:
-        for path in self._work.files.cluster_synced:
-            await self._heads_files().share(path, "cluster_synced_files names it")
+    async def _copy_from_head(self) -> None:
+        for path in self._plan.files.cluster_synced:
+            await self._relay().copy(path, "it is listed in cluster_synced_files")
 
-    def _heads_files(self) -> HeadRelay:
-        work = self._work
+    def _relay(self) -> HeadRelay:
+        plan = self._plan
         return HeadRelay(
-            self._shared.head.node_runner,
-            work.node_runner,
-            work.instance,
-            work.command_seconds,
-            None if work.container is None else work.container.container,
-            machine=work.runner,
+            self._artifacts.head.node_runner,
+            plan.node_runner,
+            plan.instance,
+            plan.command_seconds,
+            None if plan.container is None else plan.container.container,
+            worker_host=plan.runner,
         )
 
     async def _run(
         self, commands: Sequence[str], title: str, runner: Runner, *, tries: int
     ) -> None:
-        work = self._work
+        plan = self._plan
         for number, command in enumerate(commands, start=1):
             name = f"{title} command {number} of {len(commands)}"
             action = functools.partial(
                 steps.run_command,
                 runner,
                 name,
-                work.start.command(command),
+                plan.start.with_prelude(command),
                 command,
-                self._voice,
+                self._reporter,
                 self._clock,
-                env=work.start.env,
-                seconds=work.command_seconds,
+                env=plan.start.env,
+                seconds=plan.command_seconds,
                 tries=tries,
             )
-            await self._step(action)
+            await self._step(name, action)
 
-    async def _write(self, receipt: AppliedState) -> None:
-        await self._step(lambda: receipts.write(self._work.runner, receipt))
+    async def _write(self, state: AppliedState) -> None:
+        await self._step(
+            "write applied state", lambda: applied_state.write(self._plan.runner, state)
+        )
 
-    async def _step(self, action: Callable[[], Awaitable[T]]) -> T:
+    async def _step(self, name: str, action: Callable[[], Awaitable[T]]) -> T:
+        """Run one step, again if the connection breaks."""
+        node = self._reporter.node
+        _log.debug("%s: %s: started", node, name)
         try:
             for _ in range(_STEP_TRIES - 1):
                 try:
-                    return await action()
+                    result = await action()
                 except UnreachableError as error:
-                    self._voice.phase(Phase.PREPARING, f"reconnects: {error.what}")
-                    await self._work.runner.connect(timeout=self._work.reach_seconds)
-            return await action()
-        except TimeoutError as late:
-            raise steps.too_late(late, self._voice.node) from None
+                    _log.info("%s: %s: connection lost, reconnecting: %s", node, name, error)
+                    self._reporter.phase(Phase.PREPARING, f"reconnecting: {error.what}")
+                    await self._plan.runner.connect(timeout=self._plan.reach_seconds)
+                else:
+                    break
+            else:
+                result = await action()
+        except TimeoutError as error:
+            _log.info("%s: %s: timed out: %s", node, name, error)
+            raise steps.timeout_error(error, node) from None
+        except ShoalError as error:
+            _log.info("%s: %s: failed: %s", node, name, error)
+            raise
+        _log.debug("%s: %s: finished", node, name)
+        return result

@@ -1,24 +1,28 @@
-"""Gives a machine the volumes and shared file systems that its file asks for, before anything is
-put on it. The work itself is done there, by `disk_hand`, in one command."""
+"""Mounts the volumes and shared file systems that a cluster file asks for, before any other step.
+The script `mount_volumes` does the work on the node, in one command."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from importlib import resources
 from typing import Any
 
-from shoal.bootstrap.scripts.mount_volumes import TROUBLE
+from shoal.bootstrap.scripts.mount_volumes import EXIT_MOUNT_ERROR
 from shoal.core.errors import SetupError
 from shoal.providers.model import Instance
 from shoal.providers.protocol import Provider
 from shoal.remote.runner import Runner, capture, quote
+from shoal.remote.scripts import read_script
 from shoal.spec.cluster_spec import ClusterSpec
 
+_log = logging.getLogger(__name__)
+
+# One volume or file system, as JSON that the script reads.
 MountRequest = Mapping[str, Any]
 
-# Formatting takes seconds, however large the disk; installing what mounts NFS may take minutes.
+# Formatting takes seconds, whatever the size of the disk; installing an NFS client takes minutes.
 _SECONDS = 900.0
 _AS_ROOT = "$(command -v sudo > /dev/null && echo sudo -n || echo env)"
 
@@ -26,46 +30,46 @@ _AS_ROOT = "$(command -v sudo > /dev/null && echo sudo -n || echo env)"
 def mount_requests(
     spec: ClusterSpec, provider: Provider, instance: Instance
 ) -> tuple[MountRequest, ...]:
-    """What a machine is to have, as data that the hand over there reads."""
+    """What must be mounted on a node."""
     owner = {"owner": instance.user}
-    found: list[MountRequest] = []
-    for where, volume in spec.volumes_for(instance.node_type).items():
-        plain = {key: value for key, value in asdict(volume).items() if key != "node_types"}
-        found.append({"kind": "volume", "where": where, **plain, **owner})
-    for where, mount in spec.mounts_for(instance.node_type).items():
-        if not where.startswith("/"):
-            continue  # its role is all that it takes
-        common = {"where": where, "read_only": mount.read_only, **owner}
+    requests: list[MountRequest] = []
+    for path, volume in spec.volumes_for(instance.node_type).items():
+        settings = {key: value for key, value in asdict(volume).items() if key != "node_types"}
+        requests.append({"kind": "volume", "path": path, **settings, **owner})
+    for path, mount in spec.mounts_for(instance.node_type).items():
+        if not path.startswith("/"):
+            continue  # an S3 URL: the instance's IAM role gives access, nothing is mounted
+        common = {"path": path, "read_only": mount.read_only, **owner}
         if mount.s3:
-            found.append({"kind": "s3", "bucket": mount.s3, **common})
+            requests.append({"kind": "s3", "bucket": mount.s3, **common})
         elif efs_source := provider.capabilities.file_system_source:
             source = efs_source(mount.efs)
-            found.append({"kind": "efs", "source": source, **common})
-    return tuple(found)
+            requests.append({"kind": "efs", "source": source, **common})
+    return tuple(requests)
 
 
-def places(wanted: Sequence[MountRequest]) -> list[str]:
-    """Where something must be mounted."""
-    return [str(wish["where"]) for wish in wanted]
+def mount_points(requests: Sequence[MountRequest]) -> list[str]:
+    return [str(request["path"]) for request in requests]
 
 
-async def have(runner: Runner, wanted: Sequence[MountRequest], node: str) -> None:
-    """Return when everything is mounted. Raises what stands in the way."""
-    source = resources.files("shoal.bootstrap.scripts").joinpath("mount_volumes.py").read_bytes()
-    command = f"{_AS_ROOT} {quote(['python3', '-', json.dumps(wanted)])}"
+async def mount(runner: Runner, requests: Sequence[MountRequest], node: str) -> None:
+    """Mount everything, and raise `SetupError` if something cannot be mounted."""
+    source = read_script("shoal.bootstrap.scripts", "mount_volumes.py").encode()
+    command = f"{_AS_ROOT} {quote(['python3', '-', json.dumps(requests)])}"
+    _log.info("%s: mounting %s", node, ", ".join(mount_points(requests)))
     try:
-        done, printed = await capture(runner, command, stdin=source, timeout=_SECONDS)
+        done, output = await capture(runner, command, stdin=source, timeout=_SECONDS)
     except TimeoutError:
         raise SetupError(
-            "the volumes are not ready", why=f"after {_SECONDS:.0f} s", node=node
+            "could not mount the volumes", why=f"not done after {_SECONDS:.0f} s", node=node
         ) from None
-    if done.code == TROUBLE and printed:
-        raise SetupError(**json.loads(printed[-1]), node=node)
+    if done.code == EXIT_MOUNT_ERROR and output:
+        raise SetupError(**json.loads(output[-1]), node=node)
     if not done.ok:
         raise SetupError(
-            "the volumes cannot be looked after",
-            why="that takes root, by sudo without a password, and Python 3",
-            fix="let ssh_user use sudo without a password, or take out shoal.volumes and mounts",
+            "could not mount the volumes",
+            why="mounting needs Python 3, and root through sudo without a password",
+            fix="let ssh_user use sudo without a password, or remove shoal.volumes and mounts",
             node=node,
             output=done.tail,
         )

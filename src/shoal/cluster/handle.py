@@ -18,7 +18,7 @@ from shoal.core.node_phase import Role
 from shoal.providers import provider_for
 from shoal.providers.model import Finding, Instance, State, head_of
 from shoal.providers.protocol import Capabilities, Provider
-from shoal.ray_runtime.nodes import RayNode, probe_command, ray_nodes, version_command
+from shoal.ray_runtime.nodes import RayNode, list_nodes, list_nodes_command, ray_version_command
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import Runner, capture
 from shoal.spec.cluster_spec import ClusterSpec, FilesSpec
@@ -218,7 +218,7 @@ class ClusterHandle:
 
         container = self.spec.container_for(instance.node_type, instance.role)
         mount_points = self.spec.mount_points_for(instance.node_type)
-        return await node_probe.read(self.runner(instance), instance, container, mount_points)
+        return await node_probe.probe(self.runner(instance), instance, container, mount_points)
 
     async def _try_probe(self, instance: Instance) -> NodeProbe | None:
         """A node's state; None if it does not answer, which a busy node may not."""
@@ -231,7 +231,7 @@ class ClusterHandle:
     async def ray_version(self, instance: Instance, head: Instance) -> str:
         """The version of Ray on a node; empty if it cannot be read."""
         start = self.ray_start(instance, head)
-        command = start.command(version_command(start.python))
+        command = start.with_prelude(ray_version_command(start.python))
         try:
             _, lines = await capture(self.node_runner(instance), command, timeout=_VERSION_SECONDS)
         except (ShoalError, TimeoutError) as error:
@@ -239,12 +239,12 @@ class ClusterHandle:
             return ""
         return lines[-1] if lines else ""
 
-    async def ray_nodes(self, head: Instance) -> dict[str, RayNode]:
+    async def list_nodes(self, head: Instance) -> dict[str, RayNode]:
         """The nodes that Ray reports as alive, by instance id; empty if Ray does not answer."""
         start = self.ray_start(head, head)
-        command = start.command(probe_command(start.python, start.gcs_address))
+        command = start.with_prelude(list_nodes_command(start.python, start.gcs_address))
         try:
-            return await ray_nodes(self.node_runner(head), command, start.driver_env())
+            return await list_nodes(self.node_runner(head), command, start.driver_env())
         except ShoalError as error:
             _log.info("could not list Ray's nodes: %s", error)
             return {}

@@ -105,7 +105,7 @@ def _run(directory: Path) -> None:
 
 async def _control(directory: Path, handover: ControllerConfig) -> None:
     """Run the controller until it ends or is told to, and keep the supervisor alive meanwhile."""
-    from shoal.bootstrap import controller_request
+    from shoal.bootstrap import agents
     from shoal.controller.agent_server import AgentServer
     from shoal.controller.loop import Controller, Tools
     from shoal.controller.metrics import Metrics
@@ -113,13 +113,13 @@ async def _control(directory: Path, handover: ControllerConfig) -> None:
     from shoal.ray_runtime.gcs_client import Gcs
 
     # An embedded head shares its machine with others, and has a loopback address of its own.
-    host = controller_request.host_of(handover.gcs_address)
+    host = agents.controller_host(handover.gcs_address)
     clock = SystemClock()
     metrics = Metrics(host if handover.is_of_one_machine else "127.0.0.1", clock.now())
     make = functools.partial(_workshop, directory)
     tools = Tools(Gcs(handover.gcs_address), make, clock, metrics)
     controller = Controller(directory, handover, tools)
-    reception = AgentServer(controller, host, controller_request.PORT, directory.parent / TOKEN)
+    reception = AgentServer(controller, host, agents.CONTROLLER_PORT, directory.parent / TOKEN)
     supervisor.end(directory, DEPUTY_LOCK)  # not before: it answers while all of this is loaded
     running = asyncio.ensure_future(controller.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shoal.bootstrap import lease_agent
+from shoal.bootstrap import agents
 from shoal.bootstrap.containers import registry_login
 from shoal.bootstrap.package_upload import PackageArchive, package_archive, upload_package
 from shoal.cluster.handle import ClusterHandle
@@ -132,7 +132,7 @@ async def deploy_controller(ctx: Context, site: ClusterHandle, head: Instance) -
         version = quote([package_archive().directory])
         # The machine that this program runs on is the user's own to start things on.
         when = "now" if here else "at-boot-too"
-        secrets = await registry_login.handed_over(site.spec.shoal.registry)
+        secrets = await registry_login.controller_env(site.spec.shoal.registry)
         script = _HAND_OVER.format(
             version=version, module=_module(start), when=when, secrets=quote(list(secrets))
         )
@@ -170,7 +170,7 @@ async def _leave_unattended(site: ClusterHandle) -> None:
         with contextlib.suppress(ShoalError, TimeoutError):
             runner = site.runner(instance)
             await runner.run(
-                lease_agent.unattended_command(), timeout=_READ_SECONDS, skip_profile=True
+                agents.no_controller_command(), timeout=_READ_SECONDS, skip_profile=True
             )
 
     if not site.capabilities.has_leases:
@@ -184,9 +184,9 @@ async def _move_in(site: ClusterHandle, head: Instance, start: RayStart) -> Pack
     """Bring Shoal to the head, and let the head into itself and into its future workers: its
     controller reaches every machine of the cluster in the same way."""
     machine, inside = site.runner(head), site.node_runner(head)
-    made = await cluster_secrets.make(machine, site.spec.cluster_name, head.id)
+    made = await cluster_secrets.create_credentials(machine, site.spec.cluster_name, head.id)
     errands: list[Coroutine[Any, Any, object]] = [
-        cluster_secrets.trust(machine, made),
+        cluster_secrets.trust_head(machine, made),
         upload_package(inside, start.python),
     ]
     if site.existing_hosts is not None:
@@ -201,7 +201,7 @@ async def _bring_packages(runner: Runner, start: RayStart, packages: Sequence[st
     script = _BRING_PACKAGES.format(
         packages=quote(packages), python=start.python, directory=_PACKAGES_THERE
     )
-    done = await runner.run(start.command(script), timeout=_INSTALL_SECONDS)
+    done = await runner.run(start.with_prelude(script), timeout=_INSTALL_SECONDS)
     if not done.ok:
         names = " ".join(packages)
         raise SetupError(
@@ -265,7 +265,7 @@ async def _resume(site: ClusterHandle, head: Instance) -> None:
     if (await site.probe(head)).ray_runs:
         start = site.ray_start(head, head)
         script = _TELL.format(module=_module(start), verb=f"resume {DIRECTORY}")
-        secrets = await registry_login.handed_over(site.spec.shoal.registry)
+        secrets = await registry_login.controller_env(site.spec.shoal.registry)
         await _run(site.node_runner(head), start, script, secrets=secrets)
 
 
@@ -337,4 +337,4 @@ async def _run(
     secrets: Mapping[str, str] | None = None,
 ) -> Completed:
     env = {**start.driver_env(), **(secrets or {})}
-    return await runner.run(start.command(command), env=env, stdin=stdin, timeout=_SECONDS)
+    return await runner.run(start.with_prelude(command), env=env, stdin=stdin, timeout=_SECONDS)

@@ -139,7 +139,7 @@ class ProviderNodeManager:
             with contextlib.suppress(ShoalError):
                 await self._cluster.stop_ray([instance])
         work = self._cluster.node_plan(instance, head)
-        heard = self._board.heard([instance], emit)
+        heard = self._board.wrap([instance], emit)
         failures = await bootstrap_nodes(
             [work], self._cluster.node_plan(head, head), heard, self._clock
         )
@@ -207,11 +207,11 @@ class ProviderNodeManager:
 
     async def head_runs(self, head: Instance) -> bool:
         work = self._cluster.node_plan(head, head)
-        return (await node_probe.read(work.runner, head, work.setup.container)).ray_runs
+        return (await node_probe.probe(work.runner, head, work.setup.container)).ray_runs
 
     async def revive(self, head: Instance, emit: Emit) -> None:
         await self._cluster.stop_ray([head])
         work = self._cluster.node_plan(head, head, "restart")
-        failures = await bootstrap_nodes([work], work, self._board.heard([head], emit), self._clock)
+        failures = await bootstrap_nodes([work], work, self._board.wrap([head], emit), self._clock)
         if head.name in failures:
             raise failures[head.name]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shoal.bootstrap import controller_request
+from shoal.bootstrap import agents
 from shoal.controller import controller_config as handovers
 from shoal.controller import crontab, supervisor
 from shoal.controller.agent_server import AgentServer
@@ -76,9 +76,9 @@ def give_back(directory: Path) -> None:
 
 
 async def _answer(directory: Path, handover: ControllerConfig, seconds: float) -> None:
-    address = controller_request.host_of(handover.gcs_address)
+    address = agents.controller_host(handover.gcs_address)
     reception = AgentServer(
-        _Deputy(handover), address, controller_request.PORT, directory.parent / TOKEN
+        _Deputy(handover), address, agents.CONTROLLER_PORT, directory.parent / TOKEN
     )
     left = seconds
     while not await reception.open() and left > 0:

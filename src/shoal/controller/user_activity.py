@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ShoalError
-from shoal.ray_runtime.ray_start import IN_USE
+from shoal.ray_runtime.ray_start import IN_USE_VARIABLE
 from shoal.remote.process import run_process
 from shoal.remote.runner import Runner, quote
 
@@ -45,4 +45,4 @@ async def is_at_any(runners: Sequence[Runner], gcs_address: str) -> bool:
 
 
 def _question(gcs_address: str) -> list[str]:
-    return ["sh", "-c", _SESSIONS, f"{IN_USE}={gcs_address}"]
+    return ["sh", "-c", _SESSIONS, f"{IN_USE_VARIABLE}={gcs_address}"]

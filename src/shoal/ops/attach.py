@@ -55,7 +55,7 @@ async def attach(
     command: str | None = None
     if program is not None:
         await multiplexer.check_there(runner, program, node=instance.name)
-        command = start.command(multiplexer.attach_command(program, new=shell.new))
+        command = start.with_prelude(multiplexer.attach_command(program, new=shell.new))
     elif start.prelude:
-        command = start.command(_LOGIN_SHELL)
+        command = start.with_prelude(_LOGIN_SHELL)
     return await runner.attach(command, env=start.session_env(), tty=tty, forwards=forwards)

@@ -17,7 +17,7 @@ from shoal.core.atomic_write import write_atomically
 from shoal.core.errors import ConfigError, NotFoundError
 from shoal.core.events import Warned
 from shoal.ops.context import Context
-from shoal.ray_runtime.install_command import install_ray, ray_here
+from shoal.ray_runtime.install_command import install_ray_command, local_ray_version
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.loading import SourceOf, unknown_source
 
@@ -64,7 +64,9 @@ def load_file(
     source: str | Path | NodesFile, overrides: spec.Overrides | None = None
 ) -> spec.LoadedSpec:
     """Load a cluster file, with the default command that installs Ray where the file has none."""
-    return spec.load(source, overrides, install_ray=lambda: install_ray(ray_here()))
+    return spec.load(
+        source, overrides, install_ray=lambda: install_ray_command(local_ray_version())
+    )
 
 
 async def load(ctx: Context, ref: ClusterRef) -> spec.LoadedSpec:

@@ -66,7 +66,7 @@ async def show(
 
 
 async def _token(runner: Runner, start: RayStart) -> str:
-    command = start.command('cat "$RAY_AUTH_TOKEN_PATH"')
+    command = start.with_prelude('cat "$RAY_AUTH_TOKEN_PATH"')
     done, printed = await capture(runner, command, env=start.driver_env(), timeout=_SECONDS)
     if not done.ok or not printed:
         # Without the output, which could hold part of the token.

@@ -94,7 +94,7 @@ async def _attach(
 ) -> int:
     start = cluster.ray_start(head, head)
     return await cluster.node_runner(head, options.run_env).attach(
-        start.command(command),
+        start.with_prelude(command),
         env=start.session_env(),
         tty=options.streams == "terminal",
         forwards=options.forwards,
@@ -117,7 +117,7 @@ async def run(
         ctx.emit(Output("head", line, stream))
 
     return await runner.run(
-        start.command(command), env=start.session_env(), on_line=deliver, timeout=timeout
+        start.with_prelude(command), env=start.session_env(), on_line=deliver, timeout=timeout
     )
 
 
@@ -126,7 +126,7 @@ async def _detach(
 ) -> None:
     runner, start = await _head(ctx, spec, options.run_env)
     await multiplexer.start_detached(
-        runner, program, start.command(command), start.session_env(), node="head"
+        runner, program, start.with_prelude(command), start.session_env(), node="head"
     )
     how = f"shoal attach {shlex.quote(spec.cluster_name)} --{program}"
     if options.run_env == "host":

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from shoal.bootstrap.containers import registry_client
-from shoal.bootstrap.containers.oci_manifest import ARCHITECTURES
+from shoal.bootstrap.containers.registry_client import ARCHITECTURES
 from shoal.bootstrap.containers.registry_login import login_source
 from shoal.core.clock import Clock
 from shoal.core.concurrency import TtlCache, run_all
@@ -59,7 +59,7 @@ class Images:
     async def _ask(self, image: str, architecture: str) -> int:
         async def look() -> int:
             login = await login_source(self._spec.shoal.registry, self._provider, image)()
-            asked = registry_client.room(image, ARCHITECTURES[architecture], login)
+            asked = registry_client.image_disk_bytes(image, ARCHITECTURES[architecture], login)
             try:
                 return await asyncio.wait_for(asked, _ASK_SECONDS)
             except asyncio.TimeoutError:

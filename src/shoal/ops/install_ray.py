@@ -27,7 +27,7 @@ from shoal.ops.context import Context
 from shoal.providers.model import Instance, LaunchRequest, State
 from shoal.ray_runtime import cluster_secrets
 from shoal.ray_runtime.cluster_secrets import Credentials
-from shoal.ray_runtime.ray_env import PYTHON_MARK, RAY_MARK, Installation
+from shoal.ray_runtime.ray_env import PYTHON_VERSION_PREFIX, RAY_VERSION_PREFIX, Installation
 from shoal.remote.runner import Runner, Stream, capture
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -66,7 +66,7 @@ class RaySource:
     def requirement(self) -> str:
         """In pip's words. A file's path is that on the head."""
         if self.wheel is not None:
-            return f"./ray-given/{self.wheel.name}[default]"
+            return f"./ray-wheel/{self.wheel.name}[default]"
         if self.git is not None:
             where = self.git if "://" in self.git else f"{_RAYS_REPOSITORY}@{self.git}"
             return f"ray[default] @ git+{where}#subdirectory=python"
@@ -173,7 +173,7 @@ class _Installing:
             except (ShoalError, TimeoutError) as caught:
                 error = caught
                 if not isinstance(error, ShoalError):
-                    error = steps.too_late(error, machine.name)
+                    error = steps.timeout_error(error, machine.name)
                 failures[machine.name] = error
                 voice.phase(Phase.FAILED, str(error))
                 if machine is head:
@@ -184,7 +184,11 @@ class _Installing:
             await run_all(self._drop(machine) for machine in machines)
             raise _incomplete(failures, len(machines))
         version = self._made.result()
-        last = self._installation.drop if self.is_there else self._installation.switch
+        last = (
+            self._installation.delete_command
+            if self.is_there
+            else self._installation.switch_command
+        )
         await run_all(
             self._script(m, last(self._name), "moving to the new Ray", _SHORT_SECONDS)
             for m in machines
@@ -195,7 +199,7 @@ class _Installing:
         """Take away what a machine has of an installation that failed, if it answers: the next try
         makes another, and a disk that was full must not be fuller then."""
         with contextlib.suppress(ShoalError):
-            dropped = self._installation.drop(self._name)
+            dropped = self._installation.delete_command(self._name)
             await self._script(machine, dropped, "cleaning up", _SHORT_SECONDS)
 
     async def _one(self, machine: Instance, head: Instance, voice: NodeReporter) -> None:
@@ -205,7 +209,7 @@ class _Installing:
         if claim := self._site.planner.claim(machine):
             await steps.claim(runner, claim, voice)
         await self._share_credentials(machine, runner)
-        self.runs = self.runs or (await node_probe.read(runner, machine)).ray_runs
+        self.runs = self.runs or (await node_probe.probe(runner, machine)).ray_runs
         await self._compare_python(machine, voice)
         if machine is head:
             await self._make(machine, runner, voice)
@@ -227,15 +231,19 @@ class _Installing:
 
     async def _share_credentials(self, machine: Instance, runner: Runner) -> None:
         if machine.role == "head":
-            made = await cluster_secrets.make(runner, self._spec.cluster_name, machine.id)
+            made = await cluster_secrets.create_credentials(
+                runner, self._spec.cluster_name, machine.id
+            )
             self._credentials.set_result(made)
         else:
-            await cluster_secrets.accept(runner, await asyncio.shield(self._credentials))
+            await cluster_secrets.accept_credentials(
+                runner, await asyncio.shield(self._credentials)
+            )
 
     async def _compare_python(self, machine: Instance, voice: NodeReporter) -> None:
-        command = self._installation.python()
+        command = self._installation.python_version_command()
         printed = await self._script(machine, command, "asking for its Python", _SHORT_SECONDS)
-        python = _answer(printed, PYTHON_MARK)
+        python = _answer(printed, PYTHON_VERSION_PREFIX)
         if machine.role == "head":
             self._python.set_result(python)
         elif python != (heads := await asyncio.shield(self._python)):
@@ -249,18 +257,18 @@ class _Installing:
     async def _make(self, head: Instance, runner: Runner, voice: NodeReporter) -> None:
         voice.phase(Phase.PREPARING, "fetches and installs Ray, for all")
         if self._wish.wheel is not None:
-            await runner.put(self._wish.wheel, f"{self._installation.given}/")
-        command = self._installation.make(self._name, self._wish.requirement)
+            await runner.put(self._wish.wheel, f"{self._installation.wheel_directory}/")
+        command = self._installation.create_command(self._name, self._wish.requirement)
         printed = await self._script(head, command, "installing Ray", self._seconds, voice)
-        self._made.set_result(_answer(printed, RAY_MARK))
+        self._made.set_result(_answer(printed, RAY_VERSION_PREFIX))
 
     async def _adopt(self, machine: Instance, head: Instance, voice: NodeReporter) -> None:
         voice.phase(Phase.PREPARING, f"gets Ray {self._made.result()} from the head")
         source, runner = (self._site.provider.runner(self._spec, m) for m in (head, machine))
         files = HeadRelay(source, runner, machine, self._seconds)
-        environment = self._installation.environment(self._name)
-        await files.share(environment, "all nodes are to have the same Ray")
-        command = self._installation.adopt(self._name)
+        environment = self._installation.env_directory(self._name)
+        await files.copy(environment, "all nodes are to have the same Ray")
+        command = self._installation.adopt_command(self._name)
         await self._script(machine, command, "using the head's Ray", self._seconds, voice)
 
     async def _script(
@@ -328,13 +336,15 @@ async def _versions(
         runner = cluster.runner(machine)
         try:
             await runner.connect(timeout=_REACH_SECONDS)
-            _, printed = await capture(runner, installation.version(), timeout=_SHORT_SECONDS)
+            _, printed = await capture(
+                runner, installation.ray_version_command(), timeout=_SHORT_SECONDS
+            )
         except (ShoalError, TimeoutError) as error:
             silent[machine.name] = (
                 error if isinstance(error, ShoalError) else SetupError("it does not answer")
             )
             return ""
-        return _answer(printed, RAY_MARK)
+        return _answer(printed, RAY_VERSION_PREFIX)
 
     found = await run_all(one(machine) for machine in machines)
     if silent:

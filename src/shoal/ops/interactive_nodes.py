@@ -24,7 +24,7 @@ def prepared(spec: ClusterSpec, installation: Installation) -> ClusterSpec:
         spec,
         head_setup=replace(spec.head_setup, setup_commands=()),
         node_types={kind.name: replace(kind, setup=replace(kind.setup, setup_commands=()))},
-        shoal=replace(spec.shoal, environment=installation.setup_env, controller=False),
+        shoal=replace(spec.shoal, environment=installation.setup_env_file, controller=False),
     )
 
 
@@ -79,7 +79,7 @@ def with_workers(
     if workers_per_node < 1:
         raise ConfigError(f"{workers_per_node} workers a node are too few", fix="ask for 1 or more")
     state = files_hash(replace(spec.files, mounts={"": str(code)}))
-    setup = (installation.use_code(state),)
+    setup = (installation.use_code_command(state),)
     start = f"ray start --num-cpus={workers_per_node}"
     kind = spec.node_types[spec.head_node_type]
     join = (f"{start} --address=$RAY_HEAD_IP:6379",)
@@ -87,7 +87,7 @@ def with_workers(
     workers = replace(kind.setup, setup_commands=setup, start_commands=join)
     return replace(
         spec,
-        files=replace(spec.files, mounts={installation.worker_code(state): str(code)}),
+        files=replace(spec.files, mounts={installation.code_directory(state): str(code)}),
         head_setup=replace(spec.head_setup, setup_commands=setup, start_commands=lead),
         node_types={kind.name: replace(kind, setup=workers)},
     )
@@ -95,7 +95,7 @@ def with_workers(
 
 async def _refuse_if_busy(ctx: Context, spec: ClusterSpec) -> None:
     cluster = ClusterHandle.of(ctx, spec)
-    nodes = await cluster.ray_nodes(await cluster.head())
+    nodes = await cluster.list_nodes(await cluster.head())
     if not nodes:
         raise ShoalError(
             "Ray does not run", why="there are no workers to restart", fix="cluster.start_ray(...)"

@@ -88,7 +88,7 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     if head is not None:
         start = cluster.ray_start(head, head)
         if head.state is State.RUNNING:
-            alive, report = await asyncio.gather(cluster.ray_nodes(head), _report(cluster, head))
+            alive, report = await asyncio.gather(cluster.list_nodes(head), _report(cluster, head))
     silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
     if silent and head is not None and report is not None:
         # Asking Ray takes longest. One that was given back meanwhile is not one that failed.

@@ -165,8 +165,8 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     board = StatusTagger(cluster.provider, ctx.clock)
     async with client.controller_paused(cluster, [head]):
         await cluster.stop_ray(orphans)
-        failures = await bootstrap_nodes(works, head_work, board.heard(nodes, ctx.emit), ctx.clock)
-        await board.settle()
+        failures = await bootstrap_nodes(works, head_work, board.wrap(nodes, ctx.emit), ctx.clock)
+        await board.flush()
         if head.name in failures:
             raise incomplete(failures, len(nodes))
         await client.deploy_controller(ctx, cluster, head)

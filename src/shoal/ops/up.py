@@ -22,7 +22,7 @@ from shoal.ops.preview import preview_up
 from shoal.ops.up_plan import NOT_THERE, RestartPolicy, UpPlan, plan_up
 from shoal.providers import provider_for
 from shoal.providers.model import Instance, State
-from shoal.ray_runtime.ray_env import sourced
+from shoal.ray_runtime.ray_env import source_command
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.loading import SourceOf, unknown_source
@@ -138,9 +138,9 @@ async def _bring_up(
         head, head
     )
     board = StatusTagger(cluster.provider, ctx.clock)
-    heard = board.heard([work.instance for work in works], ctx.emit)
+    heard = board.wrap([work.instance for work in works], ctx.emit)
     failures = await bootstrap_nodes(works, head_work, heard, ctx.clock)
-    await board.settle()
+    await board.flush()
     return _Result(
         head=head,
         nodes=(*kept, *created),
@@ -264,7 +264,9 @@ def _not_to_be_had(missing: int, total: int, refusals: list[str]) -> ShoalError:
 
 def _next_steps(spec: ClusterSpec) -> tuple[tuple[str, str], ...]:
     name = shlex.quote(spec.cluster_name)
-    driver = f"{sourced(spec.shoal.environment)}; python -i -c 'import ray; ray.init(\"auto\")'"
+    driver = (
+        f"{source_command(spec.shoal.environment)}; python -i -c 'import ray; ray.init(\"auto\")'"
+    )
     return (
         *([("a driver, on the head", driver)] if spec.shoal.environment else []),
         ("run a program on it", f"shoal exec {name} 'python script.py'"),

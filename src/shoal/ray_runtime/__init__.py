@@ -1,1 +1,1 @@
-"""The only room that imports Ray, or knows how it is started and asked."""
+"""Everything that knows how Ray is started, stopped and queried. Only this room imports `ray`."""

@@ -1,4 +1,4 @@
-"""What Ray itself says of a cluster's nodes, as data, read by running the probe on the head."""
+"""The live nodes of a cluster as Ray's GCS reports them, read by running a script on the head."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal
 
 from shoal.core.errors import SetupError
 from shoal.remote.runner import Runner, capture, quote
+from shoal.remote.scripts import read_script
 
 _READ_SECONDS = 30.0
 
@@ -28,39 +29,36 @@ class RayNode:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def probe_command(python: str, address: str) -> str:
-    """The command that `ray_nodes` runs. `python` is shell text that names an interpreter."""
+def list_nodes_command(python: str, address: str) -> str:
+    """The command that `list_nodes` runs. `python` is shell text that names an interpreter."""
     return f"{python} {quote(['-', address])}"
 
 
-def version_command(python: str) -> str:
-    """A command that prints the version of the Ray there, without the seconds that importing it
-    takes."""
+def ray_version_command(python: str) -> str:
+    """A command that prints the version of Ray without importing Ray, which takes seconds."""
     program = "import importlib.metadata as m; print(m.version('ray'))"
     return f"{python} {quote(['-c', program])} 2>/dev/null"
 
 
-async def ray_nodes(head: Runner, command: str, env: Mapping[str, str]) -> dict[str, RayNode]:
-    """The cluster's live nodes by instance id, read by running the probe command on the head.
-    Raises `SetupError` when Ray does not answer."""
-    from importlib import resources  # not for those who only pass nodes around
-
-    source = resources.files("shoal.ray_runtime.scripts").joinpath("list_nodes.py").read_bytes()
+async def list_nodes(head: Runner, command: str, env: Mapping[str, str]) -> dict[str, RayNode]:
+    """The cluster's live nodes by instance id. `command` is that of `list_nodes_command`. Raises
+    `SetupError` if Ray does not answer."""
+    source = read_script("shoal.ray_runtime.scripts", "list_nodes.py").encode()
     try:
-        done, printed = await capture(head, command, env=env, stdin=source, timeout=_READ_SECONDS)
+        done, output = await capture(head, command, env=env, stdin=source, timeout=_READ_SECONDS)
     except TimeoutError:
-        raise _silent(f"no reply within {_READ_SECONDS:.0f} s") from None
-    answers = [line for line in printed if line.startswith('{"nodes"')]
-    if not done.ok or not answers:
-        raise _silent("asking its GCS failed", done.tail)
-    nodes = [RayNode(**fields) for fields in json.loads(answers[0])["nodes"]]
+        raise _no_answer(f"no reply within {_READ_SECONDS:.0f} s") from None
+    documents = [line for line in output if line.startswith('{"nodes"')]
+    if not done.ok or not documents:
+        raise _no_answer("the request to its GCS failed", done.tail)
+    nodes = [RayNode(**fields) for fields in json.loads(documents[0])["nodes"]]
     return {node.instance_id: node for node in nodes}
 
 
-def _silent(why: str, output: Sequence[str] = ()) -> SetupError:
+def _no_answer(why: str, output: Sequence[str] = ()) -> SetupError:
     return SetupError(
         "Ray on the head does not answer",
         why=why,
-        fix="shoal up restarts what is broken",
+        fix="`shoal up` restarts what is broken",
         output=output,
     )

@@ -1,4 +1,4 @@
-"""The words that start Ray on a node: environment and arguments, as data. Runs nothing."""
+"""How Ray is started on a node: commands, arguments and environment, as data. Runs nothing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,53 @@ from pathlib import Path
 from shoal.remote.runner import quote
 from shoal.spec.cluster_spec import AuthMode
 
-# A head with its own ports needs this many in a row.
+# A head that shares its host needs this many consecutive ports.
 HEAD_PORTS = 5
 DEFAULT_OBJECT_STORE_BYTES = 200_000_000
+
+# A process with this environment variable is a user's session of the cluster with that address.
+IN_USE_VARIABLE = "SHOAL_IN_USE"
+
+
+@dataclass(frozen=True)
+class RayStart:
+    """How Ray is started on one node: shell commands, their environment, and the address of the
+    cluster's GCS.
+
+    `prelude` is shell text that goes before every command that uses Ray. `python` is shell text
+    that names the interpreter that has Ray. `dashboard` is the URL of the dashboard if a browser on
+    this machine can open it directly. With `shares_credentials`, bootstrap copies the head's token
+    and key to the workers; otherwise the provider has done that.
+    """
+
+    commands: tuple[str, ...]
+    env: Mapping[str, str]
+    gcs_address: str
+    python: str
+    dashboard_port: int
+    dashboard: str = ""
+    prelude: str = ""
+    shares_credentials: bool = False
+
+    def with_prelude(self, command: str) -> str:
+        """A command as it must be run to find Ray."""
+        return f"{self.prelude}\n{command}" if self.prelude else command
+
+    def driver_env(self) -> dict[str, str]:
+        """The environment, besides the prelude, with which `ray.init()` on the head finds this
+        cluster."""
+        inherited = {k: v for k, v in self.env.items() if k.startswith("RAY_AUTH_")}
+        return {"RAY_ADDRESS": self.gcs_address, **inherited}
+
+    def session_env(self) -> dict[str, str]:
+        """The driver's environment for a user's command, which marks the cluster as in use while
+        it runs."""
+        return {**self.driver_env(), IN_USE_VARIABLE: self.gcs_address}
 
 
 @dataclass(frozen=True)
 class HeadPorts:
-    """Where a head listens, when several heads share a machine."""
+    """The ports of a head that shares its host with other heads."""
 
     base: int
 
@@ -44,67 +83,66 @@ class HeadPorts:
         return self.base + 4
 
 
-def identity(
+def node_identity_env(
     instance_id: str,
     node_type: str,
     resources: Mapping[str, float],
     labels: Mapping[str, str],
 ) -> dict[str, str]:
-    """The environment by which Ray's view of a node can be joined with its provider's, and
-    which overrides what Ray would detect of the machine."""
+    """The environment that ties a Ray node to its instance, and overrides the resources and labels
+    that Ray would detect."""
     env = {
         "RAY_CLOUD_INSTANCE_ID": instance_id,
         "RAY_NODE_TYPE_NAME": node_type,
-        # Ray renames its processes. Told otherwise, it would overwrite their environment with
-        # the new name, and they could not be found by the instance's id any more.
+        # Ray renames its processes. Without this it would overwrite their environment with the
+        # new name, and they could no longer be found by instance id.
         "SPT_NOENV": "1",
     }
     if resources:
-        # Ray refuses to start a node with part of a resource, although it hands out parts, and
-        # it wants to see that there is none.
+        # Ray does not start a node with a fractional resource, although it schedules fractions,
+        # and it needs an explicit 0.
         env["RAY_OVERRIDE_RESOURCES"] = json.dumps({k: int(v) for k, v in resources.items()})
     if labels:
         env["RAY_OVERRIDE_LABELS"] = json.dumps(dict(labels))
     return env
 
 
-def patience() -> dict[str, str]:
-    """The environment that lets a node take its time to register. Left alone, Ray ends a node
-    after 30 s, which is not enough where many start at once or the machine is busy; how long a
-    start may take is for us to say."""
+def start_timeout_env() -> dict[str, str]:
+    """The environment that gives a node 300 s to register. Ray's default of 30 s is not enough when
+    many nodes start at once or the host is busy; bootstrap has its own deadline."""
     return {"RAY_raylet_start_wait_time_s": "300"}
 
 
-def authentication(mode: AuthMode, token_path: str) -> dict[str, str]:
-    """The environment that lets a process into a cluster: nodes and drivers alike."""
+def auth_env(mode: AuthMode, token_path: str) -> dict[str, str]:
+    """The environment that authenticates nodes and drivers to the cluster."""
     if mode == "none":
         return {"RAY_AUTH_MODE": "disabled"}
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": token_path}
 
 
-def authentication_prelude(mode: AuthMode, token_path: str) -> str:
-    """The same as shell text, for a token that lies below a home directory we do not know."""
+def auth_prelude(mode: AuthMode, token_path: str) -> str:
+    """The same as shell text, for a token path relative to a home directory."""
     if mode == "none":
         return "export RAY_AUTH_MODE=disabled"
     return f'export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH="$HOME/{token_path}"'
 
 
-def head_environment() -> dict[str, str]:
-    """What a head needs so that its GCS reports all demand, and soon, and leaves the sizing to
-    us."""
+def head_env() -> dict[str, str]:
+    """The environment with which a head's GCS reports all demand quickly and leaves autoscaling to
+    Shoal."""
     return {
         "RAY_enable_autoscaler_v2": "1",
         "RAY_max_resource_shapes_per_load_report": "-1",
-        # How often the GCS asks every node what waits there. Ray's own second would be most of the
-        # time that a task waits for a launch.
+        # How often the GCS asks every node for its pending tasks. Ray's default of 1 s would be
+        # most of the time from a pending task to a launch.
         "RAY_gcs_pull_resource_loads_period_milliseconds": "400",
     }
 
 
-def head_on_shared_machine(
+def shared_host_head_start(
     python: str, address: str, ports: HeadPorts, directory: str
 ) -> tuple[list[str], dict[str, str]]:
-    """Arguments and environment for a head that shares its machine with other nodes."""
+    """Arguments and environment for a head that shares its host with other nodes."""
     argv = [
         *_ray_start(python, address, directory),
         "--head",
@@ -115,25 +153,25 @@ def head_on_shared_machine(
         f"--ray-client-server-port={ports.client}",
         f"--dashboard-agent-listen-port={ports.agent}",
     ]
-    return argv, {"DASHBOARD_METRIC_PORT": str(ports.metrics), **head_environment()}
+    return argv, {"DASHBOARD_METRIC_PORT": str(ports.metrics), **head_env()}
 
 
-def worker_on_shared_machine(
+def shared_host_worker_start(
     python: str, address: str, head_address: str, directory: str
 ) -> list[str]:
-    """Arguments for a worker that shares its machine with other nodes."""
+    """Arguments for a worker that shares its host with other nodes."""
     argv = [*_ray_start(python, address, directory), f"--address={head_address}"]
-    if _shares_directories() and shutil.which("flock"):
+    if _workers_use_head_directory() and shutil.which("flock"):
         lock = Path(directory).parent / "ray-start.lock"
         return ["flock", "--close", str(lock), *argv]
     return argv
 
 
 @cache
-def _shares_directories() -> bool:
-    """Whether the Ray here is one whose workers use their head's directory, whatever they are told.
-    On one machine, those that start at once then take the same names in it, and all but one die."""
-    from importlib import metadata  # slow to import and rarely needed
+def _workers_use_head_directory() -> bool:
+    """Whether workers of the local Ray ignore `--temp-dir` and use their head's directory. Those
+    that start at the same time on one host then take the same names in it, and all but one die."""
+    from importlib import metadata  # slow to import, and rarely needed
 
     from packaging.version import Version  # comes with Ray
 
@@ -143,11 +181,11 @@ def _shares_directories() -> bool:
         return False
 
 
-def wait_for_port(address: str) -> str:
-    """A shell command that ends when something listens at HOST:PORT."""
+def wait_for_port_command(address: str) -> str:
+    """A shell command that returns when HOST:PORT accepts connections."""
     host, _, port = address.rpartition(":")
-    probe = quote(["bash", "-c", 'exec 3<>"/dev/tcp/$0/$1"', host, port])
-    return f"until {probe} 2>/dev/null; do sleep 0.1; done"
+    connect = quote(["bash", "-c", 'exec 3<>"/dev/tcp/$0/$1"', host, port])
+    return f"until {connect} 2>/dev/null; do sleep 0.1; done"
 
 
 def _ray_start(python: str, address: str, directory: str) -> list[str]:
@@ -155,46 +193,7 @@ def _ray_start(python: str, address: str, directory: str) -> list[str]:
         *(python, "-m", "ray.scripts.scripts", "start"),
         f"--node-ip-address={address}",
         f"--temp-dir={directory}",
-        # The operating system picks ports for Ray's workers, so that nodes cannot collide.
+        # The operating system picks the ports of Ray's workers, so that nodes cannot collide.
         *("--min-worker-port=0", "--max-worker-port=0"),
         "--disable-usage-stats",
     ]
-
-
-# By this variable of a process a head knows that a person uses the cluster with that address.
-IN_USE = "SHOAL_IN_USE"
-
-
-@dataclass(frozen=True)
-class RayStart:
-    """How Ray is started on one machine: shell commands, the environment they need, and where
-    the cluster's GCS then listens.
-
-    `prelude` is shell text that goes before every command that has to do with Ray. `python` is
-    shell text that names the interpreter there that has Ray. `dashboard` is where a browser here
-    finds it, when it needs no help. With `shares_credentials` the bootstrap hands the head's
-    token and key to the workers; otherwise the provider has seen to that.
-    """
-
-    commands: tuple[str, ...]
-    env: Mapping[str, str]
-    gcs_address: str
-    python: str
-    dashboard_port: int
-    dashboard: str = ""
-    prelude: str = ""
-    shares_credentials: bool = False
-
-    def command(self, command: str) -> str:
-        """A command as it must be run so that it finds what Ray needs."""
-        return f"{self.prelude}\n{command}" if self.prelude else command
-
-    def driver_env(self) -> dict[str, str]:
-        """What a program on the head needs, beside the prelude, so that `ray.init()` finds this
-        cluster."""
-        inherited = {k: v for k, v in self.env.items() if k.startswith("RAY_AUTH_")}
-        return {"RAY_ADDRESS": self.gcs_address, **inherited}
-
-    def session_env(self) -> dict[str, str]:
-        """The same for what a person runs: while it lasts, the cluster is in use."""
-        return {**self.driver_env(), IN_USE: self.gcs_address}

@@ -1,7 +1,7 @@
-"""Makes the start commands of a cluster file fit a cluster that Shoal runs.
+"""Adapts the start commands of a cluster file to a cluster that Shoal manages.
 
-They are the user's shell text and stay so; only what would start a second autoscaler, open the
-dashboard to the world or hide the node's address is changed.
+They are the user's shell text and stay so; only options are changed that would start a second
+autoscaler, expose the dashboard or hide the node's address.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 DEFAULT_GCS_PORT = 6379
 
-# Shell text that names the interpreter behind the `ray` on the PATH.
+# Shell text that names the interpreter of the `ray` on the PATH.
 RAY_PYTHON = (
     '"$(python=$(sed -n "1s/^#! *//p" "$(command -v ray)" 2>/dev/null); '
     'case $python in *python*) echo "$python";; *) echo python3;; esac)"'
@@ -28,35 +28,35 @@ _HEAD = re.compile(r"--head\b")
 
 
 def gcs_port(head_start_commands: Sequence[str]) -> int:
-    """The port that the head's start commands give the GCS."""
+    """The GCS port in the head's start commands."""
     for command in head_start_commands:
         if _START.search(command) and (port := _PORT.search(command)):
             return int(port.group(1))
     return DEFAULT_GCS_PORT
 
 
-def is_plain_stop(command: str) -> bool:
-    """Whether this is nothing but a `ray stop`, which a machine without Ray can do without."""
+def is_ray_stop(command: str) -> bool:
+    """Whether the command is only a `ray stop`, which can be skipped where Ray does not run."""
     return _STOP.fullmatch(command) is not None
 
 
-def fitted(command: str, address: str) -> str:
-    """A start command as it is run on the node with this address."""
+def adapt_start_command(command: str, address: str) -> str:
+    """A start command as it runs on the node with this address."""
     if not _START.search(command):
         return command
     command = _AUTOSCALING.sub("", command)
     command = _DASHBOARD_HOST.sub("--dashboard-host=127.0.0.1", command)
-    extra = []
+    options = []
     if _HEAD.search(command) and "--no-monitor" not in command:
-        extra.append("--no-monitor")
-    if "--node-ip-address" not in command and _is_address(address):
-        extra.append(f"--node-ip-address={address}")
+        options.append("--no-monitor")
+    if "--node-ip-address" not in command and _is_ip_address(address):
+        options.append(f"--node-ip-address={address}")
     if "usage-stats" not in command:
-        extra.append("--disable-usage-stats")
-    return _START.sub(" ".join(["ray start", *extra]), command, count=1)
+        options.append("--disable-usage-stats")
+    return _START.sub(" ".join(["ray start", *options]), command, count=1)
 
 
-def _is_address(text: str) -> bool:
+def _is_ip_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text)
     except ValueError:

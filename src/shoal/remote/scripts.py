@@ -11,9 +11,11 @@ from shoal.remote.runner import quote
 @functools.cache
 def read_script(package: str, name: str) -> str:
     """The text of a script in this package, such as `shoal.bootstrap.scripts`."""
-    from importlib import resources  # slow to import, and not every command needs it
+    import pkgutil  # most commands need no script; importlib.resources is slower to import
 
-    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    content = pkgutil.get_data(package, name)
+    assert content is not None, f"{package} has no loader that reads {name}"
+    return content.decode()
 
 
 def script_command(package: str, name: str, *arguments: str, libraries: Sequence[str] = ()) -> str:

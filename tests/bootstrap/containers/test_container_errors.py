@@ -62,13 +62,13 @@ async def test_an_engine_that_is_not_running(bed: Bed) -> None:
         error = await fails(bed, **box())
     finally:
         await start_docker(bed)
-    assert error["what"] == "docker is not running on the machine"
+    assert error["what"] == "docker is not running on the host"
     assert "systemctl start docker" in error["fix"]
 
 
 async def test_a_user_who_is_not_in_the_group(bed: Bed) -> None:
     error = await fails(bed, **box())
-    assert error["what"] == "ubuntu may not use docker on the machine"
+    assert error["what"] == "ubuntu may not use docker on the host"
     assert "sudo usermod -aG docker ubuntu" in error["fix"]
 
 
@@ -86,7 +86,7 @@ async def test_an_engine_that_is_not_installed(bed: Bed) -> None:
         error = await fails(bed, **box())
     finally:
         await bed.head.run(show)
-    assert error["what"] == "the machine has no docker"
+    assert error["what"] == "docker is not installed on the host"
     assert "apt-get install -y docker.io" in error["fix"]
 
 
@@ -110,13 +110,13 @@ async def test_a_container_that_ends_at_once(bed: Bed) -> None:
         bed.head, "ends:1", ENTRYPOINT='["sh", "-c", "echo so long; exit 3"]'
     )
     error = await fails(bed, **box(head_image="ends:1"))
-    assert error["what"] == "the container ray_box ended at once, with exit code 3"
+    assert error["what"] == "container ray_box exited at once with code 3"
     assert error["why"] == "so long"
 
 
 async def test_options_that_the_engine_does_not_know(bed: Bed) -> None:
     error = await fails(bed, **box(run_options=["--no-such-option"]))
-    assert error["what"] == "docker does not understand docker.run_options"
+    assert error["what"] == "docker rejects docker.run_options"
     assert "--no-such-option" in error["why"]
 
 
@@ -129,7 +129,7 @@ async def test_a_name_that_somebody_elses_container_has(bed: Bed) -> None:
     run = f"docker run -d -it --name ray_box --net=host {' '.join(OPTIONS)} {ROOT_IMAGE} bash"
     theirs = await bed.read(bed.head, run)
     error = await fails(bed, **box())
-    assert error["what"] == "the machine has a container ray_box that is not Shoal's"
+    assert error["what"] == "the host has a container ray_box that Shoal did not create"
     assert await bed.read(bed.head, "docker ps -q --no-trunc") == theirs
     await bed.read(bed.head, "docker rm -f ray_box")
 
@@ -150,15 +150,15 @@ async def test_a_machine_that_is_taken_from_another_cluster_loses_its_container(
 async def test_a_wrong_image_name(bed: Bed) -> None:
     await container_runtimes.start_registry(bed.head)
     error = await fails(bed, **box(head_image=f"{REGISTRY}/nosuch:1"))
-    assert error["what"] == f"there is no image {REGISTRY}/nosuch:1"
+    assert error["what"] == f"image not found: {REGISTRY}/nosuch:1"
     error = await fails(bed, **box(head_image="Not:A:Name"))
-    assert error["what"] == "Not:A:Name is no name of an image"
+    assert error["what"] == "invalid image name: Not:A:Name"
 
 
 async def test_an_image_larger_than_the_disk_is_refused_before_it_is_pulled(bed: Bed) -> None:
     image = f"{REGISTRY}/huge:1"
     error = await fails(bed, **box(head_image=image))
-    assert error["what"] == f"the image {image} does not fit on the machine's disk"
+    assert error["what"] == f"image {image} does not fit on the host's disk"
     assert "1800.0 GiB" in error["why"]
     assert await bed.read(bed.head, f"docker images -q {image}") == ""
 
@@ -166,7 +166,7 @@ async def test_an_image_larger_than_the_disk_is_refused_before_it_is_pulled(bed:
 async def test_a_registry_that_is_private_without_a_login(bed: Bed) -> None:
     await container_runtimes.start_registry(bed.head, f"me:{PASSWORD}")
     error = await fails(bed, **box(head_image=f"{REGISTRY}/box:1"))
-    assert error["what"] == f"the registry of {REGISTRY}/box:1 does not let us in"
+    assert error["what"] == f"the registry of {REGISTRY}/box:1 denied access"
     assert "shoal.registry" in error["fix"]
 
 
@@ -176,7 +176,7 @@ async def test_a_registrys_password_is_left_nowhere(bed: Bed) -> None:
     error = await fails(bed, **settings)
     assert error["why"].endswith("the environment variable IMAGES is not set")
     error = await fails(bed, {"IMAGES": "wrong"}, **settings)
-    assert error["what"] == f"the registry of {REGISTRY}/box:1 does not let us in"
+    assert error["what"] == f"the registry of {REGISTRY}/box:1 denied access"
 
     done = await bed.laptop.run("shoal up c.yaml --yes -v", env={"IMAGES": PASSWORD})
     assert done.code == 0, done.stderr

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from shoal.bootstrap.containers import container_errors
-from shoal.bootstrap.containers.container_errors import Case
+from shoal.bootstrap.containers.container_errors import ContainerContext
 from shoal.bootstrap.containers.image_pull import repository
 from shoal.core.errors import ConfigError, SetupError
 from shoal.spec.cluster_spec import ContainerSpec
 
-CASE = Case("worker-1", ContainerSpec("registry.example:5000/team/box:2", "box"), "ubuntu")
+CASE = ContainerContext(
+    "worker-1", ContainerSpec("registry.example:5000/team/box:2", "box"), "ubuntu"
+)
 
 
 @pytest.mark.parametrize(
@@ -34,24 +36,24 @@ def test_a_repository_is_the_name_without_tag_and_digest(image: str, name: str) 
             "pull access denied for box, repository does not exist or may require 'docker login': "
             "denied: requested access to the resource is denied",
             ConfigError,
-            "there is no image",
+            "image not found",
         ),
-        ("Error: reading manifest 2 in r/box: name unknown", ConfigError, "there is no image"),
-        ("unauthorized: incorrect username or password", ConfigError, "does not let us in"),
-        ("failed to register layer: no space left on device", SetupError, "disk is full"),
-        ("Get https://r/v2/: dial tcp: i/o timeout", SetupError, "cannot be reached"),
-        ("toomanyrequests: You have reached your pull rate limit", SetupError, "not be pulled"),
+        ("Error: reading manifest 2 in r/box: name unknown", ConfigError, "image not found"),
+        ("unauthorized: incorrect username or password", ConfigError, "denied access"),
+        ("failed to register layer: no space left on device", SetupError, "no space left"),
+        ("Get https://r/v2/: dial tcp: i/o timeout", SetupError, "cannot reach"),
+        ("toomanyrequests: You have reached your pull rate limit", SetupError, "could not pull"),
     ],
 )
 def test_what_an_engine_says_of_a_pull_decides_what_we_say(
     said: str, kind: type[Exception], what: str
 ) -> None:
-    error = container_errors.no_image(CASE, [said, ""])
+    error = container_errors.pull_error(CASE, [said, ""])
     assert type(error) is kind and what in error.what and error.node == "worker-1"
     assert error.why
 
 
 def test_an_engine_whose_daemon_does_not_answer_is_not_running() -> None:
     said = ["Cannot connect to the Docker daemon at unix:///var/run/docker.sock."]
-    error = container_errors.no_engine(CASE, 1, said)
-    assert error.what == "docker is not running on the machine" and error.fix
+    error = container_errors.runtime_error(CASE, 1, said)
+    assert error.what == "docker is not running on the host" and error.fix

@@ -76,7 +76,7 @@ async def test_an_image_comes_from_a_private_registry_that_is_asked_for_its_size
         done = await bed.laptop.run("shoal up c.yaml --yes", env=env)
         return "" if done.code == 0 else done.stderr
 
-    assert "does not fit on the machine's disk" in await up(f"{REGISTRY}/huge:1")
+    assert "does not fit on the host's disk" in await up(f"{REGISTRY}/huge:1")
     assert await up(f"{REGISTRY}/box:1") == ""
     assert (await bed.shoal("exec c.yaml 'id -un'")).stdout == "root\n"
     assert await bed.read(bed.head, "ls -a ~/.shoal | grep login || true") == ""

@@ -73,7 +73,7 @@ async def test_up_waits_for_a_volume_that_comes_after_its_machine(bed: Bed) -> N
         await bed.write(available_node_types=types, max_workers=0, shoal=shoal)
         up = await bed.laptop.popen(f"exec {SHOAL} up c.yaml --yes --json -v")
         async for line in up.stdout:
-            if b"prepares its volumes" in line:
+            if b"mounting volumes" in line:
                 break
         (id,) = bed.running()
         host = bed.cloud.ec2.host(id)

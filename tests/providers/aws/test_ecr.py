@@ -56,9 +56,9 @@ async def doctor(bed: Bed, password: str) -> Result:
 async def test_an_image_that_will_not_fit_or_is_not_there_is_told_beforehand(shelf: Bed) -> None:
     expected = {
         ("box:1", "a secret"): ("", ""),
-        ("box:1", "a guess"): (f"the registry of {REGISTRY}/box:1 does not let us in", ""),
+        ("box:1", "a guess"): (f"the registry of {REGISTRY}/box:1 denied access", ""),
         ("box:7", "a secret"): (
-            f"there is no image {REGISTRY}/box:7",
+            f"image not found: {REGISTRY}/box:7",
             f"docker: {{image: {REGISTRY}/box:1}}",
         ),
         ("huge:1", "a secret"): (

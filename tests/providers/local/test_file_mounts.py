@@ -87,7 +87,7 @@ async def test_nothing_is_sent_to_a_machine_that_only_poses_as_a_worker(bed: Bed
 
 
 LARGE = "head -c 2000000 /dev/urandom"
-FROM_HERE = "sends files from here"
+FROM_HERE = "syncing files directly"
 SLOW = 500  # ms for every packet to the head: sending it files takes seconds
 
 
@@ -197,7 +197,7 @@ async def test_the_head_has_its_files_before_any_worker_gets_them(bed: Bed) -> N
     await bed.write(file_mounts={"~/code": "code"})
     events = await bed.up()
     told = [(e["node"], e["detail"]) for e in events if e["event"] == "node"]
-    first = min(told.index((f"worker-{n}", "sends files")) for n in (1, 2))
-    assert told.index(("head", "sends files")) < first
+    first = min(told.index((f"worker-{n}", "syncing files")) for n in (1, 2))
+    assert told.index(("head", "syncing files")) < first
     for host in bed.hosts:
         assert await bed.read(host, "stat -c %s code/data") == "3000000"

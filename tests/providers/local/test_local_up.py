@@ -144,7 +144,7 @@ async def test_a_machine_of_another_cluster_is_refused_unless_forced(bed: Bed) -
     await bed.write("other.yaml", cluster_name="other", provider=provider)
     done = await bed.shoal("up other.yaml --yes")
     assert done.code == 4
-    assert f"the machine is part of cluster mine@{bed.head.address}" in done.stderr
+    assert f"the host belongs to cluster mine@{bed.head.address}" in done.stderr
     assert "--force" in done.stderr
     leftovers = "pgrep -x raylet; cat ~/.shoal/auth_token"
     before = (await bed.read(shared, leftovers)).splitlines()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.ray_runtime.install_command import install_ray
+from shoal.ray_runtime.install_command import install_ray_command
 from tests.ops.package_index import PackageIndex, make_wheel
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.console import Result
@@ -33,13 +33,13 @@ async def test_a_bare_machine_gets_a_ray_that_the_next_shell_finds_and_keeps_it(
     index.add(make_wheel(tmp_path, "paddle", "3.1"))
     await index.serves(host)
 
-    await shell(host, install_ray("1.0"))
+    await shell(host, install_ray_command("1.0"))
     assert (await shell(host, "command -v ray")).stdout.strip() == "/home/ubuntu/.shoal/ray/bin/ray"
     asks = "~/.shoal/ray/bin/python -c 'import ray, paddle; print(ray.__version__)'"
     assert (await shell(host, asks)).stdout.strip() == "1.0"
 
-    await shell(host, install_ray("1.0"))
+    await shell(host, install_ray_command("1.0"))
     assert index.fetched()["ray-1.0-py3-none-any.whl"] == 1
 
-    await shell(host, install_ray("2.0"))
+    await shell(host, install_ray_command("2.0"))
     assert (await shell(host, asks)).stdout.strip() == "2.0"

@@ -1,0 +1,1 @@
+"""Node containers: their images, registries and lifecycle under docker or podman."""

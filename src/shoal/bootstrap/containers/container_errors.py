@@ -1,5 +1,5 @@
-"""What a container engine's complaints mean: a table from its words to what failed, why, and the
-fix. Docker's and podman's differ, and both change over the years, so a few words have to do."""
+"""Maps the output of docker and podman to errors with what failed, why, and the fix. The texts of
+both runtimes differ and change between versions, so a few phrases are matched."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from shoal.spec.cluster_spec import ContainerSpec
 
 
 @dataclass(frozen=True)
-class Case:
-    """Who complains: the engine's container as it was asked for, on this node, for this user."""
+class ContainerContext:
+    """What an error is about: the node, its container, and the user that runs the container
+    runtime there."""
 
     node: str
     container: ContainerSpec
     user: str = ""
 
     @property
-    def engine(self) -> str:
+    def runtime(self) -> str:
         return self.container.engine
 
     @property
@@ -27,202 +28,204 @@ class Case:
         return self.container.image
 
 
-_Maker = Callable[[Case, Sequence[str]], ShoalError]
+_MakeError = Callable[[ContainerContext, Sequence[str]], ShoalError]
 
-NOT_INSTALLED = 127
+_EXIT_NOT_INSTALLED = 127
 
 
-def no_engine(case: Case, code: int, said: Sequence[str]) -> ShoalError:
-    """Why the engine cannot be used."""
-    if code == NOT_INSTALLED:
-        return _not_installed(case, said)
-    return _match(_ENGINE, case, said) or SetupError(
-        f"{case.engine} does not work on the machine",
-        why=_last(said),
-        fix=f"see what it says there: {case.engine} info",
-        node=case.node,
-        output=said,
+def runtime_error(context: ContainerContext, code: int, output: Sequence[str]) -> ShoalError:
+    """Why the container runtime cannot be used."""
+    if code == _EXIT_NOT_INSTALLED:
+        return _not_installed(context, output)
+    return _match(_RUNTIME_ERRORS, context, output) or SetupError(
+        f"{context.runtime} does not work on the host",
+        why=_last_line(output),
+        fix=f"run this on the host to see why: {context.runtime} info",
+        node=context.node,
+        output=output,
     )
 
 
-def is_forbidden(said: Sequence[str]) -> bool:
-    """Whether the engine would do it, but not for this user."""
-    return _has(said, "permission denied")
+def is_permission_denied(output: Sequence[str]) -> bool:
+    """Whether the container runtime works, but not for this user."""
+    return _contains(output, "permission denied")
 
 
-def no_image(case: Case, said: Sequence[str]) -> ShoalError:
-    """Why an image could not be pulled."""
-    return _match(_PULL, case, said) or SetupError(
-        f"the image {case.image} could not be pulled",
-        why=_last(said),
-        node=case.node,
-        output=said,
+def pull_error(context: ContainerContext, output: Sequence[str]) -> ShoalError:
+    """Why the image could not be pulled."""
+    return _match(_PULL_ERRORS, context, output) or SetupError(
+        f"could not pull image {context.image}",
+        why=_last_line(output),
+        node=context.node,
+        output=output,
     )
 
 
-def no_container(case: Case, said: Sequence[str]) -> ShoalError:
-    """Why a container could not be made."""
-    return _match(_RUN, case, said) or SetupError(
-        f"no container could be made from {case.image}",
-        why=_last(said),
-        fix="see docker.run_options, and the image",
-        node=case.node,
-        output=said,
+def create_error(context: ContainerContext, output: Sequence[str]) -> ShoalError:
+    """Why the container could not be created."""
+    return _match(_CREATE_ERRORS, context, output) or SetupError(
+        f"could not create a container from {context.image}",
+        why=_last_line(output),
+        fix="check docker.run_options and the image",
+        node=context.node,
+        output=output,
     )
 
 
-def ended_at_once(case: Case, code: str, said: Sequence[str]) -> ShoalError:
-    """A container that did not stay."""
+def exited_error(context: ContainerContext, code: str, output: Sequence[str]) -> ShoalError:
+    """The container exited right after its start."""
     return SetupError(
-        f"the container {case.container.name} ended at once, with exit code {code}",
-        why=_last(said) if said else f"{case.image} runs something else than the shell it is given",
-        fix="take an image without an ENTRYPOINT of its own, or add to docker.run_options: "
-        "--entrypoint=",
-        node=case.node,
-        output=said,
+        f"container {context.container.name} exited at once with code {code}",
+        why=_last_line(output)
+        if output
+        else f"{context.image} runs its own entrypoint instead of the shell",
+        fix="use an image without an ENTRYPOINT, or add to docker.run_options: --entrypoint=",
+        node=context.node,
+        output=output,
     )
 
 
-def too_large(case: Case, needed: int, free: int) -> ShoalError:
-    """An image for which the machine's disk has no room."""
+def image_too_large_error(context: ContainerContext, needed: int, free: int) -> ShoalError:
+    """The image does not fit on the host's disk."""
     return SetupError(
-        f"the image {case.image} does not fit on the machine's disk",
-        why=f"pulling it takes at least {_gib(needed)}, and {_gib(free)} are free where "
-        f"{case.engine} keeps its images",
-        fix=f"make room there ({case.engine} system prune), take a larger disk or a smaller image",
-        node=case.node,
+        f"image {context.image} does not fit on the host's disk",
+        why=f"pulling it needs at least {_gib(needed)}, and {_gib(free)} are free where "
+        f"{context.runtime} stores images",
+        fix=f"free some space ({context.runtime} system prune), "
+        "or use a larger disk or a smaller image",
+        node=context.node,
     )
 
 
-def name_taken(case: Case) -> ShoalError:
-    """Someone else's container has the name."""
-    name = case.container.name
+def name_conflict_error(context: ContainerContext) -> ShoalError:
+    """A container that Shoal did not create has the name."""
+    name = context.container.name
     return ConfigError(
-        f"the machine has a container {name} that is not Shoal's",
-        why="docker.container_name names it, and what runs in it would be lost",
-        fix=f"choose another name, or remove it there: {case.engine} rm -f {name}",
-        node=case.node,
+        f"the host has a container {name} that Shoal did not create",
+        why="docker.container_name is the same, and replacing it would destroy its content",
+        fix=f"choose another name, or remove it on the host: {context.runtime} rm -f {name}",
+        node=context.node,
     )
 
 
-def _not_installed(case: Case, said: Sequence[str]) -> ShoalError:
+def _not_installed(context: ContainerContext, output: Sequence[str]) -> ShoalError:
     install = "sudo apt-get update, sudo apt-get install -y podman"
-    if case.engine == "docker":
+    if context.runtime == "docker":
         install = "sudo apt-get update, sudo apt-get install -y docker.io, "
         install += "sudo usermod -aG docker $USER"
     return SetupError(
-        f"the machine has no {case.engine}",
-        why="the docker section asks for containers",
+        f"{context.runtime} is not installed on the host",
+        why="the cluster file has a docker section",
         fix=f"install it first: initialization_commands: [{install}]",
-        node=case.node,
-        output=said,
+        node=context.node,
+        output=output,
     )
 
 
-def _not_in_the_group(case: Case, said: Sequence[str]) -> ShoalError:
+def _not_in_docker_group(context: ContainerContext, output: Sequence[str]) -> ShoalError:
     return SetupError(
-        f"{case.user or 'the user'} may not use docker on the machine",
+        f"{context.user or 'the user'} may not use docker on the host",
         why="only root and members of the group docker may",
-        fix=f"initialization_commands: [sudo usermod -aG docker {case.user or '$USER'}]",
-        node=case.node,
-        output=said,
+        fix=f"initialization_commands: [sudo usermod -aG docker {context.user or '$USER'}]",
+        node=context.node,
+        output=output,
     )
 
 
-def _not_running(case: Case, said: Sequence[str]) -> ShoalError:
+def _not_running(context: ContainerContext, output: Sequence[str]) -> ShoalError:
     return SetupError(
-        "docker is not running on the machine",
+        "docker is not running on the host",
         why="it is installed, but its daemon does not answer",
         fix="initialization_commands: [sudo systemctl start docker]",
-        node=case.node,
-        output=said,
+        node=context.node,
+        output=output,
     )
 
 
-def _no_such_image(case: Case, said: Sequence[str]) -> ShoalError:
+def _image_not_found(context: ContainerContext, output: Sequence[str]) -> ShoalError:
     return ConfigError(
-        f"there is no image {case.image}",
-        why="its registry has none of that name, or shows it only to those who log in",
-        fix="correct the name in the docker section; shoal.registry logs in to a private registry",
-        node=case.node,
-        output=said,
+        f"image not found: {context.image}",
+        why="the registry has no such image, or requires a login to show it",
+        fix="correct the name in the docker section, or set shoal.registry for a private registry",
+        node=context.node,
+        output=output,
     )
 
 
-def _not_an_image_name(case: Case, said: Sequence[str]) -> ShoalError:
+def _invalid_image_name(context: ContainerContext, output: Sequence[str]) -> ShoalError:
     return ConfigError(
-        f"{case.image} is no name of an image",
-        why=_last(said),
+        f"invalid image name: {context.image}",
+        why=_last_line(output),
         fix="correct it in the docker section: [registry/]name[:tag]",
-        node=case.node,
-        output=said,
+        node=context.node,
+        output=output,
     )
 
 
-def _login_refused(case: Case, said: Sequence[str]) -> ShoalError:
+def _login_refused(context: ContainerContext, output: Sequence[str]) -> ShoalError:
     return ConfigError(
-        f"the registry of {case.image} does not let us in",
-        why=_last(said),
-        fix="see shoal.registry: its server, username and password",
-        node=case.node,
-        output=said,
+        f"the registry of {context.image} denied access",
+        why=_last_line(output),
+        fix="check shoal.registry: server, username and password",
+        node=context.node,
+        output=output,
     )
 
 
-def _registry_silent(case: Case, said: Sequence[str]) -> ShoalError:
+def _registry_unreachable(context: ContainerContext, output: Sequence[str]) -> ShoalError:
     return SetupError(
-        f"the registry of {case.image} cannot be reached from the machine",
-        why=_last(said),
-        fix="check the name and the machine's way out; with pull_before_run: false an image that "
-        "is there already is used",
-        node=case.node,
-        output=said,
+        f"cannot reach the registry of {context.image} from the host",
+        why=_last_line(output),
+        fix="check the name and the host's internet access; with pull_before_run: false an image "
+        "that is already on the host is used",
+        node=context.node,
+        output=output,
     )
 
 
-def _disk_full(case: Case, said: Sequence[str]) -> ShoalError:
+def _disk_full(context: ContainerContext, output: Sequence[str]) -> ShoalError:
     return SetupError(
-        f"the machine's disk is full, and {case.image} does not fit",
-        why=_last(said),
-        fix=f"make room there ({case.engine} system prune), or take a larger disk",
-        node=case.node,
-        output=said,
+        f"no space left on the host's disk for {context.image}",
+        why=_last_line(output),
+        fix=f"free some space ({context.runtime} system prune), or use a larger disk",
+        node=context.node,
+        output=output,
     )
 
 
-def _no_bash(case: Case, said: Sequence[str]) -> ShoalError:
+def _no_bash(context: ContainerContext, output: Sequence[str]) -> ShoalError:
     return ConfigError(
-        f"the image {case.image} has no bash",
-        why="commands of a cluster file are written for it",
-        fix="take an image with bash",
-        node=case.node,
-        output=said,
+        f"image {context.image} has no bash",
+        why="the commands of a cluster file run in bash",
+        fix="use an image with bash",
+        node=context.node,
+        output=output,
     )
 
 
-def _bad_options(case: Case, said: Sequence[str]) -> ShoalError:
+def _invalid_options(context: ContainerContext, output: Sequence[str]) -> ShoalError:
     return ConfigError(
-        f"{case.engine} does not understand docker.run_options",
-        why=said[0],
-        fix=f"correct them; {case.engine} run --help lists what there is",
-        node=case.node,
-        output=said,
+        f"{context.runtime} rejects docker.run_options",
+        why=output[0],
+        fix=f"correct them; `{context.runtime} run --help` lists the options",
+        node=context.node,
+        output=output,
     )
 
 
-_Table = tuple[tuple[tuple[str, ...], _Maker], ...]
+_ErrorTable = tuple[tuple[tuple[str, ...], _MakeError], ...]
 
-_ENGINE: _Table = (
-    (("permission denied",), _not_in_the_group),
+_RUNTIME_ERRORS: _ErrorTable = (
+    (("permission denied",), _not_in_docker_group),
     (("cannot connect to the docker daemon", "docker daemon running"), _not_running),
 )
 
-_PULL: _Table = (
-    (("invalid reference format", "must be lowercase"), _not_an_image_name),
+_PULL_ERRORS: _ErrorTable = (
+    (("invalid reference format", "must be lowercase"), _invalid_image_name),
     (("no space left",), _disk_full),
     (
         ("pull access denied", "manifest unknown", "name unknown", "not found", "did not resolve"),
-        _no_such_image,
+        _image_not_found,
     ),
     (
         ("unauthorized", "authentication required", "no basic auth", "denied", "forbidden"),
@@ -230,29 +233,33 @@ _PULL: _Table = (
     ),
     (
         ("no such host", "connection refused", "timeout", "dial tcp", "unreachable", "pinging"),
-        _registry_silent,
+        _registry_unreachable,
     ),
 )
 
-_RUN: _Table = (
+_CREATE_ERRORS: _ErrorTable = (
     (("no space left",), _disk_full),
     (('"bash": executable file not found', "`bash` not found"), _no_bash),
-    (("unknown flag", "unknown shorthand", "invalid argument", "flag needs"), _bad_options),
+    (("unknown flag", "unknown shorthand", "invalid argument", "flag needs"), _invalid_options),
 )
 
 
-def _match(table: _Table, case: Case, said: Sequence[str]) -> ShoalError | None:
-    """The first row with a phrase that was printed."""
-    return next((make(case, said) for phrases, make in table if _has(said, *phrases)), None)
+def _match(
+    table: _ErrorTable, context: ContainerContext, output: Sequence[str]
+) -> ShoalError | None:
+    """The error of the first row with a phrase that is in the output."""
+    return next(
+        (make(context, output) for phrases, make in table if _contains(output, *phrases)), None
+    )
 
 
-def _has(said: Sequence[str], *phrases: str) -> bool:
-    text = "\n".join(said).lower()
+def _contains(output: Sequence[str], *phrases: str) -> bool:
+    text = "\n".join(output).lower()
     return any(phrase in text for phrase in phrases)
 
 
-def _last(said: Sequence[str]) -> str:
-    return next((line.strip() for line in reversed(said) if line.strip()), "it gave no reason")
+def _last_line(output: Sequence[str]) -> str:
+    return next((line.strip() for line in reversed(output) if line.strip()), "it gave no reason")
 
 
 def _gib(size: int) -> str:

@@ -1,86 +1,96 @@
-"""The image of a node's container: how large it is, if anyone tells, and getting it there."""
+"""Pulls the image of a node's container, after a check that it fits on the disk."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 
-from shoal.bootstrap.containers import container_errors, oci_manifest
-from shoal.bootstrap.containers.container_errors import Case
-from shoal.bootstrap.containers.registry_login import LoginSource, logged_in
+from shoal.bootstrap.containers import container_errors
+from shoal.bootstrap.containers.container_errors import ContainerContext
+from shoal.bootstrap.containers.registry_client import ARCHITECTURES, disk_bytes, layer_sizes
+from shoal.bootstrap.containers.registry_login import LoginSource, with_login
 from shoal.core.errors import AuthError, ShoalError
+from shoal.core.logs import suppress_and_log
 from shoal.providers.model import RegistryLogin
 from shoal.remote.runner import OnLine, Runner, capture
+from shoal.remote.scripts import read_script
 
-# For a registry to say how large an image is: it is asked only to be helpful.
-_ASK_SECONDS = 30.0
+_log = logging.getLogger(__name__)
+
+# The size is needed for a check only, so a slow registry is not waited for.
+_MANIFEST_SECONDS = 30.0
 
 
 def repository(image: str) -> str:
     """An image's name without its tag or digest."""
     name = image.partition("@")[0]
-    head, slash, last = name.rpartition("/")
-    return head + slash + last.partition(":")[0]
+    parent, slash, last = name.rpartition("/")
+    return parent + slash + last.partition(":")[0]
 
 
 async def pull(
     runner: Runner,
-    case: Case,
+    context: ContainerContext,
     facts: Mapping[str, str],
-    source: LoginSource,
+    login_source: LoginSource,
     on_line: OnLine,
     *,
     seconds: float,
 ) -> None:
-    """Have the image on the machine as the registry has it now. One that the registry does not
-    give us is good enough if it is there already."""
-    there = facts.get("image")
+    """Pull the current image to the node. If that fails, an image of that name that is already
+    there is used. `facts` are those of `probe_runtime.sh`."""
+    exists = facts.get("image")
     try:
-        login = await source()
-    except AuthError as refusal:  # the machine may have a way in of its own
-        on_line(f"{refusal}: pulled without a login", "stderr")
+        login = await login_source()
+    except AuthError as refusal:  # the host may have a login of its own
+        on_line(f"{refusal}: pulling without a login", "stderr")
         login = None
-    if not there:
-        await _check_room(runner, case, facts, login)
-    command, said = logged_in(login, [case.engine, "pull", case.image])
-    done = await runner.run(command, stdin=said, on_line=on_line, timeout=seconds)
+    if not exists:
+        await _check_disk_space(runner, context, facts, login)
+    command, stdin = with_login(login, [context.runtime, "pull", context.image])
+    done = await runner.run(command, stdin=stdin, on_line=on_line, timeout=seconds)
     if done.ok:
         return
-    error = container_errors.no_image(case, done.tail)
-    if not there:
+    error = container_errors.pull_error(context, done.tail)
+    if not exists:
         raise error
-    on_line(f"{error.what}: what is there already is used", "stderr")
+    _log.info("%s: using the local image %s: %s", context.node, context.image, error)
+    on_line(f"{error.what}: using the image that is already on the host", "stderr")
 
 
-async def _check_room(
-    runner: Runner, case: Case, facts: Mapping[str, str], login: RegistryLogin | None
+async def _check_disk_space(
+    runner: Runner,
+    context: ContainerContext,
+    facts: Mapping[str, str],
+    login: RegistryLogin | None,
 ) -> None:
-    """Refuse an image that cannot fit. Where an image of the same family is there, nobody knows
-    how much they share, and the engine may try."""
+    """Refuse an image that cannot fit. If the host has an image of the same repository, the two
+    may share layers, so this check is skipped."""
     free = facts.get("free_kib", "")
-    if not free.isdigit() or facts.get("kin"):
+    if not free.isdigit() or facts.get("same_repository"):
         return
-    needed = oci_manifest.room(await _layers(runner, case, facts, login))
+    needed = disk_bytes(await _layer_sizes(runner, context, facts, login))
     if needed > int(free) * 1024:
-        raise container_errors.too_large(case, needed, int(free) * 1024)
+        raise container_errors.image_too_large_error(context, needed, int(free) * 1024)
 
 
-async def _layers(
-    runner: Runner, case: Case, facts: Mapping[str, str], login: RegistryLogin | None
+async def _layer_sizes(
+    runner: Runner,
+    context: ContainerContext,
+    facts: Mapping[str, str],
+    login: RegistryLogin | None,
 ) -> list[int]:
-    """The sizes of an image's layers as its registry tells them; none where nobody does."""
-    verbose = "--verbose" if case.engine == "docker" else ""
-    # Some versions repeat it all in one long line.
-    ask = f'{case.engine} manifest inspect {verbose} "$0" | sed \'/"Raw":/d\''
-    command, said = logged_in(login, ["sh", "-c", ask, case.image])
-    try:
-        done, printed = await capture(runner, command, stdin=said, timeout=_ASK_SECONDS)
-        found = json.loads("\n".join(printed)) if done.ok else []
-    except (ShoalError, TimeoutError, ValueError):
-        return []
-    architecture = oci_manifest.ARCHITECTURES.get(facts.get("machine", ""), "")
-    for one in found if isinstance(found, list) else [found]:
-        platform = one.get("Descriptor", {}).get("platform", {}).get("architecture", "")
+    """The sizes of an image's layers as its registry reports them; empty if unknown."""
+    script = read_script("shoal.bootstrap.containers.scripts", "inspect_manifest.sh")
+    command, stdin = with_login(login, ["sh", "-c", script, "sh", context.runtime, context.image])
+    document = None
+    with suppress_and_log(_log, "read the manifest", ShoalError, TimeoutError, ValueError):
+        done, output = await capture(runner, command, stdin=stdin, timeout=_MANIFEST_SECONDS)
+        document = json.loads("\n".join(output)) if done.ok else []
+    architecture = ARCHITECTURES.get(facts.get("architecture", ""), "")
+    for manifest in document if isinstance(document, list) else [document or {}]:
+        platform = manifest.get("Descriptor", {}).get("platform", {}).get("architecture", "")
         if platform in ("", architecture):
-            return oci_manifest.layers(one)
+            return layer_sizes(manifest)
     return []

@@ -1,7 +1,7 @@
-"""The container of a node: made, started again, given the cluster's secrets.
+"""The container of a node: creates, restarts and removes it, and copies the cluster's secrets in.
 
-It belongs to the machine like a process does: made anew when what it is made from has changed,
-started again when it has died, and otherwise left alone.
+It is replaced when what it is created from changes, restarted when it has stopped, and left alone
+otherwise.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from shoal.bootstrap.applied_state import digest
+from shoal.bootstrap import applied_state
 from shoal.bootstrap.containers import container_errors
-from shoal.bootstrap.containers.container_errors import Case
+from shoal.bootstrap.containers.container_errors import ContainerContext
 from shoal.bootstrap.containers.image_pull import pull, repository
 from shoal.bootstrap.containers.registry_login import LoginSource
 from shoal.bootstrap.steps import NodeReporter
@@ -29,244 +29,204 @@ from shoal.remote.container import (
     remove_containers,
 )
 from shoal.remote.runner import Runner, capture, quote
+from shoal.remote.scripts import read_script, script_command
 from shoal.spec.cluster_spec import ContainerSpec, FilesSpec
 
+_SCRIPTS = "shoal.bootstrap.containers.scripts"
 _SHORT_SECONDS = 60.0
 
-# Ray keeps three tenths of the free memory for objects, in /dev/shm; a tenth more is room for
-# its own bookkeeping.
+# Ray keeps 30% of the free memory for objects, in /dev/shm; 10% more is for its bookkeeping.
 _SHM_SHARE = 0.3 * 1.1
 _SHM_LIMIT = 200 * 10**9
-
-# What the engine and the machine say of themselves, a word and a value on each line. $0 is the
-# engine, then come the image, its repository, and the container's name.
-_FACTS = r"""
-command -v "$0" >/dev/null || exit 127
-"$0" ps -q >/dev/null || exit 1
-say() { printf '%s %s\n' "$1" "$2"; }
-case $0 in
-podman) root=$(podman info -f '{{.Store.GraphRoot}}' 2>/dev/null) ;;
-*)
-  root=$(docker info -f '{{.DockerRootDir}}' 2>/dev/null)
-  case $(docker info -f '{{.Runtimes}}' 2>/dev/null) in
-  *nvidia*) nvidia-smi >/dev/null 2>&1 && say gpu yes ;;
-  esac ;;
-esac
-say free_kib "$(df -Pk "$root" 2>/dev/null | awk 'NR == 2 { print $4 }')"
-say memory_kib "$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo)"
-say machine "$(uname -m)"
-say image "$("$0" image inspect -f '{{.Id}}' "$1" 2>/dev/null)"
-say kin "$("$0" images -q "$2" 2>/dev/null | head -n 1)"
-label='{{index .Config.Labels "CLUSTER_LABEL"}}'
-if owner=$("$0" container inspect -f "$label" "$3" 2>/dev/null); then say named "of $owner"; fi
-""".replace("CLUSTER_LABEL", CLUSTER_LABEL)
-
-# Says whether a container runs a moment after its start, and with which code it ended if not.
-# $0 is the engine, $1 the container.
-_STAYS = r"""
-sleep 0.2
-state=$("$0" container inspect -f '{{.State.Running}} {{.State.ExitCode}}' "$1") || exit 1
-echo "$state"
-case $state in true*) ;; *) "$0" logs --tail 20 "$1" 2>&1 ;; esac
-"""
-
-# Brings the cluster's secrets from the machine into the container, through a pipe. $0 is the
-# engine, $1 the container, $2 the node's role, $3 what runs inside.
-_LODGE = r"""
-{
-  cat .shoal/auth_token && echo
-  if [ "$2" = head ]; then cat .shoal/cluster_key.pub .shoal/cluster_key; fi
-} | "$0" exec -i "$1" sh -c "$3" "$2"
-"""
-_RECEIVE = r"""
-set -e
-umask 077
-cd
-mkdir -p .shoal
-IFS= read -r token
-printf %s "$token" > .shoal/auth_token.new
-mv .shoal/auth_token.new .shoal/auth_token
-[ "$0" = head ] || exit 0
-IFS= read -r public
-cat > .shoal/cluster_key.new
-mv .shoal/cluster_key.new .shoal/cluster_key
-printf '%s\n' "$public" > .shoal/cluster_key.pub
-"""
-
-
-# $0 is the engine, $1 the container, $2 what root runs inside; the rest are directories.
-_MAKE_WAY = r"""
-container=$1 script=$2
-shift 2
-user=$("$0" exec "$container" sh -c 'echo "$(id -u):$(id -g)"') || exit 1
-"$0" exec -u 0 "$container" sh -c "$script" "$user" "$@"
-"""
-_OWN_DIRECTORY = r"""
-for path in "$@"; do
-  [ -d "$path" ] || { mkdir -p "$path" && chown "$0" "$path"; } || exit 1
-done
-"""
 
 
 @dataclass(frozen=True)
 class NodeContainer:
-    """A container that a node is to live in, on its machine. `origin` is a digest of all that it
-    is made from; `login` opens the registry that has its image."""
+    """The container that a node's Ray runs in. `digest` covers everything that the container is
+    created from; `login` logs in to the registry of its image."""
 
     spec: ContainerSpec
     instance: Instance
     login: LoginSource
 
     @property
+    def runtime(self) -> str:
+        return self.spec.engine
+
+    @property
     def container(self) -> Container:
-        return Container(self.spec.engine, self.spec.name)
+        return Container(self.runtime, self.spec.name)
 
     @property
     def digest(self) -> str:
-        made_from = {k: v for k, v in asdict(self.spec).items() if k != "pull_before_run"}
-        return digest([self.instance.cluster, made_from])
+        settings = {k: v for k, v in asdict(self.spec).items() if k != "pull_before_run"}
+        return applied_state.digest([self.instance.cluster, settings])
 
     @property
-    def case(self) -> Case:
-        return Case(self.instance.name, self.spec, self.instance.user)
+    def context(self) -> ContainerContext:
+        return ContainerContext(self.instance.name, self.spec, self.instance.user)
 
 
-async def build(
-    runner: Runner, house: NodeContainer, voice: NodeReporter, *, seconds: float
+async def create(
+    runner: Runner, container: NodeContainer, reporter: NodeReporter, *, seconds: float
 ) -> None:
-    """Make the container, in place of any that the cluster has on the machine."""
-    voice.phase(Phase.PREPARING, "looks for its image")
-    facts = await _facts(runner, house)
-    cluster = house.instance.cluster
-    owner = facts.get("named", f"of {cluster}").removeprefix("of").strip()
+    """Create the container, in place of any other that the cluster has on the host."""
+    reporter.phase(Phase.PREPARING, f"checking {container.runtime}")
+    facts = await _probe_runtime(runner, container)
+    cluster = container.instance.cluster
+    owner = facts.get("container", f"of {cluster}").removeprefix("of").strip()
     if owner in ("", "<no value>"):
-        raise container_errors.name_taken(house.case)
-    if not facts.get("image") or house.spec.pull_before_run:
-        voice.phase(Phase.PREPARING, f"pulls {house.spec.image}")
-        await pull(runner, house.case, facts, house.login, voice.output, seconds=seconds)
-    voice.phase(Phase.PREPARING, "makes its container")
-    # What ran outside of it, or in another one, would be in the way.
-    before = [stop_command(house.instance.id), remove_containers(cluster), _note(house.spec.engine)]
-    if owner != cluster:  # from which the machine was taken
-        before.append(quote([house.spec.engine, "rm", "-f", house.spec.name]))
-    for command in before:
-        await _run(runner, house, command)
-    done = await runner.run(_run_command(house, facts), timeout=_SHORT_SECONDS)
-    if not done.ok:
-        raise container_errors.no_container(house.case, done.tail)
-    await _stays(runner, house)
+        raise container_errors.name_conflict_error(container.context)
+    if not facts.get("image") or container.spec.pull_before_run:
+        reporter.phase(Phase.PREPARING, f"pulling image {container.spec.image}")
+        await pull(
+            runner, container.context, facts, container.login, reporter.output, seconds=seconds
+        )
+    reporter.phase(Phase.PREPARING, "creating container")
+    commands = [
+        # A Ray outside the container, or in another one, would be in the way.
+        stop_command(container.instance.id),
+        remove_containers(cluster),
+        _note_command(container.runtime),
+    ]
+    if owner != cluster:  # the host was taken from that cluster
+        commands.append(quote([container.runtime, "rm", "-f", container.spec.name]))
+    commands.append(_create_command(container, facts))
+    for command in commands:
+        await _run(runner, container, command)
+    await _check_running(runner, container)
 
 
-async def wake(runner: Runner, house: NodeContainer, voice: NodeReporter) -> None:
-    """Start the container again after it has died, with all that is in it."""
-    voice.phase(Phase.PREPARING, "starts its container again")
-    await _facts(runner, house)
-    await _run(runner, house, quote([house.spec.engine, "start", house.spec.name]))
-    await _stays(runner, house)
+async def restart(runner: Runner, container: NodeContainer, reporter: NodeReporter) -> None:
+    """Start the stopped container again, with everything that is in it."""
+    reporter.phase(Phase.PREPARING, "restarting container")
+    await _probe_runtime(runner, container)
+    await _run(runner, container, quote([container.runtime, "start", container.spec.name]))
+    await _check_running(runner, container)
 
 
-async def leave(runner: Runner, instance: Instance) -> None:
-    """Remove what the cluster has of containers on a machine that is to do without."""
+async def remove(runner: Runner, instance: Instance) -> None:
+    """Remove the cluster's containers from a host that no longer needs one."""
     done = await runner.run(remove_containers(instance.cluster), timeout=_SHORT_SECONDS)
     if not done.ok:
         raise SetupError(
-            "the machine's container cannot be removed",
-            fix="see what its engine says there, then shoal up again",
+            "could not remove the node's container",
+            fix="check docker or podman on the host, then run `shoal up` again",
             node=instance.name,
             output=done.tail,
         )
 
 
-async def lodge_secrets(runner: Runner, house: NodeContainer) -> None:
-    """Give what lives in the container the cluster's token, and a head its key: they were born
-    on the machine, which has to know them as well."""
-    argv = [house.spec.engine, house.spec.name, house.instance.role, _RECEIVE]
-    done = await runner.run(quote(["sh", "-c", _LODGE, *argv]), timeout=_SHORT_SECONDS)
+async def copy_secrets(runner: Runner, container: NodeContainer) -> None:
+    """Copy the cluster's token, and on the head its key, from the host into the container."""
+    command = script_command(
+        _SCRIPTS,
+        "copy_secrets.sh",
+        container.runtime,
+        container.spec.name,
+        container.instance.role,
+        read_script(_SCRIPTS, "receive_secrets.sh"),
+    )
+    done = await runner.run(command, timeout=_SHORT_SECONDS)
     if not done.ok:
         # Without the output: it could hold the token.
         raise SetupError(
-            "the container cannot keep the cluster's token",
+            "could not copy the cluster's token into the container",
             why="the home directory of its user is not writable",
-            fix="give the image's user a home directory of its own",
-            node=house.instance.name,
+            fix="use an image whose user has a home directory",
+            node=container.instance.name,
         )
 
 
-async def make_way(runner: Runner, house: NodeContainer, files: FilesSpec) -> None:
-    """Have directories inside for the files that go anywhere but home. Its user may well not be
-    allowed to make them, but is to own them."""
-    wanted = _directories(files)
-    if not wanted:
+async def create_mount_dirs(runner: Runner, container: NodeContainer, files: FilesSpec) -> None:
+    """Create directories inside the container for file mounts outside the home directory, owned by
+    the container's user, who may not be allowed to create them."""
+    directories = _mount_dirs(files)
+    if not directories:
         return
-    argv = [house.spec.engine, house.spec.name, _OWN_DIRECTORY, *sorted(wanted)]
-    done = await runner.run(quote(["sh", "-c", _MAKE_WAY, *argv]), timeout=_SHORT_SECONDS)
+    command = script_command(
+        _SCRIPTS,
+        "create_mount_dirs.sh",
+        container.runtime,
+        container.spec.name,
+        read_script(_SCRIPTS, "create_owned_dirs.sh"),
+        *sorted(directories),
+    )
+    done = await runner.run(command, timeout=_SHORT_SECONDS)
     if not done.ok:
         raise SetupError(
-            "the container has no room for the file mounts",
+            "could not create directories for the file mounts in the container",
             why=" ".join(done.tail[-1:]),
-            node=house.instance.name,
+            node=container.instance.name,
             output=done.tail,
         )
 
 
-async def _facts(runner: Runner, house: NodeContainer) -> Mapping[str, str]:
-    """What the engine says of itself. A user who has just been let into its group is, once
-    logged in anew."""
-    spec = house.spec
-    names = [spec.image, repository(spec.image), spec.name]
-    command = quote(["sh", "-c", _FACTS, spec.engine, *names])
-    done, printed = await capture(runner, command, timeout=_SHORT_SECONDS)
-    if container_errors.is_forbidden(done.tail):
+async def _probe_runtime(runner: Runner, container: NodeContainer) -> Mapping[str, str]:
+    """The facts that `probe_runtime.sh` prints. A user who was just added to the group docker is a
+    member only after a new login, so that is tried once."""
+    spec = container.spec
+    command = script_command(
+        _SCRIPTS,
+        "probe_runtime.sh",
+        container.runtime,
+        spec.image,
+        repository(spec.image),
+        spec.name,
+        CLUSTER_LABEL,
+    )
+    done, output = await capture(runner, command, timeout=_SHORT_SECONDS)
+    if container_errors.is_permission_denied(done.tail):
         await runner.relogin()
-        done, printed = await capture(runner, command, timeout=_SHORT_SECONDS)
+        done, output = await capture(runner, command, timeout=_SHORT_SECONDS)
     if not done.ok:
-        raise container_errors.no_engine(house.case, done.code, done.tail)
-    pairs = [line.partition(" ") for line in printed]
-    return {word: value.strip() for word, _, value in pairs}
+        raise container_errors.runtime_error(container.context, done.code, done.tail)
+    pairs = [line.partition(" ") for line in output]
+    return {key: value.strip() for key, _, value in pairs}
 
 
-def _run_command(house: NodeContainer, facts: Mapping[str, str]) -> str:
-    """The command that makes the container. The user's options are shell text, as they are to
-    Ray: they may well name variables of the machine."""
-    spec, cluster = house.spec, house.instance.cluster
-    words = [spec.engine, "run", "--detach", "-it", f"--name={spec.name}"]
-    words += [
+def _create_command(container: NodeContainer, facts: Mapping[str, str]) -> str:
+    """The command that creates the container. The user's options are shell text, as they are for
+    Ray: they may use variables of the host."""
+    spec, cluster = container.spec, container.instance.cluster
+    argv = [container.runtime, "run", "--detach", "-it", f"--name={spec.name}"]
+    argv += [
         f"--label={CLUSTER_LABEL}={cluster}",
-        f"--label={CONTAINER_HASH_LABEL}={house.digest}",
+        f"--label={CONTAINER_HASH_LABEL}={container.digest}",
     ]
-    words += ["--env=LC_ALL=C.UTF-8", "--env=LANG=C.UTF-8"]
-    words.append("--stop-signal=SIGKILL")  # a shell does not mind any other, and all would wait
+    argv += ["--env=LC_ALL=C.UTF-8", "--env=LANG=C.UTF-8"]
+    argv.append("--stop-signal=SIGKILL")  # a shell ignores SIGTERM, and `stop` would wait
     memory = facts.get("memory_kib", "")
-    own_size = any("--shm-size" in option for option in spec.run_options)
-    if spec.detect_shm_size and not own_size and memory.isdigit():
-        words.append(f"--shm-size={min(int(int(memory) * 1024 * _SHM_SHARE), _SHM_LIMIT)}b")
+    sets_shm_size = any("--shm-size" in option for option in spec.run_options)
+    if spec.detect_shm_size and not sets_shm_size and memory.isdigit():
+        argv.append(f"--shm-size={min(int(int(memory) * 1024 * _SHM_SHARE), _SHM_LIMIT)}b")
     if spec.detect_gpu_runtime and facts.get("gpu") == "yes":
-        words.append("--runtime=nvidia")
+        argv.append("--runtime=nvidia")
     options = " ".join(spec.run_options)
-    return f"{quote(words)} {options} {quote(['--net=host', spec.image, 'bash'])}"
+    return f"{quote(argv)} {options} {quote(['--net=host', spec.image, 'bash'])}"
 
 
-def _directories(files: FilesSpec) -> set[str]:
+def _mount_dirs(files: FilesSpec) -> set[str]:
     return {
-        there if Path(here).is_dir() else posixpath.dirname(there)
-        for there, here in files.mounts.items()
-        if there.startswith("/")
+        remote_path if Path(local_path).is_dir() else posixpath.dirname(remote_path)
+        for remote_path, local_path in files.mounts.items()
+        if remote_path.startswith("/")
     }
 
 
-def _note(engine: str) -> str:
-    return f"mkdir -p .shoal && {quote(['printf', '%s', engine])} > {RUNTIME_FILE}"
+def _note_command(runtime: str) -> str:
+    return f"mkdir -p .shoal && {quote(['printf', '%s', runtime])} > {RUNTIME_FILE}"
 
 
-async def _stays(runner: Runner, house: NodeContainer) -> None:
-    command = quote(["sh", "-c", _STAYS, house.spec.engine, house.spec.name])
-    done, (state, *said) = await capture(runner, f"{command} || echo", timeout=_SHORT_SECONDS)
-    runs, _, code = state.partition(" ")
-    if runs != "true":
-        raise container_errors.ended_at_once(house.case, code or "?", said or done.tail)
+async def _check_running(runner: Runner, container: NodeContainer) -> None:
+    command = script_command(_SCRIPTS, "check_running.sh", container.runtime, container.spec.name)
+    done, (state, *output) = await capture(runner, f"{command} || echo", timeout=_SHORT_SECONDS)
+    is_running, _, code = state.partition(" ")
+    if is_running != "true":
+        raise container_errors.exited_error(container.context, code or "?", output or done.tail)
 
 
-async def _run(runner: Runner, house: NodeContainer, command: str) -> None:
+async def _run(runner: Runner, container: NodeContainer, command: str) -> None:
     done = await runner.run(command, timeout=_SHORT_SECONDS)
     if not done.ok:
-        raise container_errors.no_container(house.case, done.tail)
+        raise container_errors.create_error(container.context, done.tail)

@@ -1,7 +1,8 @@
-"""What a registry itself says of an image, asked from here: before there is a machine with an
-engine that could ask.
+"""A minimal client of the OCI registry API: does an image exist, and how much disk does it need?
+Used before there is a node with a container runtime that could ask.
 
-Who cannot reach the registry, or is asked to come back later, learns nothing, which is no mistake.
+A registry that cannot be reached or limits the rate of requests is not an error: the size is then
+unknown.
 """
 
 from __future__ import annotations
@@ -10,146 +11,169 @@ import asyncio
 import base64
 import difflib
 import json
+import logging
 import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.bootstrap.containers import oci_manifest
-from shoal.bootstrap.containers.registry_login import HUB, host_of
+from shoal.bootstrap.containers.registry_login import DOCKER_HUB, registry_of
 from shoal.core.errors import AuthError, ConfigError
 from shoal.providers.model import RegistryLogin
 
-_SECONDS = 5.0
-_LARGEST = 4_000_000
-_HUB_SERVER = "registry-1.docker.io"
-_MANIFESTS = (
+_log = logging.getLogger(__name__)
+
+# The output of `uname -m`, and the name of that architecture in a registry.
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+
+_TIMEOUT_SECONDS = 5.0
+_MAX_RESPONSE_BYTES = 4_000_000
+_DOCKER_HUB_API = "registry-1.docker.io"
+_MANIFEST_TYPES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
     "application/vnd.docker.distribution.manifest.v2+json",
 )
-_PARAMETER = re.compile(r'(\w+)="([^"]*)"')
+_CHALLENGE_PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came back: `challenge` is how the registry wants to be greeted, if it told."""
+class Response:
+    """An HTTP response. `challenge` is its WWW-Authenticate header, if any."""
 
     status: int
     content: bytes
     challenge: str = ""
 
 
-# The answer at an address, to a request with these headers.
-Fetch = Callable[[str, Mapping[str, str]], Answer]
+# Sends a GET request to a URL with these headers.
+HttpGet = Callable[[str, Mapping[str, str]], Response]
 
 
-def fetch(url: str, headers: Mapping[str, str]) -> Answer:
-    """Ask over the network. Raises OSError where nobody answers."""
+def http_get(url: str, headers: Mapping[str, str]) -> Response:
+    """Send a GET request. Raises OSError if there is no response."""
     request = urllib.request.Request(url, headers=dict(headers))
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as reply:
-            return Answer(reply.status, reply.read(_LARGEST))
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as reply:
+            return Response(reply.status, reply.read(_MAX_RESPONSE_BYTES))
     except urllib.error.HTTPError as error:
         challenge = str(error.headers.get("WWW-Authenticate") or "")
-        return Answer(error.code, b"", challenge)
+        return Response(error.code, b"", challenge)
 
 
-async def room(
-    image: str, architecture: str, login: RegistryLogin | None, ask: Fetch = fetch
+async def image_disk_bytes(
+    image: str, architecture: str, login: RegistryLogin | None, get: HttpGet = http_get
 ) -> int:
-    """How many bytes of a disk an image takes at least; nothing where its registry does not tell.
-    Raises `ConfigError` when the registry says that it has no such image, and `AuthError` when it
-    has none for us."""
-    return await asyncio.to_thread(_room, _Registry(image, login, ask), architecture)
+    """The least disk space that pulling an image needs; 0 if unknown. Raises `ConfigError` if the
+    registry has no such image, and `AuthError` if it denies access."""
+    return await asyncio.to_thread(_image_disk_bytes, _Registry(image, login, get), architecture)
 
 
-def _room(registry: _Registry, architecture: str) -> int:
+def layer_sizes(manifest: Any) -> list[int]:
+    """The compressed sizes of an image's layers from its manifest, which docker and podman wrap
+    differently; empty if it is not a manifest."""
+    if not isinstance(manifest, Mapping):
+        return []
+    inner = manifest.get("SchemaV2Manifest") or manifest.get("OCIManifest") or manifest
+    return [int(layer.get("size", 0)) for layer in inner.get("layers") or ()]
+
+
+def disk_bytes(compressed_sizes: Sequence[int]) -> int:
+    """The least disk space that pulling these layers needs: each takes at least its compressed
+    size once extracted, and the largest exists in both forms for a moment."""
+    return sum(compressed_sizes) + max(compressed_sizes, default=0)
+
+
+def _image_disk_bytes(registry: _Registry, architecture: str) -> int:
     try:
-        document = registry.manifest()
-        for one in document.get("manifests") or ():
-            if one.get("platform", {}).get("architecture") == architecture:
-                document = registry.manifest(one["digest"])
+        manifest = registry.manifest()
+        for entry in manifest.get("manifests") or ():
+            if entry.get("platform", {}).get("architecture") == architecture:
+                manifest = registry.manifest(entry["digest"])
                 break
-        return oci_manifest.room(oci_manifest.layers(document))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return disk_bytes(layer_sizes(manifest))
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        _log.debug("could not read the manifest: %s: %s", type(error).__name__, error)
         return 0
 
 
 class _Registry:
-    """One image's registry, as one who may have to log in sees it."""
+    """The registry of one image. `_auth` holds the authorization header once one is required."""
 
-    def __init__(self, image: str, login: RegistryLogin | None, ask: Fetch) -> None:
+    def __init__(self, image: str, login: RegistryLogin | None, get: HttpGet) -> None:
         self._image = image
-        self._ask = ask
-        self._headers = {"Accept": ", ".join(_MANIFESTS)}
-        self._login: dict[str, str] = {}
-        host = host_of(image)
-        if login is not None and (login.server == host or {login.server, host} <= set(HUB)):
+        self._http_get = get
+        self._headers = {"Accept": ", ".join(_MANIFEST_TYPES)}
+        self._auth: dict[str, str] = {}
+        host = registry_of(image)
+        if login is not None and (login.server == host or {login.server, host} <= set(DOCKER_HUB)):
             pair = base64.b64encode(f"{login.username}:{login.password}".encode()).decode()
-            self._login = {"Authorization": f"Basic {pair}"}
+            self._auth = {"Authorization": f"Basic {pair}"}
         path, _, digest = image.removeprefix(f"{host}/").partition("@")
         parent, slash, last = path.rpartition("/")
         name, _, tag = last.partition(":")
         self._reference = digest or tag or "latest"
         self._name = parent + slash + name
-        if host in HUB:
-            host = _HUB_SERVER
+        if host in DOCKER_HUB:
+            host = _DOCKER_HUB_API
             self._name = self._name if "/" in self._name else f"library/{self._name}"
         self._base = f"https://{host}/v2/{self._name}"
 
     def manifest(self, reference: str = "") -> dict[str, Any]:
-        answer = self._get(f"{self._base}/manifests/{reference or self._reference}")
-        if answer.status == 404:
-            raise self._absent()
-        if answer.status in (401, 403):
+        response = self._get(f"{self._base}/manifests/{reference or self._reference}")
+        if response.status == 404:
+            raise self._not_found()
+        if response.status in (401, 403):
             raise AuthError(
-                f"the registry of {self._image} does not let us in",
-                why="it has no such image, or shows it only to those who log in",
-                fix="name the login in the file: shoal: {registry: {server: ..., username: ...}}, "
-                "or correct the image's name",
+                f"the registry of {self._image} denied access",
+                why="it has no such image, or requires a login to show it",
+                fix="set the login in the cluster file: "
+                "shoal: {registry: {server: ..., username: ...}}, or correct the image's name",
             )
-        document = json.loads(answer.content) if answer.status == 200 else {}
+        document = json.loads(response.content) if response.status == 200 else {}
         return document if isinstance(document, dict) else {}
 
-    def _get(self, url: str) -> Answer:
-        answer = self._ask(url, {**self._headers, **self._login})
-        wants_token = answer.status == 401 and answer.challenge.lower().startswith("bearer")
-        if wants_token and (token := self._token(dict(_PARAMETER.findall(answer.challenge)))):
-            self._login = {"Authorization": f"Bearer {token}"}
-            answer = self._ask(url, {**self._headers, **self._login})
-        return answer
+    def _get(self, url: str) -> Response:
+        response = self._http_get(url, {**self._headers, **self._auth})
+        wants_token = response.status == 401 and response.challenge.lower().startswith("bearer")
+        if wants_token:
+            parameters = dict(_CHALLENGE_PARAMETER.findall(response.challenge))
+            if token := self._token(parameters):
+                self._auth = {"Authorization": f"Bearer {token}"}
+                response = self._http_get(url, {**self._headers, **self._auth})
+        return response
 
     def _token(self, challenge: dict[str, str]) -> str:
         realm = challenge.pop("realm", "")
         if not realm.startswith("https://"):
             return ""
-        answer = self._ask(f"{realm}?{urllib.parse.urlencode(challenge)}", self._login)
-        document = json.loads(answer.content) if answer.status == 200 else {}
+        response = self._http_get(f"{realm}?{urllib.parse.urlencode(challenge)}", self._auth)
+        document = json.loads(response.content) if response.status == 200 else {}
         return str(document.get("token") or document.get("access_token") or "")
 
-    def _absent(self) -> ConfigError:
-        known = self._tags()
-        close = difflib.get_close_matches(self._reference, known, n=1, cutoff=0.0)
+    def _not_found(self) -> ConfigError:
+        tags = self._tags()
+        similar = difflib.get_close_matches(self._reference, tags, n=1, cutoff=0.0)
         image = self._image.removesuffix(f":{self._reference}")
         return ConfigError(
-            f"there is no image {self._image}",
-            why=f"its registry has these of that name: {', '.join(known[:10])}"
-            if known
-            else "its registry has none of that name",
-            fix=f"docker: {{image: {image}:{close[0]}}}"
-            if close
+            f"image not found: {self._image}",
+            why=f"the registry has these tags: {', '.join(tags[:10])}"
+            if tags
+            else "the registry has no image of that name",
+            fix=f"docker: {{image: {image}:{similar[0]}}}"
+            if similar
             else "correct the image's name, or push the image first",
         )
 
     def _tags(self) -> list[str]:
         try:
-            answer = self._get(f"{self._base}/tags/list")
-            document = json.loads(answer.content) if answer.status == 200 else {}
+            response = self._get(f"{self._base}/tags/list")
+            document = json.loads(response.content) if response.status == 200 else {}
             return [str(tag) for tag in document.get("tags") or ()]
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, AttributeError) as error:
+            _log.debug("could not list the tags: %s: %s", type(error).__name__, error)
             return []

@@ -11,7 +11,7 @@ umask 022
 # and, on its head, its controller. A worker that shares its home with its head has no files of its
 # own.
 evict() {
-  sh -c "$end_processes" "RAY_CLOUD_INSTANCE_ID=$id" || return
+  sh -c "$end_processes" stop_ray.sh "$id" || return
   sh -c "$remove_containers" "${owner%@*}" || return
   [ "$node" = head ] || [ ! -e .shoal/cluster_key ] || return 0
   rm -f .shoal/controller/handover.json .shoal/controller/bring-back

@@ -1,10 +1,10 @@
-"""Finds, formats if blank, and mounts a machine's volumes and shared file systems. What holds
-anything at all is never formatted.
+"""Mounts the volumes and shared file systems of a node. Formats a blank volume first; never formats
+a device that holds any data.
 
-This file runs on the machine, as root, in any Python 3 that is there, by being piped to it: it must
-not import anything of Shoal's. `bootstrap.disks` reads what it prints. Everything may be repeated.
+This file is piped to Python 3 on the node and runs as root, so it must not import Shoal.
+`bootstrap.volumes` reads its output. It can be repeated.
 
-    python3 - '[{"kind": "volume", "where": "/data", "device": "/dev/sdf", ...}, ...]'
+    python3 - '[{"kind": "volume", "path": "/data", "device": "/dev/sdf", ...}, ...]'
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-TROUBLE = 70
+EXIT_MOUNT_ERROR = 70
 _FSTAB = Path("/etc/fstab")
 _DOCKER_SETTINGS = Path("/etc/docker/daemon.json")
 _MARK = "# shoal"
-# How the kernel and fstab write a character that would end a word.
+# How the kernel and fstab escape spaces and backslashes.
 _ESCAPED = re.compile(r"\\([0-7]{3})")
-# A cloud attaches a volume while its machine boots.
+# A cloud attaches a volume while the instance boots.
 _DEVICE_SECONDS = 90.0
 _EDGE_BYTES = 1 << 20
 _GIB = 1 << 30
@@ -36,107 +36,107 @@ _GIB = 1 << 30
 _NFS = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport"
 
 
-class Trouble(Exception):
-    """What stands in the way, for a person."""
+class MountError(Exception):
+    """Why something cannot be mounted, for the user."""
 
     def __init__(self, what: str, why: str = "", fix: str = "") -> None:
         super().__init__(what)
-        self.told = {"what": what, "why": why, "fix": fix}
+        self.fields = {"what": what, "why": why, "fix": fix}
 
 
-def main(wishes: str) -> None:
+def main(requests: str) -> None:
     os.environ["PATH"] += ":/usr/sbin:/sbin"
-    have = {"volume": have_volume, "efs": have_efs, "s3": have_s3}
+    mount = {"volume": mount_volume, "efs": mount_efs, "s3": mount_s3}
     try:
-        for wish in json.loads(wishes):
-            have[wish["kind"]](wish)
-    except Trouble as trouble:
-        print(json.dumps(trouble.told))
-        sys.exit(TROUBLE)
+        for request in json.loads(requests):
+            mount[request["kind"]](request)
+    except MountError as error:
+        print(json.dumps(error.fields))
+        sys.exit(EXIT_MOUNT_ERROR)
 
 
-def have_volume(wish: dict[str, Any]) -> None:
-    where, device = Path(wish["where"]), found(wish["device"])
-    if mounted_at(where) != number_of(device):
-        expect_room(where)
-        expect_idle(device)
+def mount_volume(request: dict[str, Any]) -> None:
+    path, device = Path(request["path"]), wait_for_device(request["device"])
+    if mounted_at(path) != number_of(device):
+        check_mount_point(path)
+        check_unused(device)
         kind = filesystem_on(device)
         if kind is None:
-            kind = wish["filesystem"]
-            expect_size(device, wish["size"])
+            kind = request["filesystem"]
+            check_size(device, request["size"])
             make_filesystem(device, kind)
-        where.mkdir(parents=True, exist_ok=True)
-        run(["mount", "-t", kind, str(device), str(where)])
+        path.mkdir(parents=True, exist_ok=True)
+        run(["mount", "-t", kind, str(device), str(path)])
         uuid = run(["blkid", "-p", "-s", "UUID", "-o", "value", str(device)]).strip()
-        remember(where, f"UUID={uuid}", kind, "defaults,nofail", "0 2")
-    give_to(wish["owner"], where)
-    if wish["docker_data_root"]:
-        give_to_docker(where / "docker")
+        add_to_fstab(path, f"UUID={uuid}", kind, "defaults,nofail", "0 2")
+    set_owner(request["owner"], path)
+    if request["docker_data_root"]:
+        set_docker_root(path / "docker")
 
 
-def have_efs(wish: dict[str, Any]) -> None:
-    where, source = Path(wish["where"]), wish["source"]
-    if mounted_at(where):
+def mount_efs(request: dict[str, Any]) -> None:
+    path, source = Path(request["path"]), request["source"]
+    if mounted_at(path):
         return
-    expect_room(where)
-    have_nfs()
-    where.mkdir(parents=True, exist_ok=True)
-    options = f"{_NFS},{'ro' if wish['read_only'] else 'rw'}"
+    check_mount_point(path)
+    install_nfs()
+    path.mkdir(parents=True, exist_ok=True)
+    options = f"{_NFS},{'ro' if request['read_only'] else 'rw'}"
     try:
-        run(["mount", "-t", "nfs4", "-o", options, source, str(where)], seconds=60)
-    except Trouble as trouble:
-        raise Trouble(
-            f"{source} cannot be mounted",
-            trouble.told["why"],
-            "see that the file system has a mount target in the cluster's network, and that its "
-            "security group lets the machines in at port 2049",
+        run(["mount", "-t", "nfs4", "-o", options, source, str(path)], seconds=60)
+    except MountError as error:
+        raise MountError(
+            f"could not mount {source}",
+            error.fields["why"],
+            "check that the file system has a mount target in the cluster's network, and that its "
+            "security group allows port 2049 from the nodes",
         ) from None
-    remember(where, source, "nfs4", f"{options},_netdev,nofail", "0 0")
+    add_to_fstab(path, source, "nfs4", f"{options},_netdev,nofail", "0 0")
 
 
-def have_s3(wish: dict[str, Any]) -> None:
-    where = Path(wish["where"])
-    if mounted_at(where):
+def mount_s3(request: dict[str, Any]) -> None:
+    path = Path(request["path"])
+    if mounted_at(path):
         return
-    expect_room(where)
+    check_mount_point(path)
     if shutil.which("mount-s3") is None:
-        raise Trouble(
-            f"the bucket {wish['bucket']} cannot be mounted",
+        raise MountError(
+            f"could not mount the bucket {request['bucket']}",
             "mount-s3 is not installed",
             "use an image that has it, or install it in initialization_commands: "
             "https://github.com/awslabs/mountpoint-s3",
         )
-    where.mkdir(parents=True, exist_ok=True)
-    owner = pwd.getpwnam(wish["owner"])
-    words = ["mount-s3", wish["bucket"], str(where), "--allow-other"]
-    words += [f"--uid={owner.pw_uid}", f"--gid={owner.pw_gid}"]
-    words += ["--read-only"] if wish["read_only"] else ["--allow-delete", "--allow-overwrite"]
-    run(words, seconds=60)
+    path.mkdir(parents=True, exist_ok=True)
+    owner = pwd.getpwnam(request["owner"])
+    argv = ["mount-s3", request["bucket"], str(path), "--allow-other"]
+    argv += [f"--uid={owner.pw_uid}", f"--gid={owner.pw_gid}"]
+    argv += ["--read-only"] if request["read_only"] else ["--allow-delete", "--allow-overwrite"]
+    run(argv, seconds=60)
 
 
-# Which device it is
+# Devices
 
 
-def found(name: str) -> Path:
-    """The device that is known by a name, once it is there."""
+def wait_for_device(name: str) -> Path:
+    """The device with this name, once it is attached."""
     deadline = time.monotonic() + _DEVICE_SECONDS
     while True:
         device = device_named(name)
         if device is not None:
             return device
         if time.monotonic() > deadline:
-            there = run(["lsblk", "-dno", "NAME,SIZE"], may_fail=True).splitlines()
-            raise Trouble(
-                f"there is no disk {name}",
-                "there are " + ", ".join(" of ".join(row.split()) for row in there),
+            disks = run(["lsblk", "-dno", "NAME,SIZE"], may_fail=True).splitlines()
+            raise MountError(
+                f"no disk {name}",
+                "the disks are " + ", ".join(" of ".join(row.split()) for row in disks),
                 "correct the device under shoal.volumes, or attach the disk",
             )
         time.sleep(0.5)
 
 
 def device_named(name: str) -> Path | None:
-    """A cloud's name for a disk may be another one here: xvdf for sdf, or one that only the
-    controller of an NVMe disk knows."""
+    """A cloud's name for a disk may differ from the kernel's: xvdf for sdf, or a name that only
+    the controller of an NVMe disk reports."""
     names = [name]
     if name.startswith("/dev/sd"):
         names.append("/dev/xvd" + name[len("/dev/sd") :])
@@ -150,7 +150,7 @@ def device_named(name: str) -> Path | None:
 
 
 def ebs_name(disk: Path) -> str:
-    """The name, without /dev/, under which EC2 attached an NVMe disk; empty for any other."""
+    """The name, without /dev/, that EC2 attached an NVMe disk as; empty for any other disk."""
     page = ctypes.create_string_buffer(4096)
     # struct nvme_admin_cmd: Identify (6), of the controller (cdw10 is 1).
     command = bytearray(72)
@@ -167,21 +167,21 @@ def ebs_name(disk: Path) -> str:
 
 
 def ebs_name_in(page: bytes) -> str:
-    """The same, from what an NVMe controller tells of itself."""
+    """The same, from the identify page of an NVMe controller."""
     if not page[24:64].startswith(b"Amazon Elastic Block Store"):
         return ""
     name = page[3072:3104].split(b"\0")[0].decode(errors="replace").strip()
     return name[len("/dev/") :] if name.startswith("/dev/") else name
 
 
-# What is on it
+# Content
 
 
 def filesystem_on(device: Path) -> str | None:
-    """The kind of file system on a device, or None for a device with nothing at all on it. Raises
-    for everything else: it is somebody's."""
-    words = ["blkid", "-p", "-o", "export", str(device)]
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
+    """The type of the file system on a device, or None for a blank device. Raises `MountError` for
+    any other content."""
+    argv = ["blkid", "-p", "-o", "export", str(device)]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True)
     facts = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     if facts.get("USAGE") == "filesystem" and "TYPE" in facts:
         return facts["TYPE"]
@@ -189,22 +189,22 @@ def filesystem_on(device: Path) -> str | None:
         raise not_blank(device, "a partition table", "name one of its partitions; or, ")
     if "TYPE" in facts:
         raise not_blank(device, facts["TYPE"])
-    # 2 is what blkid says of a device on which it finds nothing.
-    if done.returncode != 2 or not is_zero_at_its_edges(device):
-        raise not_blank(device, "data that is no file system known here")
+    # blkid exits with 2 if it recognizes nothing on the device.
+    if done.returncode != 2 or not has_zero_edges(device):
+        raise not_blank(device, "data that is not a known file system")
     return None
 
 
-def not_blank(device: Path, holds: str, other_way: str = "") -> Trouble:
+def not_blank(device: Path, holds: str, other_way: str = "") -> MountError:
     wipe = f"sudo wipefs -a {device} && sudo blkdiscard -z {device}"
-    return Trouble(
-        f"{device} is not formatted: it holds {holds}",
+    return MountError(
+        f"cannot format {device}: it holds {holds}",
         "only a blank disk is formatted",
-        f"{other_way}if nobody needs what is on it: {wipe}",
+        f"{other_way}if its data is not needed: {wipe}",
     )
 
 
-def is_zero_at_its_edges(device: Path) -> bool:
+def has_zero_edges(device: Path) -> bool:
     with device.open("rb", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         for start in (0, max(0, size - _EDGE_BYTES)):
@@ -214,14 +214,14 @@ def is_zero_at_its_edges(device: Path) -> bool:
     return True
 
 
-def expect_size(device: Path, gib: int) -> None:
-    """A blank disk of another size than the file asks for is another disk."""
+def check_size(device: Path, gib: int) -> None:
+    """Refuse a blank disk of another size than the cluster file says: it may be the wrong disk."""
     with device.open("rb", buffering=0) as file:
         actual = file.seek(0, os.SEEK_END) / _GIB
     if gib and abs(actual - gib) > 0.01 * gib:
-        raise Trouble(
-            f"{device} has {actual:.1f} GiB, and not {gib}",
-            "it may be another disk, so it is not formatted",
+        raise MountError(
+            f"{device} has {actual:.1f} GiB, expected {gib}",
+            "it may be the wrong disk, so it is not formatted",
             "correct size or device under shoal.volumes",
         )
 
@@ -229,15 +229,15 @@ def expect_size(device: Path, gib: int) -> None:
 def make_filesystem(device: Path, kind: str) -> None:
     if shutil.which(f"mkfs.{kind}") is None:
         package = {"xfs": "xfsprogs"}.get(kind, "e2fsprogs")
-        raise Trouble(
+        raise MountError(
             f"mkfs.{kind} is missing",
-            f"{device} is to be formatted with {kind}",
+            f"it is needed to format {device} with {kind}",
             f"use an image that has {package}, or another filesystem under shoal.volumes",
         )
     run(["mkfs", "-t", kind, str(device)])
 
 
-# Where it is mounted, and whose it is
+# Mount points
 
 
 def sysfs(device: Path) -> Path:
@@ -250,129 +250,130 @@ def number_of(device: Path) -> str:
 
 
 def mounts() -> list[tuple[str, Path]]:
-    """What is mounted: numbers of devices, and places."""
+    """The mounts: device numbers and mount points."""
     rows = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     return [(row[2], Path(_ESCAPED.sub(lambda m: chr(int(m[1], 8)), row[4]))) for row in rows]
 
 
-def mounted_at(where: Path) -> str:
-    """The number of what is mounted at a place; empty: nothing is."""
-    return next((number for number, place in reversed(mounts()) if place == where), "")
+def mounted_at(path: Path) -> str:
+    """The device number of the mount at this path; empty if nothing is mounted there."""
+    return next((number for number, mount_point in reversed(mounts()) if mount_point == path), "")
 
 
-def expect_idle(device: Path) -> None:
+def check_unused(device: Path) -> None:
     holders = sysfs(device) / "holders"
-    users = [str(place) for number, place in mounts() if number == number_of(device)]
+    users = [str(mount_point) for number, mount_point in mounts() if number == number_of(device)]
     users += [other.name for other in holders.glob("*")]
     if users:
-        raise Trouble(
+        raise MountError(
             f"{device} is in use by {users[0]}",
             fix="correct the device under shoal.volumes, or free it",
         )
 
 
-def expect_room(where: Path) -> None:
-    """Raise where a mount would hide something."""
-    if mounted_at(where):
-        raise Trouble(f"something else is mounted at {where}", fix=f"sudo umount {where}")
-    if where.is_dir() and any(where.iterdir()):
-        raise Trouble(
-            f"{where} is not empty",
-            "what is in it could not be reached any more",
-            "move it away, or mount elsewhere",
+def check_mount_point(path: Path) -> None:
+    """Refuse a mount point where a mount would hide something."""
+    if mounted_at(path):
+        raise MountError(f"something else is mounted at {path}", fix=f"sudo umount {path}")
+    if path.is_dir() and any(path.iterdir()):
+        raise MountError(
+            f"{path} is not empty",
+            "a mount would hide its content",
+            "move the content, or use another mount point",
         )
 
 
-def remember(where: Path, source: str, kind: str, options: str, checks: str) -> None:
-    """Have something mounted again after a reboot. A line of somebody else's for the same place
-    stays as it is."""
-    place = str(where).replace("\\", "\\134").replace(" ", "\\040")
+def add_to_fstab(path: Path, source: str, kind: str, options: str, checks: str) -> None:
+    """Mount again after a reboot. A line in fstab for the same mount point that Shoal did not write
+    is left alone."""
+    mount_point = str(path).replace("\\", "\\134").replace(" ", "\\040")
     lines = _FSTAB.read_text().splitlines() if _FSTAB.exists() else []
-    same = [line for line in lines if line.split()[1:2] == [place]]
+    same = [line for line in lines if line.split()[1:2] == [mount_point]]
     if all(line.endswith(_MARK) for line in same):
         kept = [line for line in lines if line not in same]
         replace(
-            _FSTAB, "\n".join([*kept, f"{source} {place} {kind} {options} {checks} {_MARK}", ""])
+            _FSTAB,
+            "\n".join([*kept, f"{source} {mount_point} {kind} {options} {checks} {_MARK}", ""]),
         )
 
 
-def give_to(owner: str, where: Path) -> None:
-    """Let a user write at the top of a file system on which there is nothing yet."""
-    if {path.name for path in where.iterdir()} <= {"lost+found"}:
+def set_owner(owner: str, path: Path) -> None:
+    """Make a user the owner of an empty file system."""
+    if {entry.name for entry in path.iterdir()} <= {"lost+found"}:
         user = pwd.getpwnam(owner)
-        os.chown(where, user.pw_uid, user.pw_gid)
+        os.chown(path, user.pw_uid, user.pw_gid)
 
 
-# What else it takes
+# Docker and NFS
 
 
-def give_to_docker(root: Path) -> None:
-    """Have Docker keep its images and containers there. Its other settings stay."""
+def set_docker_root(root: Path) -> None:
+    """Make Docker store images and containers there; keep its other settings."""
     try:
         text = _DOCKER_SETTINGS.read_text() if _DOCKER_SETTINGS.exists() else "{}"
         settings = json.loads(text)
     except ValueError:
-        raise Trouble(
-            f"{_DOCKER_SETTINGS} is not JSON", fix="correct it, then shoal up again"
+        raise MountError(
+            f"{_DOCKER_SETTINGS} is not JSON", fix="correct it, then run `shoal up` again"
         ) from None
     if settings.get("data-root") != str(root):
         _DOCKER_SETTINGS.parent.mkdir(parents=True, exist_ok=True)
-        wanted = {**settings, "data-root": str(root)}
-        replace(_DOCKER_SETTINGS, json.dumps(wanted, indent=2) + "\n")
+        new_settings = {**settings, "data-root": str(root)}
+        replace(_DOCKER_SETTINGS, json.dumps(new_settings, indent=2) + "\n")
     used = docker_root()
     if used in ("", str(root)):
-        return  # one that starts later reads its settings then
+        return  # Docker reads its settings when it starts
     run(["systemctl", "restart", "docker"], may_fail=True)
     if docker_root() != str(root):
-        raise Trouble(
-            f"Docker still keeps its data in {used}",
-            f"it must be restarted to use {root}, and systemctl restart docker did not do it",
-            "restart it, then shoal up again",
+        raise MountError(
+            f"Docker still stores its data in {used}",
+            f"it must be restarted to use {root}, and `systemctl restart docker` failed",
+            "restart it, then run `shoal up` again",
         )
 
 
 def docker_root() -> str:
-    """Where a running Docker keeps its data; empty where none runs."""
+    """Where Docker stores its data; empty if it does not run."""
     return run(["docker", "info", "-f", "{{.DockerRootDir}}"], may_fail=True).strip()
 
 
-def have_nfs() -> None:
-    """Have the program that mounts NFS, which Ubuntu's images lack."""
+def install_nfs() -> None:
+    """Install the NFS client, which Ubuntu's images lack."""
     for manager, package in (("apt-get", "nfs-common"), ("dnf", "nfs-utils"), ("yum", "nfs-utils")):
         if shutil.which("mount.nfs4"):
             return
-        if manager == "apt-get":  # which must be told first what there is
+        if manager == "apt-get":  # needs its package lists first
             run([manager, "-q", "update"], may_fail=True, seconds=300)
         run([manager, "-q", "-y", "install", package], may_fail=True, seconds=300)
     if not shutil.which("mount.nfs4"):
-        raise Trouble(
-            "NFS cannot be mounted",
-            "mount.nfs4 is missing, and could not be installed",
-            "use an image that has nfs-common, or nfs-utils",
+        raise MountError(
+            "cannot mount NFS",
+            "mount.nfs4 is missing and could not be installed",
+            "use an image that has nfs-common or nfs-utils",
         )
 
 
-def run(words: list[str], *, may_fail: bool = False, seconds: float = 1800) -> str:
+def run(argv: list[str], *, may_fail: bool = False, seconds: float = 1800) -> str:
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     try:
         done = subprocess.run(
-            words, stdin=nothing, stdout=pipe, stderr=pipe, text=True, timeout=seconds
+            argv, stdin=nothing, stdout=pipe, stderr=pipe, text=True, timeout=seconds
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        done = subprocess.CompletedProcess(words, 1, "", str(error))
+        done = subprocess.CompletedProcess(argv, 1, "", str(error))
     if done.returncode == 0:
         return done.stdout
     if not may_fail:
-        raise Trouble(f"{' '.join(words)} failed", " ".join(done.stderr.split())[-500:])
+        raise MountError(f"{' '.join(argv)} failed", " ".join(done.stderr.split())[-500:])
     return ""
 
 
 def replace(file: Path, text: str) -> None:
-    """Write a file as a whole."""
-    draft = file.with_name(f"{file.name}.shoal")
-    draft.write_text(text)
-    draft.chmod(0o644)
-    draft.replace(file)
+    """Replace a file atomically."""
+    new = file.with_name(f"{file.name}.shoal")
+    new.write_text(text)
+    new.chmod(0o644)
+    new.replace(file)
 
 
 if __name__ == "__main__":

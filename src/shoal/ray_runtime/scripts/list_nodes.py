@@ -1,7 +1,7 @@
-"""Asks a running cluster's GCS what it knows of its nodes, and prints that as JSON.
+"""Prints the live nodes of a running cluster's GCS as JSON.
 
-This file runs on the head, in the Python that runs Ray there, by being piped to it: it must
-not import anything of Shoal's. `engine.view` reads what it prints.
+This file is piped to the Python that runs Ray on the head, so it must not import Shoal.
+`ray_runtime.nodes` reads its output.
 
     python - HOST:PORT
 """
@@ -19,13 +19,13 @@ def read_nodes(client: Any, pb: Any) -> list[dict[str, Any]]:
     reply = pb.GetClusterResourceStateReply()
     reply.ParseFromString(client.get_cluster_resource_state(timeout_s=10))
     nodes = [n for n in reply.cluster_resource_state.node_states if n.status != pb.DEAD]
-    # The GCS takes many seconds to notice that a node is gone; its raylet's port tells at once.
+    # The GCS takes many seconds to notice that a node is gone; its raylet's port shows it at once.
     ports = {
         info.node_id.hex(): (info.node_manager_address, info.node_manager_port)
         for info in client.get_all_node_info(timeout=10).values()
     }
     with ThreadPoolExecutor(32) as pool:
-        answers = pool.map(listens, [ports.get(node.node_id.hex()) for node in nodes])
+        are_alive = pool.map(is_listening, [ports.get(node.node_id.hex()) for node in nodes])
     return [
         {
             "ray_id": node.node_id.hex(),
@@ -37,12 +37,12 @@ def read_nodes(client: Any, pb: Any) -> list[dict[str, Any]]:
             "total": dict(node.total_resources),
             "available": dict(node.available_resources),
         }
-        for node, answer in zip(nodes, answers, strict=True)
-        if answer
+        for node, is_alive in zip(nodes, are_alive, strict=True)
+        if is_alive
     ]
 
 
-def listens(address: Any) -> bool:
+def is_listening(address: Any) -> bool:
     if address is None:
         return False
     try:
@@ -54,8 +54,8 @@ def listens(address: Any) -> bool:
 
 def main(address: str) -> None:
     host, _, port = address.rpartition(":")
-    if not listens((host, int(port))):
-        sys.exit(f"nothing listens at {address}")  # Ray's client would wait for it, and long
+    if not is_listening((host, int(port))):
+        sys.exit(f"nothing listens at {address}")  # Ray's client would wait long for it
     from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore]
     from ray.core.generated import autoscaler_pb2 as pb
 

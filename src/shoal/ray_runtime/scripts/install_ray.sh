@@ -1,0 +1,28 @@
+# Installs Ray into ~/.shoal/ray, unless this host has a Ray already.
+#
+#   install_ray.sh VERSION REQUIREMENT
+#
+# VERSION is empty if any version will do. A Ray that Shoal did not install is left alone. Needs no
+# root where Python can make virtual environments.
+version=${1:-*} requirement=$2
+directory=$HOME/.shoal/ray
+case "$(command -v ray)" in "" | "$directory"/*) ;; *) exit 0 ;; esac
+# shellcheck disable=SC2231 # the version may be a pattern
+for info in "$directory"/lib/python3.*/site-packages/ray-$version.dist-info; do
+  [ ! -d "$info" ] || exit 0
+done
+
+apt_get() {
+  $(command -v sudo) env DEBIAN_FRONTEND=noninteractive \
+    apt-get -q -y -o DPkg::Lock::Timeout=300 "$@"
+}
+# A host that has just booted may still be installing packages, so this is retried.
+python3 -c "import ensurepip" 2>/dev/null || for _ in 1 2 3 4 5 6; do
+  apt_get update && apt_get install python3-venv && break
+  sleep 5
+done
+
+python3 -m venv "$directory" && "$directory/bin/pip" install -q -U "$requirement" || exit
+# shellcheck disable=SC2016 # expanded when the file is read
+line='export PATH="$HOME/.shoal/ray/bin:$PATH"'
+grep -qsxF "$line" ~/.bashrc || echo "$line" >> ~/.bashrc
