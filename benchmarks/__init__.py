@@ -1,1 +1,1 @@
-"""Each benchmark prints a ratio against a peer or a limit, measured in the same run."""
+"""Benchmarks. Each prints a ratio against a peer or a limit, measured in the same run."""

@@ -1,5 +1,5 @@
-"""`install_ray()` on one machine and on five: the packages are fetched once, whatever their number,
-and the machines, which share two cores and a disk here, work side by side."""
+"""`install_ray()` on one host and on five: packages are fetched once, however many hosts there are,
+and the hosts, which share two cores and a disk here, install in parallel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.simcloud.fixtures import why_not
 from benchmarks.report import report
 
 MANY = 5
-MOST_TIMES = 2.5
+MAX_RATIO = 2.5
 TIMEOUT_SECONDS = 900.0
 PROGRAM = """
 from shoal import InteractiveCluster
@@ -28,15 +28,15 @@ InteractiveCluster("nodes.txt", username="ubuntu", on_event=print).install_ray()
 
 async def main() -> None:
     if reason := why_not():
-        sys.exit(f"cannot be measured here: {reason}")
+        sys.exit(f"cannot run on this machine: {reason}")
     with tempfile.TemporaryDirectory() as folder:
         version = importlib.metadata.version("ray")
         wheels = fetch_wheels(Path(folder), f"ray[default]=={version}")
         size = sum(wheel.stat().st_size for wheel in wheels) / 1e6
         print(f"Ray {version}: {len(wheels)} packages, {size:.0f} MB")
-        await measure(1, wheels)  # nobody is to pay for what is cold
+        await measure(1, wheels)  # warm the caches
         one, _ = await measure(1, wheels)
-        many, most = await measure(MANY, wheels)
+        many, max_fetches = await measure(MANY, wheels)
     report(
         "install",
         value=many,
@@ -44,30 +44,31 @@ async def main() -> None:
         peer=None,
         limit=one,
         ratio=many / one,
-        bar=f"{MANY} machines at most {MOST_TIMES} times one, each package fetched once",
-        passed=many <= MOST_TIMES * one and most == 1,
+        bar=f"{MANY} hosts at most {MAX_RATIO} times as long as one, each package fetched once",
+        passed=many <= MAX_RATIO * one and max_fetches == 1,
     )
 
 
-async def measure(machines: int, wheels: Sequence[Path]) -> tuple[float, int]:
-    """How long it takes, and how often the package fetched most often was."""
+async def measure(hosts_count: int, wheels: Sequence[Path]) -> tuple[float, int]:
+    """The seconds it takes, and the highest number of fetches of any package."""
     async with SimCloud() as cloud:
         laptop, *hosts = await asyncio.gather(
-            cloud.laptop(), *(cloud.boot() for _ in range(machines))
+            cloud.laptop(), *(cloud.boot() for _ in range(hosts_count))
         )
         index = await PackageIndex.open(cloud)
         index.add(*wheels)
         await index.serves(*hosts)
         await laptop.run("cat > nodes.txt", stdin="".join(f"{h.address}\n" for h in hosts))
         began = time.monotonic()
-        done = await laptop.run("python -", stdin=PROGRAM, timeout=TIMEOUT_SECONDS)
+        result = await laptop.run("python -", stdin=PROGRAM, timeout=TIMEOUT_SECONDS)
         seconds = time.monotonic() - began
-        done.require("install_ray()")
-        most = max(index.fetched().values())
+        result.require("install_ray()")
+        max_fetches = max(index.fetched().values())
         print(
-            f"{machines} machines: {seconds:.1f} s, each package fetched {most} times", flush=True
+            f"{hosts_count} hosts: {seconds:.1f} s, each package fetched {max_fetches} times",
+            flush=True,
         )
-        return seconds, most
+        return seconds, max_fetches
 
 
 if __name__ == "__main__":

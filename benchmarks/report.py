@@ -16,8 +16,8 @@ def report(
     bar: str,
     passed: bool,
 ) -> None:
-    """Print the closing line. `peer` is another program's figure and `limit` what cannot be
-    beaten, both in `unit`, both measured in this run; `bar` says in words what was to be met."""
+    """Print the closing line. `peer` is another program's figure and `limit` the best possible one,
+    both in `unit` and measured in this run; `bar` describes the target."""
     record = {
         "name": name,
         "value": _rounded(value),

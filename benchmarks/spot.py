@@ -1,9 +1,10 @@
-"""Machines that their cloud takes back: how soon after a notice the node is drained, how soon after
-that another is asked for, and how soon a machine whose lease is over has ended.
+"""Spot interruptions and leases: how soon after an interruption notice the node is drained, how
+soon after that a replacement is launched, and how soon an instance with an expired lease is
+terminated.
 
-Real Ray on spot instances of the test bed. The times of drains are the controller's own, from its
-journal; those of notices, launch calls and ends are the cloud's. The limit of the first is the
-pause after which an instance looks at its metadata again.
+Real Ray on spot instances of the test bed. The times of drains come from the controller's journal;
+those of notices, launch calls and terminations from the simulated cloud. The limit of the first is
+the interval at which an instance polls its metadata.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ WORKERS = 2
 ROUNDS = 5
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 2.0
-MOST_TO_DRAIN = 5.0
-MOST_TO_LAUNCH = 2.0
-MOST_TO_END = 60.0
+MAX_TO_DRAIN = 5.0
+MAX_TO_LAUNCH = 2.0
+MAX_TO_TERMINATE = 60.0
 TIMEOUT_SECONDS = 180.0
 CONTROL = "home/ubuntu/.shoal/controller"
 
 
 async def main() -> None:
     if reason := why_not():
-        sys.exit(f"cannot be measured here: {reason}")
+        sys.exit(f"cannot run on this machine: {reason}")
     async with spot_cluster(WORKERS, lease=f"{LEASE_SECONDS:.0f}s") as bed:
-        rounds = [await _notice(bed) for _ in range(ROUNDS)]
-        ends = await _lapse(bed)
+        rounds = [await _interrupt(bed) for _ in range(ROUNDS)]
+        terminations = await _expire_leases(bed)
     drained, launched = (max(column) for column in zip(*rounds, strict=True))
     print(f"notice to drain: {drained:.2f} s at worst of {ROUNDS}")
     print(f"drain to launch call: {launched:.2f} s at worst of {ROUNDS}")
-    print(f"end of a lease to end of the machine: {max(ends):.1f} s at worst of {len(ends)}")
+    print(f"lease expiry to termination: {max(terminations):.1f} s at worst of {len(terminations)}")
     report(
         "spot",
         value=drained,
@@ -52,65 +53,74 @@ async def main() -> None:
         peer=None,
         limit=POLL_SECONDS,
         ratio=drained / POLL_SECONDS,
-        bar=f"a notice leads to the drain within {MOST_TO_DRAIN:.0f} s, the drain to the "
-        f"replacement's launch call within {MOST_TO_LAUNCH:.0f} s, the end of a lease to that of "
-        f"its machine within {MOST_TO_END:.0f} s",
-        passed=drained <= MOST_TO_DRAIN and launched <= MOST_TO_LAUNCH and max(ends) <= MOST_TO_END,
+        bar=f"drain within {MAX_TO_DRAIN:.0f} s of the interruption notice, launch call for the "
+        f"replacement within {MAX_TO_LAUNCH:.0f} s of the drain, termination within "
+        f"{MAX_TO_TERMINATE:.0f} s of lease expiry",
+        passed=drained <= MAX_TO_DRAIN
+        and launched <= MAX_TO_LAUNCH
+        and max(terminations) <= MAX_TO_TERMINATE,
     )
 
 
-async def _notice(bed: Bed) -> tuple[float, float]:
+async def _interrupt(bed: Bed) -> tuple[float, float]:
     """Seconds from a notice to the drain, and from the drain to the launch call."""
     await until(
-        lambda: len(ready_workers(bed)) == WORKERS, "all are ready", timeout=TIMEOUT_SECONDS
+        lambda: len(ready_workers(bed)) == WORKERS, "all workers are ready", timeout=TIMEOUT_SECONDS
     )
-    await asyncio.sleep(random.uniform(0.0, POLL_SECONDS))  # at no particular moment of the watch
-    victim = min(ready_workers(bed))
-    told = time.time()
-    await bed.cloud.ec2.spot_notice(victim, 60)
+    # At a random time in the agent's polling interval.
+    await asyncio.sleep(random.uniform(0.0, POLL_SECONDS))
+    instance_id = min(ready_workers(bed))
+    notified = time.time()
+    await bed.cloud.ec2.spot_notice(instance_id, 60)
 
     def drains() -> list[float]:
-        """When Ray had agreed to keep new work away."""
+        """When Ray had accepted the drain."""
         return [
             float(entry["at"])
             for entry in _journal(bed)
-            if entry["kind"] == "decision" and entry["action"] == "drained" and entry["at"] > told
+            if entry["kind"] == "decision"
+            and entry["action"] == "drained"
+            and entry["at"] > notified
         ]
 
     def launches() -> list[float]:
         entries = bed.cloud.ledger.entries
-        return [e.at for e in entries if e.call.action == "RunInstances" and e.at > told]
+        return [e.at for e in entries if e.call.action == "RunInstances" and e.at > notified]
 
-    await until(drains, "it is drained", timeout=TIMEOUT_SECONDS)
-    await until(launches, "another is asked for", timeout=TIMEOUT_SECONDS)
-    to_drain, to_launch = drains()[0] - told, launches()[0] - drains()[0]
-    print(f"drained after {to_drain:.2f} s, another asked for {to_launch:.2f} s later", flush=True)
+    await until(drains, "the node is drained", timeout=TIMEOUT_SECONDS)
+    await until(launches, "a replacement is launched", timeout=TIMEOUT_SECONDS)
+    to_drain, to_launch = drains()[0] - notified, launches()[0] - drains()[0]
+    print(
+        f"drained after {to_drain:.2f} s, replacement launched {to_launch:.2f} s later", flush=True
+    )
     return to_drain, to_launch
 
 
-async def _lapse(bed: Bed) -> list[float]:
-    """Seconds from the ends of the workers' leases to their own."""
+async def _expire_leases(bed: Bed) -> list[float]:
+    """Seconds from the expiry of the workers' leases to their termination."""
     await until(
-        lambda: len(ready_workers(bed)) == WORKERS, "all are ready", timeout=TIMEOUT_SECONDS
+        lambda: len(ready_workers(bed)) == WORKERS, "all workers are ready", timeout=TIMEOUT_SECONDS
     )
     workers = sorted(instances(bed, "worker"))
 
-    def promised_at(id: str) -> float:
+    def lease_renewed_at(id: str) -> float:
         path = bed.cloud.ec2.host(id).root() / "home/ubuntu/.shoal/lease"
         return path.stat().st_mtime if path.exists() else 0.0
 
-    await until(lambda: all(map(promised_at, workers)), "all have a promise", timeout=60)
+    await until(lambda: all(map(lease_renewed_at, workers)), "all have a lease", timeout=60)
     head = head_of(bed)
-    for who in ("supervisor", "controller"):
-        pid = (head.root() / CONTROL / f"{who}.lock").read_text()
-        (await head.run(["kill", f"-{signal.SIGSTOP:d}", pid])).require("stopping it")
-    await asyncio.sleep(1.0)  # an answer may be on its way
-    over = {id: promised_at(id) + LEASE_SECONDS for id in workers}
-    rentals = bed.cloud.ledger.rentals
+    for process in ("supervisor", "controller"):
+        pid = (head.root() / CONTROL / f"{process}.lock").read_text()
+        (await head.run(["kill", f"-{signal.SIGSTOP:d}", pid])).require("stopping the process")
+    await asyncio.sleep(1.0)  # a lease renewal may be in progress
+    lease_end = {id: lease_renewed_at(id) + LEASE_SECONDS for id in workers}
+    instance_usage = bed.cloud.ledger.rentals
     await until(
-        lambda: all(rentals[id].ended for id in workers), "all have ended", timeout=TIMEOUT_SECONDS
+        lambda: all(instance_usage[id].ended for id in workers),
+        "all instances are terminated",
+        timeout=TIMEOUT_SECONDS,
     )
-    return [(rentals[id].ended or 0.0) - over[id] for id in workers]
+    return [(instance_usage[id].ended or 0.0) - lease_end[id] for id in workers]
 
 
 def _journal(bed: Bed) -> Iterator[dict[str, Any]]:
@@ -118,7 +128,7 @@ def _journal(bed: Bed) -> Iterator[dict[str, Any]]:
         try:
             yield json.loads(line)
         except ValueError:
-            return  # it is just being written
+            return  # the last line is incomplete
 
 
 if __name__ == "__main__":

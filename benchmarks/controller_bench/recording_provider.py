@@ -1,5 +1,5 @@
-"""A node provider for Ray's own autoscaler that only writes down when it is asked for a machine.
-Loaded by Ray itself, by name; the machines it has exist in its books alone."""
+"""A node provider for Ray's autoscaler that only records when a node is launched. Ray loads it by
+name; its nodes exist only in memory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from ray.autoscaler.node_provider import NodeProvider
 from ray.autoscaler.tags import TAG_RAY_USER_NODE_TYPE
 
-BOOK = "SHOAL_BENCH_BOOK"
+LAUNCH_LOG = "SHOAL_BENCH_LAUNCH_LOG"
 
 
-class Recorder(NodeProvider):  # type: ignore[misc]
-    """Says yes to everything at once."""
+class RecordingProvider(NodeProvider):  # type: ignore[misc]
+    """Accepts every request at once."""
 
     def __init__(self, provider_config: dict[str, Any], cluster_name: str) -> None:
         super().__init__(provider_config, cluster_name)
@@ -29,8 +29,8 @@ class Recorder(NodeProvider):  # type: ignore[misc]
         }
 
     def create_node(self, node_config: Any, tags: dict[str, str], count: int) -> dict[str, Any]:
-        with Path(os.environ[BOOK]).open("a") as book:
-            book.write(f"{tags[TAG_RAY_USER_NODE_TYPE]} {time.time()}\n")
+        with Path(os.environ[LAUNCH_LOG]).open("a") as launch_log:
+            launch_log.write(f"{tags[TAG_RAY_USER_NODE_TYPE]} {time.time()}\n")
         new = {f"n{len(self._nodes) + i}": dict(tags) for i in range(count)}
         self._nodes.update(new)
         return new
@@ -41,8 +41,8 @@ class Recorder(NodeProvider):  # type: ignore[misc]
         return self.create_node(node_config, tags, count)
 
     def non_terminated_nodes(self, tag_filters: dict[str, str]) -> list[str]:
-        wanted = tag_filters.items()
-        return [id for id, tags in self._nodes.items() if wanted <= tags.items()]
+        filters = tag_filters.items()
+        return [id for id, tags in self._nodes.items() if filters <= tags.items()]
 
     def is_running(self, node_id: str) -> bool:
         return node_id in self._nodes

@@ -1,5 +1,5 @@
-"""Ray's own autoscaler beside ours: the same head, the same tasks, its own settings as shipped. Its
-machines are entries in a book (`ray_provider`), so that only the decision is timed."""
+"""Ray's own autoscaler as the peer: the same head, the same tasks, its settings as shipped. Its
+provider only records launches (`recording_provider`), so that only the decision is timed."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.sizing.ray_provider import BOOK
+from benchmarks.controller_bench.recording_provider import LAUNCH_LOG
 from shoal.core.clock import SystemClock
 from shoal.providers.embedded import processes
 
-_MARK = "bench-ray-peer"
+_MARKER = "bench-ray-peer"
 _ADDRESS, _PORT = "127.77.99.1", 26379
 _HEAD = "bench-head"
 
 
 @contextlib.contextmanager
-def ray_with_its_autoscaler(directory: Path, types: int) -> Iterator[dict[str, str]]:
-    """A head whose Ray sizes itself, with so many node types. Gives the environment in which a
-    program finds it."""
+def ray_with_autoscaler(directory: Path, types: int) -> Iterator[dict[str, str]]:
+    """A head with Ray's autoscaler and this many node types. Yields the environment in which a
+    program connects to it."""
     config = directory / "peer.json"
     config.write_text(json.dumps(_config(types)))
-    book = directory / "book"
-    book.touch()
+    launch_log = directory / "launches"
+    launch_log.touch()
     env = {
         **os.environ,
-        **processes.process_environment(_MARK),
-        BOOK: str(book),
+        **processes.process_environment(_MARKER),
+        LAUNCH_LOG: str(launch_log),
         "PYTHONPATH": str(Path(__file__).parents[2]),
         "RAY_enable_autoscaler_v2": "1",
         "RAY_CLOUD_INSTANCE_ID": _HEAD,
@@ -51,19 +51,19 @@ def ray_with_its_autoscaler(directory: Path, types: int) -> Iterator[dict[str, s
         subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL)
         yield {**env, "RAY_ADDRESS": f"{_ADDRESS}:{_PORT}"}
     finally:
-        asyncio.run(processes.end({_MARK}, SystemClock()))
+        asyncio.run(processes.end({_MARKER}, SystemClock()))
 
 
 def launched_at(directory: Path, node_type: str) -> float:
-    """When Ray asked for a machine of this type."""
+    """When Ray launched a node of this type."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        for line in (directory / "book").read_text().splitlines():
-            name, at = line.split()
+        for line in (directory / "launches").read_text().splitlines():
+            name, launched = line.split()
             if name == node_type:
-                return float(at)
+                return float(launched)
         time.sleep(0.05)
-    raise SystemExit(f"Ray launched nothing for {node_type}")
+    raise SystemExit(f"Ray launched no node of type {node_type}")
 
 
 def _config(types: int) -> dict[str, object]:
@@ -77,7 +77,7 @@ def _config(types: int) -> dict[str, object]:
         for n in range(types)
     }
     head = {"resources": {"CPU": 1}, "node_config": {}, "min_workers": 0, "max_workers": 0}
-    nothing: list[str] = []
+    empty: list[str] = []
     return {
         "cluster_name": "peer",
         "max_workers": types,
@@ -85,7 +85,7 @@ def _config(types: int) -> dict[str, object]:
         "idle_timeout_minutes": 60.0,
         "provider": {
             "type": "external",
-            "module": "benchmarks.sizing.ray_provider.Recorder",
+            "module": "benchmarks.controller_bench.recording_provider.RecordingProvider",
             "head": _HEAD,
             "disable_node_updaters": True,
             "disable_launch_config_check": True,
@@ -94,14 +94,14 @@ def _config(types: int) -> dict[str, object]:
         "head_node_type": "head",
         "available_node_types": {"head": head, **workers},
         "file_mounts": {},
-        "cluster_synced_files": nothing,
+        "cluster_synced_files": empty,
         "file_mounts_sync_continuously": False,
-        "rsync_exclude": nothing,
-        "rsync_filter": nothing,
-        "initialization_commands": nothing,
-        "setup_commands": nothing,
-        "head_setup_commands": nothing,
-        "worker_setup_commands": nothing,
-        "head_start_ray_commands": nothing,
-        "worker_start_ray_commands": nothing,
+        "rsync_exclude": empty,
+        "rsync_filter": empty,
+        "initialization_commands": empty,
+        "setup_commands": empty,
+        "head_setup_commands": empty,
+        "worker_setup_commands": empty,
+        "head_start_ray_commands": empty,
+        "worker_start_ray_commands": empty,
     }

@@ -1,16 +1,16 @@
 #!/bin/bash
-# The limit for any launcher: the steps of the cluster file as someone would write them who wants
-# nothing but speed and has no other cluster, no failure and no second run to think of. Every
-# machine is worked on at once; a worker starts Ray as soon as the head's GCS listens.
+# The limit for any launcher: the steps of the cluster file and nothing else, without regard to other
+# clusters, failures or later runs. All hosts are set up in parallel; a worker starts Ray as soon as
+# the head's GCS listens.
 #
 # by_hand.sh DIRECTORY HEAD_START WORKER_START HEAD_ADDRESS WORKER_ADDRESS...
-# Commands to run before Ray starts come on standard input, one a line.
+# Reads the setup commands from standard input, one per line.
 directory=$1 head_start=$2 worker_start=$3 head=$4
 shift 4
 setup=$(cat)
 options=(-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR)
 
-# $1 is the machine, $2 what starts Ray on it.
+# $1 is the host, $2 the command that starts Ray on it.
 bring_up() {
     # shellcheck disable=SC2087 # the setup is expanded here
     rsync -a -e "ssh ${options[*]}" "$directory/" "ubuntu@$1:project/" &&

@@ -1,4 +1,4 @@
-"""Ray's own scheduler of autoscaler v2, called directly on the same question."""
+"""The scheduler of Ray's autoscaler v2, called directly with the same input."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from ray.core.generated.autoscaler_pb2 import (
 )
 from ray.core.generated.instance_manager_pb2 import Instance, NodeKind
 
-from benchmarks.planning.clusters import NO_LIMIT
+from benchmarks.planner_bench.clusters import NO_LIMIT
 
 Resources = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What Ray would launch, and how long it thought about it."""
+class RayPlan:
+    """What Ray would launch, and how long it took to decide."""
 
     launches: Mapping[str, int]
     unplaced: int
     seconds: float
 
 
-def ask(
+def schedule(
     types: Mapping[str, Resources],
     tasks: Iterable[tuple[Resources, int]] = (),
-    packed_gangs: Sequence[Sequence[Resources]] = (),
+    strict_pack_gangs: Sequence[Sequence[Resources]] = (),
     nodes: Iterable[tuple[str, Resources, Resources]] = (),
-) -> Answer:
+) -> RayPlan:
     """Ray's plan for tasks, STRICT_PACK gangs, and nodes as (type, total, free)."""
     request = SchedulingRequest(
         disable_launch_config_check=True,
@@ -51,13 +51,13 @@ def ask(
             ResourceRequestByCount(request=ResourceRequestUtil.make(dict(r)), count=n)
             for r, n in tasks
         ],
-        gang_resource_requests=[_gang(i, g) for i, g in enumerate(packed_gangs)],
+        gang_resource_requests=[_gang(i, g) for i, g in enumerate(strict_pack_gangs)],
         current_instances=[_instance(i, *node) for i, node in enumerate(nodes)],
     )
-    began = time.process_time()
+    started = time.process_time()
     reply = ResourceDemandScheduler().schedule(request)
-    seconds = time.process_time() - began
-    return Answer(
+    seconds = time.process_time() - started
+    return RayPlan(
         {launch.instance_type: launch.count for launch in reply.to_launch},
         len(reply.infeasible_resource_requests) + len(reply.infeasible_gang_resource_requests),
         seconds,
@@ -65,20 +65,20 @@ def ask(
 
 
 def _gang(number: int, bundles: Sequence[Resources]) -> GangResourceRequest:
-    together = [(ResourceRequestUtil.PlacementConstraintType.AFFINITY, f"group{number}", "")]
+    affinity = [(ResourceRequestUtil.PlacementConstraintType.AFFINITY, f"group{number}", "")]
     return GangResourceRequest(
-        requests=[ResourceRequestUtil.make(dict(bundle), together) for bundle in bundles]
+        requests=[ResourceRequestUtil.make(dict(bundle), affinity) for bundle in bundles]
     )
 
 
-def _instance(number: int, kind: str, total: Resources, free: Resources) -> AutoscalerInstance:
+def _instance(number: int, node_type: str, total: Resources, free: Resources) -> AutoscalerInstance:
     name = f"i{number}"
     return AutoscalerInstance(
         cloud_instance_id=name,
         ray_node=NodeState(
             node_id=name.encode(),
             instance_id=name,
-            ray_node_type_name=kind,
+            ray_node_type_name=node_type,
             total_resources=dict(total),
             available_resources=dict(free),
             status=RUNNING,
@@ -87,7 +87,7 @@ def _instance(number: int, kind: str, total: Resources, free: Resources) -> Auto
             instance_id=name,
             cloud_instance_id=name,
             node_id=name,
-            instance_type=kind,
+            instance_type=node_type,
             status=Instance.RAY_RUNNING,
             node_kind=NodeKind.WORKER,
         ),

@@ -1,6 +1,5 @@
-"""A large cluster in which nothing happens, for measuring what watching it costs: Ray's reply is a
-real message of its own, parsed anew at every reading. Half of the nodes have work, and the others
-are idle for ever longer."""
+"""A large cluster in which nothing happens, to measure what the loop costs. Ray's reply is a real
+protobuf message, parsed at every reading. Half of the nodes are busy, the others idle."""
 
 from __future__ import annotations
 
@@ -21,20 +20,20 @@ from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
 
 
-class StillLife:
-    """The engine and the workshop of such a cluster. Only what an idle loop calls is here."""
+class IdleCluster:
+    """The GCS client and the node manager of such a cluster, with only what an idle loop calls."""
 
     def __init__(self, nodes: int) -> None:
         from ray.core.generated import autoscaler_pb2
 
         self._messages = autoscaler_pb2
         self._known = gcs_client.KnownNodes()
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         ids = ["head", *(f"i-{n}" for n in range(nodes))]
         self._instances = [
             Instance(
                 id=id,
-                cluster="still",
+                cluster="idle",
                 name=id,
                 node_type="head" if id == "head" else "worker",
                 role="head" if id == "head" else "worker",
@@ -65,7 +64,7 @@ class StillLife:
     def read(self) -> Reading:
         state = self._messages.ClusterResourceState()
         state.ParseFromString(self._state)
-        idle_ms = int(1000 * (time.monotonic() - self._began))
+        idle_ms = int(1000 * (time.monotonic() - self._started))
         for node in state.node_states[::2]:
             node.idle_duration_ms = idle_ms
         return gcs_client.parse(state, self._known)
@@ -83,5 +82,5 @@ class StillLife:
 
     @staticmethod
     def _file(nodes: int) -> ClusterSpec:
-        settings = spec.Overrides(cluster_name="still", min_workers=nodes, max_workers=nodes)
+        settings = spec.Overrides(cluster_name="idle", min_workers=nodes, max_workers=nodes)
         return spec.default_embedded(settings).spec

@@ -1,4 +1,4 @@
-"""Clusters that exist only on paper."""
+"""Cluster specs and nodes for the planner benchmarks."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ def cluster(
     types: Mapping[str, Mapping[str, float]], *, max_workers: int = NO_LIMIT
 ) -> ClusterSpec:
     """A cluster of these node types that may grow at once to any size up to the limit."""
-    kinds = {"head": NodeType("head", {}, {}, {}, 0, 0, 300.0)}
+    node_types = {"head": NodeType("head", {}, {}, {}, 0, 0, 300.0)}
     for name, resources in types.items():
-        kinds[name] = NodeType(name, {}, resources, {}, 0, max_workers, 300.0)
+        node_types[name] = NodeType(name, {}, resources, {}, 0, max_workers, 300.0)
     return ClusterSpec(
         cluster_name="bench",
         provider=ProviderSpec("aws", {}),
         auth=AuthSpec(),
         head_node_type="head",
-        node_types=kinds,
+        node_types=node_types,
         head_setup=NodeSetup(),
         files=FilesSpec({}),
         scaling=ScalingSpec(max_workers, upscaling_speed=NO_LIMIT, idle_timeout_s=300.0),
     )
 
 
-def node(name: str, kind: str, total: Mapping[str, float], free: Mapping[str, float]) -> NodeView:
-    """A node that is up, with this much free."""
-    return NodeView(name, kind, Phase.READY, total=total, available=free)
+def node(
+    name: str, node_type: str, total: Mapping[str, float], free: Mapping[str, float]
+) -> NodeView:
+    """A ready node with these free resources."""
+    return NodeView(name, node_type, Phase.READY, total=total, available=free)

@@ -1,1 +1,0 @@
-"""What the benchmark of the controller is made of."""
