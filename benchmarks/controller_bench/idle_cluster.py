@@ -77,6 +77,9 @@ class IdleCluster:
     async def offers(self) -> Sequence[Offering]:
         return []
 
+    list_interval_s = 20.0
+    worker_hosts = None
+
     async def find(self) -> Sequence[Instance]:
         return self._instances
 

@@ -43,6 +43,9 @@ def provider_for(
 
 def register_provider(type_name: str, factory: ProviderFactory) -> None:
     """Make `provider.type: type_name` usable in this process."""
+    from shoal.spec.validation import register_provider_type  # slow, and rarely needed
+
+    register_provider_type(type_name)
     _factories[type_name] = factory
 
 

@@ -62,9 +62,9 @@ class NodeType:
 
 @dataclass(frozen=True)
 class ProviderSpec:
-    """The `provider` section: `settings` has all keys but `type`."""
+    """The `provider` section: `type` names the provider, `settings` has all other keys."""
 
-    type: Literal["aws", "gcp", "local", "external", "embedded"]
+    type: str
     settings: Mapping[str, Any]
 
 

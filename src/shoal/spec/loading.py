@@ -127,7 +127,7 @@ def _load(
     _apply_overrides(draft, overrides)
     _choose_provider(draft)
     provider = validation.check_provider(draft)
-    # The rest of a file with an unknown provider is checked as if the provider were external.
+    # The rest of a file with any other provider is checked as if the provider were external.
     rules = provider if provider in validation.SUPPORTED else "external"
 
     if rules == "local":

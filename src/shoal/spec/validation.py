@@ -8,6 +8,8 @@ from shoal.spec.draft import Draft
 from shoal.spec.problems import closest, did_you_mean
 
 SUPPORTED = ("aws", "gcp", "local", "external", "embedded")
+# Other types that have been registered in this process.
+_registered: set[str] = set()
 
 _UNSUPPORTED = {
     "azure": "use aws, gcp, or your own node provider class with type external",
@@ -29,11 +31,16 @@ _NAME_RULE = (
 _GCP_NAME = re.compile(r"[a-z0-9_-]+")
 
 
+def register_provider_type(name: str) -> None:
+    """Accept another `provider.type`. The rest of such a file is checked as for `external`."""
+    _registered.add(name)
+
+
 def check_provider(draft: Draft) -> str:
     """The provider's type; `unknown` if it is not supported, so that the rest of the file can still
     be checked."""
     provider = str(draft.get("provider", "type", default=""))
-    if provider in SUPPORTED:
+    if provider in SUPPORTED or provider in _registered:
         return provider
     choices = ", ".join(SUPPORTED)
     if not provider:

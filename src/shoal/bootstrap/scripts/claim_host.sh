@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Makes a host this cluster's own. If another cluster has claimed it, prints that cluster and exits
 # with 75; with `force`, ends everything that cluster runs on the host first. Exits with 77, and
 # prints the user and the claim file, if only another user can replace the claim.
