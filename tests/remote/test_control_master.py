@@ -21,7 +21,7 @@ import pytest
 from shoal.core.clock import SystemClock
 from shoal.core.errors import ConfigError, SetupError, UnreachableError
 from shoal.remote import control_master
-from shoal.remote.control_master import retire_connection
+from shoal.remote.control_master import stop_multiplexing
 from shoal.remote.ssh_errors import HostKeyChangedError, LoginDeniedError
 from shoal.remote.ssh_runner import SshRunner
 from shoal.remote.ssh_target import SshTarget, prepare_control_directory
@@ -82,7 +82,7 @@ async def test_a_machine_that_never_comes_up_is_given_up_at_the_deadline(
     _, target = new_server()
     clock = Pauses()
     began = clock.monotonic()
-    with pytest.raises(UnreachableError, match="nothing listens there") as failure:
+    with pytest.raises(UnreachableError, match="no SSH server listens there") as failure:
         await SshRunner("node-1", target, clock=clock).connect(timeout=20)
     assert clock.monotonic() - began > 15
     assert clock.ahead <= 20
@@ -126,14 +126,14 @@ async def test_a_machine_that_greets_and_then_says_nothing_is_given_up_on_every_
 async def test_a_connection_whose_holder_does_not_listen_is_left_behind_on_every_python(
     new_server: NewServer, python_3_10: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control_master, "_FAREWELL_SECONDS", 0.5)
+    monkeypatch.setattr(control_master, "_CONTROL_COMMAND_SECONDS", 0.5)
     _, target = new_server()
     prepare_control_directory(target.control_dir)
     deaf = socket.socket(socket.AF_UNIX)
     with deaf:
         deaf.bind(str(target.socket))
         deaf.listen()
-        await retire_connection(target)
+        await stop_multiplexing(target)
     assert not target.socket.exists()
 
 
@@ -213,7 +213,7 @@ async def test_a_key_that_is_not_there_is_refused_before_anyone_is_asked(
     new_server: NewServer, tmp_path: Path
 ) -> None:
     _, target = new_server()
-    with pytest.raises(ConfigError, match="there is no key"):
+    with pytest.raises(ConfigError, match="does not exist"):
         await SshRunner("node-1", replace(target, key=tmp_path / "none")).connect(timeout=60)
 
 
@@ -302,7 +302,7 @@ async def test_a_dead_connection_is_replaced_without_ending_what_still_runs_over
 ) -> None:
     server, target = new_server()
     server.start()
-    runner = SshRunner("node-1", target, silence=3)
+    runner = SshRunner("node-1", target, session_timeout=3)
     await runner.connect(timeout=60)
     waits = "touch begun; until [ -e go-on ]; do sleep 0.05; done; echo done"
     early = asyncio.ensure_future(runner.run(waits))
@@ -324,10 +324,10 @@ async def test_a_machine_that_is_merely_slow_runs_a_command_once(
 
     async def retire(target: SshTarget) -> None:
         retired.append(target)
-        await retire_connection(target)
+        await stop_multiplexing(target)
 
-    monkeypatch.setattr(control_master, "retire_connection", retire)
-    runner = SshRunner("node-1", target, silence=0.3)
+    monkeypatch.setattr(control_master, "stop_multiplexing", retire)
+    runner = SshRunner("node-1", target, session_timeout=0.3)
     assert (await runner.run("echo x >> runs")).ok
     assert retired, "it was taken for dead once"
     assert (server.home / "runs").read_text() == "x\n"
@@ -401,7 +401,7 @@ async def test_a_control_directory_that_others_can_enter_is_refused(
 ) -> None:
     _, target = new_server()
     (state / "open").mkdir(mode=0o755)
-    with pytest.raises(ConfigError, match="open to others"):
+    with pytest.raises(ConfigError, match="other users can modify"):
         await SshRunner("node-1", replace(target, control_dir=state / "open")).connect(timeout=5)
 
 
@@ -410,7 +410,7 @@ async def test_a_control_directory_too_long_for_sockets_is_refused(
 ) -> None:
     _, target = new_server()
     long = state / ("x" * 60)
-    with pytest.raises(ConfigError, match="no place for connection sockets"):
+    with pytest.raises(ConfigError, match="too long for connection sockets"):
         await SshRunner("node-1", replace(target, control_dir=long)).connect(timeout=5)
 
 
@@ -455,6 +455,6 @@ async def test_a_program_that_stopped_while_connecting_is_not_waited_for_for_eve
     prepare_control_directory(target.control_dir)
     with target.socket.with_suffix(".lock").open("w") as stopped:
         fcntl.flock(stopped, fcntl.LOCK_EX)
-        with pytest.raises(UnreachableError, match="another program is connecting"):
+        with pytest.raises(UnreachableError, match="another process holds"):
             await SshRunner("node-1", target).connect(timeout=0.5)
     await SshRunner("node-1", target).connect(timeout=20)

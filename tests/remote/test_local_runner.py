@@ -99,7 +99,7 @@ async def test_an_attached_command_runs_where_the_caller_stands(
 
 async def test_a_machine_that_was_removed_meanwhile_is_unreachable(tmp_path: Path) -> None:
     gone = LocalRunner(tmp_path / "gone", {})
-    with pytest.raises(UnreachableError, match="the machine is gone"):
+    with pytest.raises(UnreachableError, match="no longer exists"):
         await gone.run("true")
     with pytest.raises(UnreachableError):
         await gone.connect(timeout=1)

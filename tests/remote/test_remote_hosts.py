@@ -61,7 +61,7 @@ async def test_a_machine_that_restarts_is_reached_again(cloud: SimCloud, way_to:
 
 async def test_a_connection_that_died_unheard_is_replaced(cloud: SimCloud, way_to: WayTo) -> None:
     host = await cloud.boot()
-    runner = SshRunner(host.name, way_to(host), silence=1.0)
+    runner = SshRunner(host.name, way_to(host), session_timeout=1.0)
     await runner.connect(timeout=60)
     await host.kill()  # mute: nobody tells the laptop
     await host.boot()

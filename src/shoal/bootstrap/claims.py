@@ -28,7 +28,7 @@ def claim_command(claim: Claim, *, force: bool) -> str:
     and the file to remove. With `force`, it ends what the other cluster runs there first."""
     mode = "force" if force else "ask"
     arguments = (CLAIM_FILE, str(claim), claim.owner, mode, claim.id)
-    scripts = (ray_stop.stop_script(), container.REMOVE)
+    scripts = (ray_stop.stop_script(), container.remove_containers_script())
     return script_command("shoal.bootstrap.scripts", "claim_host.sh", *arguments, *scripts)
 
 

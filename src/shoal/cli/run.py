@@ -17,7 +17,7 @@ import click
 from shoal.cli.render import Renderer, renderer
 from shoal.core.errors import ConfigError, ShoalError
 from shoal.ops.context import Context
-from shoal.remote.terminal import interruption
+from shoal.remote.terminal import termination_signal
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -72,7 +72,7 @@ def follow(
     """Run an operation that goes on until Ctrl-C, which is a normal end for it."""
 
     async def until_asked_to_end(ctx: Context) -> None:
-        with interruption() as asked:
+        with termination_signal() as asked:
             going_on = asyncio.ensure_future(operation(ctx))
             either: set[asyncio.Future[Any]] = {going_on, asked}
             try:

@@ -91,8 +91,8 @@ class ClusterHandle:
     @cached_property
     def planner(self) -> NodePlanner:
         """Makes the node plans of this cluster."""
+        from shoal.bootstrap.mount_files import files_hash
         from shoal.bootstrap.node_plan import NodePlanner
-        from shoal.spec.hashes import files_hash
 
         digest = files_hash(self.files) if self._files_digest is None else self._files_digest
         return NodePlanner(self.spec, self.provider, digest, force=self._force)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from shoal.bootstrap.mount_files import files_hash
 from shoal.cluster.handle import ClusterHandle
 from shoal.core.errors import ConfigError, ShoalError
 from shoal.ops import install_ray, stop_start
@@ -13,7 +14,6 @@ from shoal.ops.context import Context
 from shoal.ops.up import UpOptions, up
 from shoal.ray_runtime.ray_env import Installation
 from shoal.spec.cluster_spec import ClusterSpec
-from shoal.spec.hashes import files_hash
 
 
 def prepared(spec: ClusterSpec, installation: Installation) -> ClusterSpec:

@@ -1,4 +1,4 @@
-"""Pinned host keys: which keys a machine may show, by the name it is pinned under."""
+"""Pinned host keys: the keys that a host may have, by the name under which they are pinned."""
 
 from __future__ import annotations
 
@@ -12,37 +12,38 @@ HostKeys = Mapping[str, Sequence[str]]
 
 
 def read(file: Path) -> dict[str, list[str]]:
-    """What is pinned in a file; nothing in one that is not there."""
-    found: dict[str, list[str]] = {}
+    """The keys in a file; none if it does not exist."""
+    keys: dict[str, list[str]] = {}
     if file.exists():
         for line in file.read_text().splitlines():
             name, _, key = line.partition(" ")
             if key:
-                found.setdefault(name, []).append(key)
-    return found
+                keys.setdefault(name, []).append(key)
+    return keys
 
 
 def write(file: Path, keys: HostKeys) -> None:
-    """Have a file pin these and nothing else. It is replaced as a whole."""
+    """Replace the file with one that pins these keys and no others."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_atomically(file, "".join(f"{name} {key}\n" for name, own in keys.items() for key in own))
+    lines = (f"{name} {key}\n" for name, host_keys in keys.items() for key in host_keys)
+    write_atomically(file, "".join(lines))
 
 
 class HostKeyStore(Protocol):
-    """All that is pinned for a cluster."""
+    """The pinned host keys of a cluster."""
 
     def keys(self) -> HostKeys:
-        """What is known here."""
+        """The keys that are pinned on this machine."""
         ...
 
     def add(self, keys: HostKeys) -> None:
-        """Know machines by these keys from now on."""
+        """Pin these keys too."""
         ...
 
 
 class SharedHostKeys:
-    """A host_keys of machines that have been there before, and may be set up anew: then they have
-    another key, and what is taken counts."""
+    """One file for all hosts. A host may be reinstalled and get another key, so keys that are added
+    replace the pinned ones."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -56,8 +57,8 @@ class SharedHostKeys:
 
 
 class HostKeysPerInstance:
-    """A host_keys of machines that are made for the cluster, each in a file of its name. What is
-    known already stays: a one-time key that is taken may have been changed since."""
+    """One file for each instance, named after it. A pinned key stays: a key that is added may be
+    the one-time key, which has been replaced since."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -67,6 +68,6 @@ class HostKeysPerInstance:
         return {name: keys for file in files for name, keys in read(file).items()}
 
     def add(self, keys: HostKeys) -> None:
-        for name, own in keys.items():
+        for name, instance_keys in keys.items():
             if not (self._directory / name).exists():
-                write(self._directory / name, {name: own})
+                write(self._directory / name, {name: instance_keys})

@@ -1,7 +1,7 @@
-"""Bytes as a command prints them, turned into lines a person can read.
+"""Splits the bytes that a command prints into lines of readable text.
 
-Progress bars that redraw one line count as the line they end up as, what is not UTF-8 is
-replaced, and a line without end is cut: nothing printed on a machine can harm who reads it.
+A progress bar that redraws its line counts as the last state of that line, bytes that are not
+UTF-8 are replaced, and lines that are too long are cut: no output can exhaust memory.
 """
 
 from __future__ import annotations
@@ -11,31 +11,32 @@ TAIL_LINES = 20
 
 
 class LineBuffer:
-    """Collects chunks and gives whole lines, as bytes without their end."""
+    """Collects chunks and returns complete lines, as bytes without the line break. Of a line that
+    is too long it keeps the beginning and, for the caller, the last `keep` bytes."""
 
     def __init__(self, keep: int = 0) -> None:
-        # However long the line, its last `keep` bytes are there for the caller to look at.
         self._keep = keep
         self._pending = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
+        """Add a chunk, and return the lines that it completes."""
         *lines, pending = (self._pending + chunk).split(b"\n")
         if len(pending) > MAX_LINE_BYTES:
             pending = _latest_redraw(pending)
         if len(pending) > MAX_LINE_BYTES + self._keep:
-            # One byte more than fits, so that `readable` sees that the line was cut.
+            # One byte more than fits, so that `to_text` sees that the line was cut.
             pending = pending[: MAX_LINE_BYTES + 1] + pending[len(pending) - self._keep :]
         self._pending = pending
         return lines
 
     def rest(self) -> bytes:
-        """What came after the last line end; asked for once there is no more to come."""
+        """What follows the last line break. Call it at the end of the stream."""
         rest, self._pending = self._pending, b""
         return rest
 
 
-def readable(line: bytes) -> str:
-    """A line as text: the last state of a redrawn one, cut where it is too long."""
+def to_text(line: bytes) -> str:
+    """A line as text: the last state of a redrawn line, cut if it is too long."""
     line = _latest_redraw(line)
     if len(line) > MAX_LINE_BYTES:
         return line[:MAX_LINE_BYTES].decode(errors="replace") + " …"

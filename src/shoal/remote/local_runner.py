@@ -1,7 +1,7 @@
-"""Runs things on this very machine, each as a process of its own session.
+"""Runs commands on this machine, each in a new session.
 
-For nodes that live here. The environment given at construction is put on every process, which
-is how the owner of a node finds all of its processes again.
+For nodes of embedded clusters. Every process gets the environment that the constructor was given,
+by which the provider finds all processes of a node.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from shoal.core.errors import ConfigError, UnreachableError
 from shoal.remote.container import Container
 from shoal.remote.process import run_process
 from shoal.remote.runner import Completed, Filters, OnLine, PortForward, PreconditionFailedError
-from shoal.remote.terminal import in_terminal
+from shoal.remote.terminal import run_in_terminal
 
 
 class LocalRunner:
-    """Commands run in `directory`; an attached one runs where the caller stands."""
+    """Commands run in `directory`; an attached command runs in the current directory."""
 
     def __init__(self, directory: Path, env: Mapping[str, str]) -> None:
         self._directory = directory
@@ -28,7 +28,7 @@ class LocalRunner:
 
     async def connect(self, *, timeout: float) -> None:
         if not _is_directory(self._directory):
-            raise self._gone()
+            raise self._gone_error()
 
     async def run(
         self,
@@ -52,7 +52,7 @@ class LocalRunner:
         except FileNotFoundError:
             if _is_directory(self._directory):
                 raise
-            raise self._gone() from None
+            raise self._gone_error() from None
 
     async def attach(
         self,
@@ -66,18 +66,18 @@ class LocalRunner:
         if precondition and not (await self.run(precondition)).ok:
             raise PreconditionFailedError
         argv = _shell(command) if command is not None else [os.environ.get("SHELL", "/bin/sh")]
-        return await in_terminal(argv, self._environment(env))
+        return await run_in_terminal(argv, self._environment(env))
 
     async def forward(self, forwards: Sequence[PortForward], opened: Callable[[], None]) -> None:
-        """Nothing to do: a port of the node is a port here."""
+        """Nothing to do: the node's ports are ports of this machine."""
         opened()
         await asyncio.Event().wait()
 
     async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
-        raise _nothing_to_copy()
+        raise _nothing_to_copy_error()
 
     async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
-        raise _nothing_to_copy()
+        raise _nothing_to_copy_error()
 
     async def relogin(self) -> None:
         """Nothing to do: there is no login."""
@@ -88,9 +88,9 @@ class LocalRunner:
     async def close(self) -> None:
         pass
 
-    def _gone(self) -> UnreachableError:
+    def _gone_error(self) -> UnreachableError:
         return UnreachableError(
-            "the machine is gone", why=f"its directory {self._directory} was removed"
+            "the node no longer exists", why=f"its directory {self._directory} was removed"
         )
 
     def _environment(self, extra: Mapping[str, str] | None) -> dict[str, str]:
@@ -102,13 +102,13 @@ def _is_directory(path: Path) -> bool:
 
 
 def _shell(command: str) -> list[str]:
-    # bash where there is one, because that is what cluster files are written for
+    # bash if there is one, because the commands of cluster files are bash commands
     return [shutil.which("bash") or "/bin/sh", "-c", command]
 
 
-def _nothing_to_copy() -> ConfigError:
+def _nothing_to_copy_error() -> ConfigError:
     return ConfigError(
         "there is nothing to copy",
-        why="the nodes of an embedded cluster see this machine's own files",
-        fix="use the paths as they are here",
+        why="the nodes of an embedded cluster use this machine's files",
+        fix="use the local paths",
     )

@@ -1,24 +1,27 @@
-"""Ports of this machine that lead to ports of another, for as long as someone wants them."""
+"""Forwards ports of this machine to ports of a host until cancelled."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import socket
 from collections.abc import Callable, Sequence
 
 from shoal.core.errors import ConfigError, UnreachableError
-from shoal.remote.line_buffer import readable
+from shoal.core.logs import suppress_and_log
+from shoal.remote.line_buffer import to_text
 from shoal.remote.runner import PortForward
-from shoal.remote.ssh_errors import diagnose
+from shoal.remote.ssh_errors import classify
 from shoal.remote.ssh_target import SshTarget, forwarding_argv
+
+_log = logging.getLogger(__name__)
 
 _OPEN_SECONDS = 30.0
 _READY = b"shoal-ready"
 
 
-def check_free(forwards: Sequence[PortForward]) -> None:
-    """Raise `ConfigError` for a port of this machine that someone else has."""
+def check_local_ports(forwards: Sequence[PortForward]) -> None:
+    """Raise `ConfigError` if a local port is in use."""
     for forward in forwards:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -32,13 +35,14 @@ def check_free(forwards: Sequence[PortForward]) -> None:
                 ) from None
 
 
-async def hold_open(
+async def forward_ports(
     node: str, target: SshTarget, forwards: Sequence[PortForward], opened: Callable[[], None]
 ) -> None:
-    """Keep the ports open until cancelled, and call `opened` once they are. Raises
-    `UnreachableError` when the connection breaks."""
-    check_free(forwards)
-    # What runs there reads from us: it ends, and the connection with it, however we end.
+    """Forward the ports until cancelled, and call `opened` once they are open. Raises
+    `UnreachableError` if the connection breaks."""
+    check_local_ports(forwards)
+    # The remote command reads from this process: it ends, and the connection with it, however this
+    # process ends.
     argv = [*forwarding_argv(target, forwards), "-T", "--", target.host]
     process = await asyncio.create_subprocess_exec(
         *(*argv, f"echo {_READY.decode()}; exec cat >/dev/null"),
@@ -49,22 +53,22 @@ async def hold_open(
     )
     assert process.stdout is not None and process.stderr is not None
     try:
-        # What a login shell says comes first, and is not for us.
+        # The output of a login shell comes first.
         await asyncio.wait_for(process.stdout.readuntil(_READY), _OPEN_SECONDS)
         opened()
         await process.wait()
     except asyncio.TimeoutError:
         raise UnreachableError(f"{target} does not answer", node=node) from None
     except asyncio.IncompleteReadError:
-        said = (await process.stderr.read()).splitlines()
-        raise diagnose(node, target, [readable(line) for line in said]).error from None
+        output = (await process.stderr.read()).splitlines()
+        raise classify(node, target, [to_text(line) for line in output]).error from None
     finally:
-        with contextlib.suppress(ProcessLookupError):
+        with suppress_and_log(_log, "end ssh", ProcessLookupError):
             process.terminate()
         await process.wait()
     raise UnreachableError(
         f"lost the connection to {target}",
-        why="the machine went down, or the network to it did",
-        fix="run it again once the machine is back",
+        why="the host or the network to it went down",
+        fix="run it again once the host is back",
         node=node,
     )

@@ -1,13 +1,13 @@
-"""Runs a child process here, its lines arriving as they are printed, and ends it for certain.
+"""Runs a local child process, delivers its lines as they are printed, and makes sure that it ends.
 
-Everything that needs a local process goes through `run_process`: a command on this machine, an
-`ssh` client, an `rsync`.
+Every local process is run by `run_process`: a command on this machine, an `ssh` client, an `rsync`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 from collections import deque
@@ -15,8 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from shoal.remote.line_buffer import TAIL_LINES, LineBuffer, readable
+from shoal.core.logs import suppress_and_log
+from shoal.remote.line_buffer import TAIL_LINES, LineBuffer, to_text
 from shoal.remote.runner import Completed, OnLine, Stream
+
+_log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 3.0
 _DRAIN_SECONDS = 0.5
@@ -32,11 +35,11 @@ async def run_process(
     on_line: OnLine | None = None,
     timeout: float | None = None,
 ) -> Completed:
-    """Run a child in a session of its own. When the caller is cancelled, or the deadline passes
-    (`TimeoutError`), the child and all of its session are ended first."""
+    """Run a child process in a new session. If the caller is cancelled, or the deadline passes
+    (`TimeoutError`), the child and its whole session are ended first."""
     loop = asyncio.get_running_loop()
     transport, child = await loop.subprocess_exec(
-        lambda: _Child(loop, on_line),
+        lambda: _ChildProtocol(loop, on_line),
         *argv,
         cwd=cwd,
         env=env,
@@ -51,35 +54,35 @@ async def run_process(
         try:
             await asyncio.wait_for(asyncio.shield(child.exited), timeout)
         except asyncio.TimeoutError:  # not the same class before Python 3.11
-            raise TimeoutError(f"no end after {timeout:g} s") from None
-        # What the child printed is in the pipes by now, but a daemon that it left behind may
-        # hold them open: give them a moment and no more.
+            raise TimeoutError(f"did not end within {timeout:g} s") from None
+        # The output of the child is in the pipes by now, but a daemon that it left behind may hold
+        # them open: wait for a moment only.
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.shield(child.closed), _DRAIN_SECONDS)
         code = transport.get_returncode()
         assert code is not None
         return Completed(code if code >= 0 else 128 - code, child.finish())
     except BaseException:
-        # Cancelled, too late, or the listener failed: either way nobody waits for it now.
+        # Cancelled, timed out, or `on_line` failed: no caller waits for the process any more.
         await _end_session(transport.get_pid(), child)
         raise
     finally:
         transport.close()
 
 
-class _Child(asyncio.SubprocessProtocol):
-    """Splits what a child prints into lines. Told of its exit at once: `Process.wait()` of
-    asyncio returns only when the pipes are closed too, in some versions of Python."""
+class _ChildProtocol(asyncio.SubprocessProtocol):
+    """Splits the output of a child into lines. `exited` is done when the child exits: in some
+    versions of Python `Process.wait()` returns only when the pipes are closed too."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_line: OnLine | None) -> None:
         self.exited: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
         self._on_line = on_line
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._pending = {1: LineBuffer(), 2: LineBuffer()}
+        self._buffers = {1: LineBuffer(), 2: LineBuffer()}
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        for line in self._pending[fd].feed(data):
+        for line in self._buffers[fd].feed(data):
             self._deliver(line, fd)
 
     def process_exited(self) -> None:
@@ -91,23 +94,23 @@ class _Child(asyncio.SubprocessProtocol):
             self.closed.set_result(None)
 
     def finish(self) -> tuple[str, ...]:
-        """Deliver lines that never ended, and return the last lines of all."""
-        for fd, pending in self._pending.items():
-            if rest := pending.rest():
+        """Deliver incomplete lines, and return the last lines of both streams."""
+        for fd, buffer in self._buffers.items():
+            if rest := buffer.rest():
                 self._deliver(rest, fd)
         return tuple(self._tail)
 
     def _deliver(self, raw: bytes, fd: int) -> None:
-        line = readable(raw)
+        line = to_text(raw)
         self._tail.append(line)
         if self._on_line is not None:
             self._on_line(line, _STREAMS[fd])
 
 
-async def _end_session(pid: int, child: _Child) -> None:
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, sign)
+async def _end_session(pid: int, child: _ChildProtocol) -> None:
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress_and_log(_log, f"signal process group {pid}", ProcessLookupError):
+            os.killpg(pid, signal_number)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.shield(child.exited), _GRACE_SECONDS)
-    # The group may outlive its leader: whatever of it ignored SIGTERM was killed above.
+    # The group may outlive its leader: SIGKILL above ended the processes that ignored SIGTERM.

@@ -1,16 +1,19 @@
-"""Files to and from a machine: rsync over the shared connection.
+"""Copies files to and from a host with rsync over the shared connection, and lists the files that
+it would copy.
 
-What is already there is not sent again, and nothing that is there besides is removed. Where this
-machine's rsync is older than 3, as on a Mac, only what 2.6.9 understands is used.
+What is already there is not sent again, and nothing else there is deleted. With an rsync before
+version 3, as on macOS, only the options of 2.6.9 are used.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import re
 import shlex
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,112 +22,125 @@ from shoal.core.errors import ConfigError, SetupError, UnreachableError
 from shoal.remote.container import Container
 from shoal.remote.process import run_process
 from shoal.remote.runner import Completed, Filters
-from shoal.remote.ssh_errors import is_gone, no_way_in
+from shoal.remote.scripts import on_one_line
+from shoal.remote.ssh_errors import container_exec_error, is_container_down
 from shoal.remote.ssh_target import SshTarget, shared_argv
 
-# Recursion, links, modes, and times, but for directories', which nobody asks for and not everybody
-# may set. Unlike with -a, files belong to who logs in: the owner's number here means someone else
-# there. Compression: the way up from a desk is the narrow part.
-_HOW = "-rlptOz"
-# Of silence, not of work: a disk that hangs at the far end keeps its connection alive.
+_log = logging.getLogger(__name__)
+
+# Recursion, links, modes, and times except those of directories, which not every user may set.
+# Unlike with -a, files belong to the login user: the owner's id means another user there.
+_OPTIONS = "-rlptO"
+# Compressed: the upload of a laptop is usually the bottleneck.
+_TRANSFER_OPTIONS = f"{_OPTIONS}z"
+# Without any data, not in total: a disk that hangs on the remote host keeps its connection alive.
 _SILENCE_SECONDS = 300
 
-# rsync's own codes, and the one that ssh and the shell at the far end have.
+# Exit codes of rsync, and those of ssh and the remote shell.
 _PARTIAL = 23
 _VANISHED = 24
 _SILENT = 30
 _NOT_FOUND = 127
 _NO_CONNECTION = 255
 
-# At the far end, rsync is started by these lines. They put the real path in place of the last
-# argument, so that it meets no shell, and no rsync's idea of quoting, on the way.
-# A directory that was there keeps its mode: it may be /tmp, or the home that sshd looks at.
-_RECEIVE_TREE = (
-    'if [ -d "$path" ]; then'
-    ' mode=$(stat -c %a -- "$path" 2>/dev/null || stat -f %Lp -- "$path");'
-    ' rsync "${@:1:$#-1}" "$path/"; code=$?;'
-    ' chmod "$mode" "$path" 2>/dev/null; exit $code; fi;'
-    ' mkdir -p -- "$path" && exec rsync "${@:1:$#-1}" "$path/"'
-)
-# What rsync says of such a directory where it is another user's.
-_NOT_OURS = re.compile(r'rsync: .*failed to set permissions on ".*/\.": .*')
-_RECEIVE_FILE = (
-    'case $path in */) into=$path;; *) into=$(dirname -- "$path");; esac;'
-    ' mkdir -p -- "$into" && exec rsync "${@:1:$#-1}" "$path"'
-)
-_SEND = (
-    'if [ -d "$path" ]; then exec rsync "${@:1:$#-1}" "$path/"; fi;'
-    # --server --sender come first.
-    ' exec rsync "$1" "$2" -L "${@:3:$#-3}" "$path"'
-)
+# What rsync prints if an existing directory belongs to another user.
+_MODE_ERROR = re.compile(r'rsync: .*failed to set permissions on ".*/\.": .*')
+_USER_HOME = re.compile(r"~[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
-_HOME_OF = re.compile(r"~[A-Za-z0-9_][A-Za-z0-9_.-]*")
+# Tells the listed names from messages. rsync writes unprintable bytes as \#ooo.
+_LIST_PREFIX = b"shoal:"
+_ESCAPED_BYTE = re.compile(rb"\\#([0-7]{3})")
 
 
 class NoRsyncError(SetupError):
-    """The machine is fine but for rsync. Whoever may install things there can go on."""
+    """The host is fine but has no rsync. Installing it solves the problem."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where files are at the far end: on a machine, or in a container on it."""
+class RsyncEndpoint:
+    """The remote side of a transfer: a host, or a container on it."""
 
     node: str
-    machine: SshTarget
+    host: SshTarget
     container: Container | None = None
 
     def __str__(self) -> str:
-        return f"the {self.container} of {self.machine}" if self.container else str(self.machine)
+        return f"the {self.container} of {self.host}" if self.container else str(self.host)
 
 
-async def put(place: Place, source: Path, target: str, filters: Filters) -> None:
-    """Bring the file or the tree's content to `target`, whose parents are made."""
-    script, here = _outgoing(place.node, source)
-    await _rsync(place, script, target, [*_rules(filters), *here, "node:."])
+async def put(endpoint: RsyncEndpoint, source: Path, target: str, filters: Filters) -> None:
+    """Copy the file, or the content of the directory, to `target`; create its parents."""
+    script, arguments = _outgoing(endpoint.node, source)
+    await _rsync(endpoint, script, target, [*_filter_arguments(filters), *arguments, "node:."])
 
 
-async def get(place: Place, source: str, target: Path, filters: Filters) -> None:
-    """Bring the file or the tree's content from `source`; `target`'s parents are made."""
-    here = _incoming(target)
-    await _rsync(place, _SEND, source, [*_rules(filters), "node:.", here])
+async def get(endpoint: RsyncEndpoint, source: str, target: Path, filters: Filters) -> None:
+    """Copy the file, or the content of the directory, from `source`; create `target`'s parents."""
+    local = _incoming(target)
+    await _rsync(endpoint, "rsync_send.sh", source, [*_filter_arguments(filters), "node:.", local])
+
+
+def list_files(source: Path, filters: Filters) -> list[str]:
+    """The paths that `put` would send, sorted and relative to the directory `source`; the name of
+    `source` if that is a file that the filters do not exclude. Raises OSError if a directory
+    cannot be read."""
+    local = source.absolute()
+    sources = [f"{local}/"] if local.is_dir() else ["-L", str(local)]
+    with tempfile.TemporaryDirectory(prefix="shoal-") as empty:
+        argv = [
+            *("rsync", _OPTIONS, "--dry-run", f"--out-format={_LIST_PREFIX.decode()}%n"),
+            *(*_filter_arguments(filters), *sources, f"{empty}/"),
+        ]
+        try:
+            result = subprocess.run(argv, capture_output=True, env=_environment(), check=False)
+        except FileNotFoundError:
+            raise _no_local_rsync() from None
+    if result.returncode not in (0, _VANISHED):
+        lines = os.fsdecode(result.stderr).splitlines()
+        reason = next((line for line in lines if line.strip()), f"exit code {result.returncode}")
+        raise OSError(None, reason, str(source))
+    lines_with_name = (
+        line.removeprefix(_LIST_PREFIX)
+        for line in result.stdout.split(b"\n")
+        if line.startswith(_LIST_PREFIX)
+    )
+    paths = (os.fsdecode(_unescape(name)).rstrip("/") for name in lines_with_name)
+    return sorted(path for path in paths if path != ".")
+
+
+def _unescape(name: bytes) -> bytes:
+    return _ESCAPED_BYTE.sub(lambda match: bytes([int(match[1], 8)]), name)
 
 
 def _outgoing(node: str, source: Path) -> tuple[str, list[str]]:
-    here = source.absolute()
-    if here.is_dir():
-        return _RECEIVE_TREE, [f"{here}/"]
-    if here.exists():
-        # A link that was asked for by name stands for its file.
-        return _RECEIVE_FILE, ["-L", str(here)]
-    raise ConfigError(f"there is no {here} to send", fix="correct the path", node=node)
+    local = source.absolute()
+    if local.is_dir():
+        return "rsync_receive_directory.sh", [f"{local}/"]
+    if local.exists():
+        # A symbolic link that is named explicitly stands for its file.
+        return "rsync_receive_file.sh", ["-L", str(local)]
+    raise ConfigError(f"{local} does not exist", fix="correct the path", node=node)
 
 
 def _incoming(target: Path) -> str:
-    here = target.absolute()
-    here.parent.mkdir(parents=True, exist_ok=True)
-    return f"{here}/" if here.is_dir() else str(here)
+    local = target.absolute()
+    local.parent.mkdir(parents=True, exist_ok=True)
+    return f"{local}/" if local.is_dir() else str(local)
 
 
-def far_path(path: str) -> str:
-    """A path on the machine as a shell word that any login shell passes on to bash unharmed.
-    Relative paths start at home, as does `~`; nothing else in a path means anything."""
-    home, path = _split_home(path)
-    if path and not path.startswith("/") and not home:
-        path = f"./{path}"
-    octal = "".join(f"\\0{byte:03o}" for byte in os.fsencode(path))
-    return f'{home}"$(printf %b. "{octal}")"'
-
-
-def _split_home(path: str) -> tuple[str, str]:
+def remote_path_arguments(path: str) -> tuple[str, str]:
+    """The first two arguments of rsync_path.sh, which every login shell passes on unchanged.
+    Relative paths start at the home directory, as does `~`; nothing else is special."""
     first, slash, rest = path.partition("/")
-    if first == "~":
-        return '"$HOME"', slash + rest
-    if _HOME_OF.fullmatch(first):
-        return first, slash + rest
-    return "", path
+    home = first if first == "~" or _USER_HOME.fullmatch(first) else ""
+    if home:
+        path = slash + rest
+    elif path and not path.startswith("/"):
+        path = f"./{path}"
+    return home, "".join(f"\\0{byte:03o}" for byte in os.fsencode(path))
 
 
-def _rules(filters: Filters) -> list[str]:
+def _filter_arguments(filters: Filters) -> list[str]:
     return [
         *(f"--exclude={pattern}" for pattern in filters.exclude),
         *(f"--filter=dir-merge,- {name}" for name in filters.filter_files),
@@ -132,85 +148,95 @@ def _rules(filters: Filters) -> list[str]:
 
 
 @functools.cache
-def _precision() -> tuple[str, ...]:
-    """Have times compared to the nanosecond, or a file of the same size that was changed within
-    the same second would not be sent again. An older rsync at the far end looks at all files."""
+def _nanosecond_times() -> tuple[str, ...]:
+    """Compare times to the nanosecond: otherwise a file that changed within the same second and
+    kept its size would not be sent again. An older remote rsync reads all files instead."""
     try:
-        told = subprocess.run(["rsync", "--version"], capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
+        version = subprocess.run(["rsync", "--version"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        _log.debug("could not read the version of rsync: %s", error)
         return ()
-    return ("--modify-window=-1",) if re.search(r"version 3\.", told.stdout) else ()
+    return ("--modify-window=-1",) if re.search(r"version 3\.", version.stdout) else ()
 
 
-async def _rsync(place: Place, script: str, path: str, arguments: Sequence[str]) -> None:
-    enter = "" if place.container is None else f"{shlex.join(place.container.exec_argv())} "
-    # The dot keeps a new line at the path's end from being taken for printf's.
-    far = f"cd 2>/dev/null; path={far_path(path)}; path=${{path%.}}; {script}"
-    far_rsync = f"exec {enter}bash --noprofile --norc -c {shlex.quote(far)} rsync"
+def _environment() -> dict[str, str]:
+    """Without the user's settings for rsync, which are meant for other transfers."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("RSYNC_")}
+
+
+async def _rsync(endpoint: RsyncEndpoint, script: str, path: str, arguments: Sequence[str]) -> None:
+    remote_argv = [
+        *(endpoint.container.exec_argv() if endpoint.container is not None else ()),
+        *("bash", "--noprofile", "--norc", "-c", on_one_line("rsync_path.sh", script), "rsync"),
+        *remote_path_arguments(path),
+    ]
     argv = [
         "rsync",
-        f"--rsh={shlex.join([*shared_argv(place.machine), '-T'])}",
-        f"--rsync-path={far_rsync}",
-        _HOW,
+        f"--rsh={shlex.join([*shared_argv(endpoint.host), '-T'])}",
+        f"--rsync-path=exec {shlex.join(remote_argv)}",
+        _TRANSFER_OPTIONS,
         f"--timeout={_SILENCE_SECONDS}",
-        *_precision(),
+        *_nanosecond_times(),
         *arguments,
     ]
-    # The user's own settings for rsync are meant for other transfers than these.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("RSYNC_")}
     try:
-        done = await run_process(argv, env=environment)
+        result = await run_process(argv, env=_environment())
     except FileNotFoundError:
-        raise ConfigError(
-            "this machine has no rsync",
-            why="files reach the cluster by it",
-            fix="install it: apt-get install rsync, or brew install rsync",
-        ) from None
-    if not everything_arrived(done):
-        raise _failure(place, path, done)
+        raise _no_local_rsync() from None
+    if not is_complete(result):
+        raise _failure(endpoint, path, result)
 
 
-def everything_arrived(done: Completed) -> bool:
-    """Whether rsync did all it should, or minds only the mode of what was there before."""
-    if done.code in (0, _VANISHED):
+def is_complete(result: Completed) -> bool:
+    """Whether rsync copied everything. It may have failed to set the mode of an existing directory
+    of another user, which does not matter."""
+    if result.code in (0, _VANISHED):
         return True
-    complaints = [line for line in done.tail if line.strip() and "(code 23)" not in line]
-    minds = [line for line in complaints if not _NOT_OURS.fullmatch(line.strip())]
-    return done.code == _PARTIAL and bool(complaints) and not minds
+    messages = [line for line in result.tail if line.strip() and "(code 23)" not in line]
+    errors = [line for line in messages if not _MODE_ERROR.fullmatch(line.strip())]
+    return result.code == _PARTIAL and bool(messages) and not errors
 
 
-def _failure(place: Place, path: str, done: Completed) -> SetupError:
-    node, code, said = place.node, done.code, done.tail
-    text = "\n".join(said)
+def _no_local_rsync() -> ConfigError:
+    return ConfigError(
+        "this machine has no rsync",
+        why="Shoal copies files with it",
+        fix="install it: apt-get install rsync, or brew install rsync",
+    )
+
+
+def _failure(endpoint: RsyncEndpoint, path: str, result: Completed) -> SetupError:
+    node, code, output = endpoint.node, result.code, result.tail
+    text = "\n".join(output)
     if code == _NOT_FOUND or "rsync: command not found" in text or "rsync: not found" in text:
         return NoRsyncError(
-            f"{place} has no rsync",
-            why="files reach a machine by it",
+            f"{endpoint} has no rsync",
+            why="Shoal copies files with it",
             fix="install it there or in its image: sudo apt-get install -y rsync, or the like",
             node=node,
-            output=said,
+            output=output,
         )
     if "is your shell clean" in text:
         return SetupError(
-            f"{place.machine} prints something at every login",
+            f"{endpoint.host} prints text at every login",
             why="a line in a dotfile there, such as ~/.bashrc, prints even without a terminal",
-            fix="let that file end early without one: [[ $- == *i* ]] || return",
+            fix="end that file early without a terminal: [[ $- == *i* ]] || return",
             node=node,
-            output=said,
+            output=output,
         )
-    if place.container is not None and is_gone(said):
-        return no_way_in(node, place.container, said)
+    if endpoint.container is not None and is_container_down(output):
+        return container_exec_error(node, endpoint.container, output)
     if code in (_NO_CONNECTION, _SILENT):
-        silent = f"nothing came for {_SILENCE_SECONDS} s: a disk there may hang"
+        silent = f"no data for {_SILENCE_SECONDS} s: a disk there may hang"
         return UnreachableError(
-            f"lost the connection to {place.machine} while sending files",
-            why=silent if code == _SILENT else "the machine went down, or the network to it did",
+            f"lost the connection to {endpoint.host} while copying files",
+            why=silent if code == _SILENT else "the host or the network to it went down",
             node=node,
-            output=said,
+            output=output,
         )
     return SetupError(
-        f"not all files of {path} arrived",
-        why=next((line for line in said if line.strip()), f"rsync ended with {code}"),
+        f"could not copy all files of {path}",
+        why=next((line for line in output if line.strip()), f"rsync failed with exit code {code}"),
         node=node,
-        output=said,
+        output=output,
     )

@@ -1,7 +1,6 @@
-"""What it takes to run things on a machine, whatever the way there.
+"""The interface for running commands and copying files on one host, however it is reached.
 
-A runner knows one machine. It carries text and files; it knows nothing of Ray, of clusters or
-of what the commands are for.
+A runner knows nothing about Ray or clusters, nor what the commands are for.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ OnLine = Callable[[str, Stream], None]
 
 @dataclass(frozen=True)
 class Completed:
-    """How a command ended: its exit code and the last lines it printed, both streams mixed."""
+    """The exit code of a command and the last lines it printed, both streams mixed."""
 
     code: int
     tail: tuple[str, ...] = ()
@@ -33,8 +32,8 @@ class Completed:
 
 @dataclass(frozen=True)
 class Filters:
-    """Which files of a tree stay behind: rsync's exclude patterns and per-directory filter
-    files (such as `.gitignore`)."""
+    """The files of a directory that are not copied: rsync's exclude patterns and the names of
+    per-directory filter files (such as `.gitignore`)."""
 
     exclude: tuple[str, ...] = ()
     filter_files: tuple[str, ...] = ()
@@ -42,26 +41,26 @@ class Filters:
 
 @dataclass(frozen=True)
 class PortForward:
-    """A port here that leads to a port on the machine."""
+    """A port of this machine that is forwarded to a port of the host."""
 
     local: int
     remote: int
 
 
 class PreconditionFailedError(Exception):
-    """What had to be so before a command is not."""
+    """The precondition of the command does not hold."""
 
 
 class Runner(Protocol):
-    """How to run things on one machine.
+    """Runs commands and copies files on one host.
 
-    Every method raises `UnreachableError` when the machine cannot be reached (any more), and
-    `TimeoutError` when its own deadline passes; a command that merely fails is a `Completed`.
-    Cancelling a call ends what it started on the machine.
+    Every method raises `UnreachableError` if the host cannot be reached (any more), and
+    `TimeoutError` if its own deadline passes; a command that fails is a `Completed`. Cancelling a
+    call ends what it started on the host.
     """
 
     async def connect(self, *, timeout: float) -> None:
-        """Return once commands can be run; keep trying until the deadline."""
+        """Return once the host runs commands; retry until the deadline."""
         ...
 
     async def run(
@@ -74,9 +73,10 @@ class Runner(Protocol):
         timeout: float | None = None,
         skip_profile: bool = False,
     ) -> Completed:
-        """Run a shell command in a login shell of its own, in the home directory: it sees the
-        dotfiles as the command before it left them. Lines arrive as they are printed. A `plain`
-        one is of our own and needs nothing that dotfiles may set: it does not wait for them."""
+        """Run a shell command in a new login shell, in the home directory: it sees the dotfiles as
+        the command before it left them. Lines are delivered as they are printed. With
+        `skip_profile` the shell does not read dotfiles, which may be slow: for Shoal's own
+        commands, which need nothing that dotfiles set."""
         ...
 
     async def attach(
@@ -88,45 +88,45 @@ class Runner(Protocol):
         forwards: Sequence[PortForward] = (),
         precondition: str = "",
     ) -> int:
-        """Run a command (or a shell) with this process's own terminal, and return its code. Where
-        another command, `precondition`, fails, `NotSoError` is raised and nothing is run."""
+        """Run a command, or a shell, on this process's terminal, and return its exit code. If the
+        command `precondition` fails, raise `PreconditionFailedError` and run nothing."""
         ...
 
     async def forward(self, forwards: Sequence[PortForward], opened: Callable[[], None]) -> None:
-        """Lead ports here to ports there until cancelled; call `opened` once they do."""
+        """Forward ports until cancelled; call `opened` once they are open."""
         ...
 
     async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
-        """Bring the file, or the content of the tree, `source` to `target` on the machine.
+        """Copy the file, or the content of the directory, `source` to `target` on the host.
 
-        Parents are made, what is unchanged is not sent again, and what else is there stays. A
-        file goes into `target` if that ends in a slash or is a directory. `~` and relative
-        paths start at home; nothing else in a path means anything.
+        Parent directories are created, unchanged files are not sent again, and other files there
+        stay. A file goes into `target` if that ends in a slash or is a directory. `~` and relative
+        paths start at the home directory; nothing else in a path is special.
         """
         ...
 
     async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
-        """Bring the file, or the content of the tree, `source` on the machine to `target` here,
-        by the same rules."""
+        """Copy the file, or the content of the directory, `source` on the host to the local path
+        `target`, by the same rules."""
         ...
 
     async def relogin(self) -> None:
-        """Log in anew, so that what has changed about the user since, such as the groups it is
-        in, holds for what comes next. What runs already goes on."""
+        """Log in again, so that changes to the user, such as new groups, apply to the commands that
+        follow. Running commands continue."""
         ...
 
     def in_container(self, container: Container) -> Runner:
-        """The way to run things in a container on this machine."""
+        """A runner for a container on this host."""
         ...
 
     async def close(self) -> None:
-        """Let go of what this object holds. Anything left running on the machine stays, and a
-        connection that others may use stays warm."""
+        """Release what this object holds. What runs on the host continues, and a shared connection
+        stays open."""
         ...
 
 
 def quote(argv: Sequence[str]) -> str:
-    """A list of arguments as one shell word sequence. The only place where that is done."""
+    """A list of arguments as shell text. The only place that quotes for a shell."""
     return shlex.join(argv)
 
 
@@ -139,14 +139,14 @@ async def capture(
     timeout: float | None = None,
     skip_profile: bool = False,
 ) -> tuple[Completed, list[str]]:
-    """Run a command and return all that it printed on standard output, too."""
-    printed: list[str] = []
+    """Run a command, and return its result and all lines of its standard output."""
+    output_lines: list[str] = []
 
-    def keep(line: str, stream: Stream) -> None:
+    def collect(line: str, stream: Stream) -> None:
         if stream == "stdout":
-            printed.append(line)
+            output_lines.append(line)
 
-    done = await runner.run(
-        command, env=env, stdin=stdin, on_line=keep, timeout=timeout, skip_profile=skip_profile
+    result = await runner.run(
+        command, env=env, stdin=stdin, on_line=collect, timeout=timeout, skip_profile=skip_profile
     )
-    return done, printed
+    return result, output_lines

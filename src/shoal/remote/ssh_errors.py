@@ -1,7 +1,7 @@
-"""What `ssh` said when it failed, as an error a person can act on.
+"""Turns the output of a failed `ssh` into an error that a user can act on.
 
-ssh has one exit code for everything that goes wrong before the command runs, so its words are
-all there is. The table below is the one place that knows them.
+ssh has one exit code for everything that fails before the command runs, so its messages are all
+there is. The table below is the only place that knows them.
 """
 
 from __future__ import annotations
@@ -17,78 +17,80 @@ from shoal.remote.ssh_target import SshTarget
 
 
 class HostKeyChangedError(UnreachableError):
-    """The machine that answers is not the one that answered at first contact. Never retried."""
+    """The host key differs from the pinned one. Never retried."""
 
     label = "host key"
 
 
 class LoginDeniedError(UnreachableError):
-    """The machine answers but does not let us in."""
+    """The host answers but rejects the login."""
 
     label = "login"
 
 
-class Chance(enum.Enum):
-    """Whether the same attempt may work later."""
+class Retry(enum.Enum):
+    """Whether another attempt may succeed."""
 
-    SOON = "the machine or the network is not ready yet"
-    MAYBE = "what installs the key on a new machine may still be at work"
-    NEVER = "someone has to change something first"
+    UNTIL_DEADLINE = "the host or the network is not ready yet"
+    BRIEFLY = "a new host may not have installed the key yet"
+    NEVER = "the user has to change something first"
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """One failed attempt: what to tell, and whether to try again."""
+class SshFailure:
+    """One failed attempt: its error, and whether to try again."""
 
     error: ShoalError
-    chance: Chance
+    retry: Retry
 
 
-_Maker = Callable[[str, SshTarget, Sequence[str]], ShoalError]
+_ErrorFactory = Callable[[str, SshTarget, Sequence[str]], ShoalError]
 
 
-def diagnose(node: str, target: SshTarget, said: Sequence[str]) -> Trouble:
-    """The trouble behind what ssh printed. Words that nobody knows count as a passing failure."""
-    text = "\n".join(said)
-    for phrases, chance, make in _TABLE:
+def classify(node: str, target: SshTarget, output: Sequence[str]) -> SshFailure:
+    """The failure that the output of ssh describes. Unknown messages count as temporary."""
+    text = "\n".join(output)
+    for phrases, retry, make_error in _TABLE:
         if any(phrase in text for phrase in phrases):
-            return Trouble(make(node, target, said), chance)
-    return Trouble(_unreachable(_last(said))(node, target, said), Chance.SOON)
+            return SshFailure(make_error(node, target, output), retry)
+    error = _unreachable(_last_line(output))(node, target, output)
+    return SshFailure(error, Retry.UNTIL_DEADLINE)
 
 
-def _host_key_changed(node: str, target: SshTarget, said: Sequence[str]) -> ShoalError:
+def _host_key_changed(node: str, target: SshTarget, output: Sequence[str]) -> ShoalError:
     forget = quote(["ssh-keygen", "-R", target.host_key_alias, "-f", str(target.known_hosts)])
     return HostKeyChangedError(
-        f"{target} shows another host key than at first contact",
-        why="the machine was made anew, or something else answers at its address",
-        fix=f"if you know that the machine was made anew: {forget}",
+        f"the host key of {target} has changed",
+        why="the host was reinstalled, or another host answers at its address",
+        fix=f"if you know that the host was reinstalled: {forget}",
         node=node,
-        output=said,
+        output=output,
     )
 
 
-def _denied(node: str, target: SshTarget, said: Sequence[str]) -> ShoalError:
-    tried = f"the key {target.key}" if target.key is not None else "your agent and default keys"
+def _denied(node: str, target: SshTarget, output: Sequence[str]) -> ShoalError:
+    keys = f"the key {target.key}" if target.key is not None else "your agent and default keys"
     return LoginDeniedError(
-        f"{target} refuses the login",
-        why=f"it does not accept {tried} for the user {target.user}",
-        fix=f"check `auth.ssh_user` and `auth.ssh_private_key`, or try by hand: {_by_hand(target)}",
+        f"{target} rejected the login",
+        why=f"it does not accept {keys} for the user {target.user}",
+        fix="check `auth.ssh_user` and `auth.ssh_private_key`, or log in yourself: "
+        f"{_login_command(target)}",
         node=node,
-        output=said,
+        output=output,
     )
 
 
-def _too_many_keys(node: str, target: SshTarget, said: Sequence[str]) -> ShoalError:
+def _too_many_keys(node: str, target: SshTarget, output: Sequence[str]) -> ShoalError:
     return LoginDeniedError(
         f"{target} ended the login after too many keys",
         why="your agent offered several keys and the right one was not among the first",
-        fix="name the right one in `auth.ssh_private_key`",
+        fix="set `auth.ssh_private_key` to the right key",
         node=node,
-        output=said,
+        output=output,
     )
 
 
-def _key_is_open(node: str, target: SshTarget, said: Sequence[str]) -> ShoalError:
+def _key_is_open(node: str, target: SshTarget, output: Sequence[str]) -> ShoalError:
     return ConfigError(
         f"ssh refuses to use the key {target.key}",
         why="other users of this machine can read it",
@@ -97,155 +99,162 @@ def _key_is_open(node: str, target: SshTarget, said: Sequence[str]) -> ShoalErro
     )
 
 
-def _key_unusable(node: str, target: SshTarget, said: Sequence[str]) -> ShoalError:
+def _key_unusable(node: str, target: SshTarget, output: Sequence[str]) -> ShoalError:
     return ConfigError(
         f"ssh cannot use the key {target.key}",
         why="it is not a private key, or it needs its passphrase",
         fix=f"ssh-add {quote([str(target.key)])}",
         node=node,
-        output=said,
+        output=output,
     )
 
 
-def _bad_client_config(node: str, target: SshTarget, said: Sequence[str]) -> ShoalError:
+def _bad_client_config(node: str, target: SshTarget, output: Sequence[str]) -> ShoalError:
     return ConfigError(
-        "ssh does not accept its configuration",
-        why=_last(said),
+        "ssh rejects its configuration file",
+        why=_last_line(output),
         fix=f"correct {target.config or '~/.ssh/config'}",
         node=node,
-        output=said,
+        output=output,
     )
 
 
-def _no_common_algorithm(node: str, target: SshTarget, said: Sequence[str]) -> ShoalError:
+def _no_common_algorithm(node: str, target: SshTarget, output: Sequence[str]) -> ShoalError:
     return SetupError(
         f"{target} and this machine's ssh have no algorithm in common",
-        why=_last(said),
+        why=_last_line(output),
         fix="allow one in ~/.ssh/config for this host, or update its sshd",
         node=node,
-        output=said,
+        output=output,
     )
 
 
-def _beyond_the_jump(node: str, target: SshTarget, said: Sequence[str]) -> ShoalError:
-    # Whether it tried and failed or did not want to try, only the machine in between knows.
+def _jump_failed(node: str, target: SshTarget, output: Sequence[str]) -> ShoalError:
+    # Only the jump host knows whether it failed to connect or does not allow forwarding.
     return UnreachableError(
         f"no connection to {target} through {target.jump}",
-        why="it is not up yet, a firewall is between them, or connections may not pass there",
+        why="it is not up yet, a firewall blocks it, or the jump host does not forward",
         fix=f"check the address, and AllowTcpForwarding in the sshd_config of {target.jump}",
         node=node,
-        output=said,
+        output=output,
     )
 
 
-def _unreachable(why: str, fix: str = "") -> _Maker:
-    def make(node: str, target: SshTarget, said: Sequence[str]) -> ShoalError:
+def _unreachable(why: str, fix: str = "") -> _ErrorFactory:
+    def make_error(node: str, target: SshTarget, output: Sequence[str]) -> ShoalError:
         return UnreachableError(
             f"no connection to {target}",
             why=why,
-            fix=fix or f"check the address and its firewall, or try by hand: {_by_hand(target)}",
+            fix=fix
+            or f"check the address and its firewall, or log in yourself: {_login_command(target)}",
             node=node,
-            output=said,
+            output=output,
         )
 
-    return make
+    return make_error
 
 
-# What docker and podman say of a container that is not there, or not running.
-_GONE = ("no such container", "is not running", "container state improper")
+# What docker and podman print if a container does not exist or does not run.
+_CONTAINER_DOWN = ("no such container", "is not running", "container state improper")
 
 
-def is_gone(said: Sequence[str]) -> bool:
-    """Whether an engine says that a container cannot be entered because it is not running."""
-    text = "\n".join(said).lower()
-    return any(phrase in text for phrase in _GONE)
+def is_container_down(output: Sequence[str]) -> bool:
+    """Whether a container runtime says that the container does not run."""
+    text = "\n".join(output).lower()
+    return any(phrase in text for phrase in _CONTAINER_DOWN)
 
 
-def no_way_in(node: str, container: Container, said: Sequence[str]) -> SetupError:
-    """Why nothing can be run in a container, from what its engine said."""
-    if is_gone(said):
+def container_exec_error(node: str, container: Container, output: Sequence[str]) -> SetupError:
+    """Why a command cannot run in a container, from the output of its runtime."""
+    if is_container_down(output):
         return SetupError(
             f"the {container} is not running",
-            why="it ended, was removed, or was never made",
-            fix="shoal up brings it back; --run-env host reaches the machine itself",
+            why="it exited, was removed, or was never created",
+            fix="shoal up restores it; --run-env host runs the command on the host itself",
             node=node,
-            output=said,
+            output=output,
         )
-    if any("executable file" in line and "bash" in line for line in said):
+    if any("executable file" in line and "bash" in line for line in output):
         return SetupError(
             f"the {container} has no bash",
-            why="commands of a cluster file are written for it",
+            why="the commands of a cluster file are bash commands",
             fix="install bash in the image",
             node=node,
-            output=said,
+            output=output,
         )
     return SetupError(
-        f"the {container} cannot be entered",
-        why=_last(said),
-        fix=f"try by hand, on the machine: {quote([*container.exec_argv(tty=True), 'bash'])}",
+        f"could not run a command in the {container}",
+        why=_last_line(output),
+        fix=f"try it yourself, on the host: {quote([*container.exec_argv(tty=True), 'bash'])}",
         node=node,
-        output=said,
+        output=output,
     )
 
 
-# The first row with a phrase that was printed decides: ssh reports a bad key file and then, as a
-# consequence, a refused login, so causes stand before consequences.
-_TABLE: tuple[tuple[tuple[str, ...], Chance, _Maker], ...] = (
+# The first row with a phrase in the output decides. ssh reports a bad key file and then, as a
+# consequence, a rejected login, so causes come before consequences.
+_TABLE: tuple[tuple[tuple[str, ...], Retry, _ErrorFactory], ...] = (
     (
         ("REMOTE HOST IDENTIFICATION HAS CHANGED", "Host key verification failed"),
-        Chance.NEVER,
+        Retry.NEVER,
         _host_key_changed,
     ),
-    (("UNPROTECTED PRIVATE KEY FILE",), Chance.NEVER, _key_is_open),
+    (("UNPROTECTED PRIVATE KEY FILE",), Retry.NEVER, _key_is_open),
     (
         ("Bad configuration option", "Bad owner or permissions", "bad configuration options"),
-        Chance.NEVER,
+        Retry.NEVER,
         _bad_client_config,
     ),
     (
         ("no matching host key type", "no matching key exchange", "no matching cipher"),
-        Chance.NEVER,
+        Retry.NEVER,
         _no_common_algorithm,
     ),
-    (("Too many authentication failures",), Chance.NEVER, _too_many_keys),
+    (("Too many authentication failures",), Retry.NEVER, _too_many_keys),
     (
         ("invalid format", "error in libcrypto", "incorrect passphrase"),
-        Chance.NEVER,
+        Retry.NEVER,
         _key_unusable,
     ),
-    # A machine that still boots says so and closes the connection.
-    (("System is booting up", "pam_nologin"), Chance.SOON, _unreachable("it is still booting")),
-    (("Permission denied",), Chance.MAYBE, _denied),
-    (("Stdio forwarding request failed",), Chance.SOON, _beyond_the_jump),
+    # A booting host says so and closes the connection.
+    (
+        ("System is booting up", "pam_nologin"),
+        Retry.UNTIL_DEADLINE,
+        _unreachable("it is still booting"),
+    ),
+    (("Permission denied",), Retry.BRIEFLY, _denied),
+    (("Stdio forwarding request failed",), Retry.UNTIL_DEADLINE, _jump_failed),
     (
         ("Temporary failure in name resolution",),
-        Chance.SOON,
-        _unreachable("its name cannot be looked up just now", "check the network of this machine"),
+        Retry.UNTIL_DEADLINE,
+        _unreachable(
+            "its name cannot be resolved at the moment", "check the network of this machine"
+        ),
     ),
     (
         ("Could not resolve hostname",),
-        Chance.NEVER,
-        _unreachable("no such host name is known", "correct the address in the cluster's file"),
+        Retry.NEVER,
+        _unreachable("the host name is unknown", "correct the address in the cluster's file"),
     ),
-    (("Connection refused",), Chance.SOON, _unreachable("nothing listens there")),
     (
-        ("timed out", "Timeout, server"),
-        Chance.SOON,
-        _unreachable("it does not answer"),
+        ("Connection refused",),
+        Retry.UNTIL_DEADLINE,
+        _unreachable("the connection was refused: no SSH server listens there"),
     ),
+    (("timed out", "Timeout, server"), Retry.UNTIL_DEADLINE, _unreachable("it does not answer")),
     (
         ("No route to host", "Network is unreachable", "Host is down"),
-        Chance.SOON,
-        _unreachable("there is no way to it from here"),
+        Retry.UNTIL_DEADLINE,
+        _unreachable("there is no route to it"),
     ),
 )
 
 
-def _last(said: Sequence[str]) -> str:
-    return next((line for line in reversed(said) if line.strip()), "ssh gave no reason")
+def _last_line(output: Sequence[str]) -> str:
+    return next((line for line in reversed(output) if line.strip()), "ssh gave no reason")
 
 
-def _by_hand(target: SshTarget) -> str:
+def _login_command(target: SshTarget) -> str:
     argv = ["ssh", "-v"]
     if target.key is not None:
         argv += ["-i", str(target.key)]

@@ -1,14 +1,14 @@
-"""Runs things on a machine over SSH, each command in a login shell of its own.
+"""Runs commands on a host over SSH, each in a new login shell.
 
-All commands share one connection (see `master`), so a command costs a new session on it and no
-new login. What is sent and what comes back is described in `wire`.
+All commands share one connection (see `control_master`), so a command costs a session on it and no
+login. `exec_protocol` describes what is sent and what comes back.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
+import logging
 import math
 import textwrap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,50 +16,53 @@ from pathlib import Path
 
 from shoal.core.clock import Clock, SystemClock
 from shoal.core.errors import SetupError, ShoalError, UnreachableError
+from shoal.core.logs import suppress_and_log
 from shoal.remote import control_master, rsync, tar_copy
 from shoal.remote.container import Container
 from shoal.remote.exec_protocol import (
-    attached_command,
-    attached_inside,
+    attach_in_container_command,
+    attach_streams_command,
+    attach_terminal_command,
     attached_program,
-    end_watched,
+    end_attached_command,
     remote_command,
-    watched_command,
 )
-from shoal.remote.port_forward import check_free, hold_open
+from shoal.remote.port_forward import check_local_ports, forward_ports
 from shoal.remote.runner import Completed, Filters, OnLine, PortForward, PreconditionFailedError
-from shoal.remote.ssh_errors import diagnose, is_gone, no_way_in
+from shoal.remote.ssh_errors import classify, container_exec_error, is_container_down
 from shoal.remote.ssh_session import ConnectionLost, NotStarted, run_over_ssh
 from shoal.remote.ssh_target import SshTarget, forwarding_argv, shared_argv
-from shoal.remote.terminal import in_terminal, with_streams
+from shoal.remote.terminal import run_in_terminal, run_on_streams
 
-# Until a session on a new connection says its first word: dotfiles on a very busy machine.
-_BEGIN_SECONDS = 20.0
-# For a connection that has to be made anew before a command.
+_log = logging.getLogger(__name__)
+
+# Until the remote script starts on a new connection: a very busy host is slow.
+_START_SECONDS = 20.0
+# For a connection that has to be reopened before a command.
 _RECONNECT_SECONDS = 30.0
-# A command that is to end gets two seconds after each of three signals.
+# The remote script waits two seconds after each of three signals.
 _END_SECONDS = 10.0
-# Exit codes above this one mean an end by a signal, to the ssh here or to the command there.
+# Exit codes above this one mean that a signal ended the local ssh or the remote command.
 _SIGNALLED = 128
-# A machine that ended a command so short a time ago need not be asked whether it is there.
-_STILL_THERE_SECONDS = 5.0
-# For the few lines that an attached command consists of.
-_LEAVE_SECONDS = 60.0
-# By which a command says that what was to be so before it is not.
-_NOT_SO = 77
-# sshd allows ten sessions on a connection, and other programs of ours may use it as well.
+# A host that completed a command so recently need not be probed.
+_RECENT_SECONDS = 5.0
+# For the upload of the few lines of an attached command.
+_UPLOAD_SECONDS = 60.0
+# The exit code for a precondition that does not hold.
+_PRECONDITION_FAILED = 77
+# sshd allows ten sessions on a connection, and other Shoal processes may use it too.
 _SESSIONS = 6
 _SESSION_PAUSE = 0.2
 _SESSION_TRIES = 150
 
 
 class SshRunner:
-    """A machine reached by OpenSSH. `name` is what errors call it.
+    """A host reached by OpenSSH. Errors refer to it by `name`.
 
-    `login_grace` is for how many seconds `connect` takes a refused login for a new machine that
-    has not installed the key yet; `silence`, after how many seconds a connection on which nothing
-    begins is taken for dead and replaced. With a `container`, everything but ports is about what
-    is in it, and its engine's command stands between the login and each command.
+    For `login_grace` seconds `connect` retries a rejected login: a new host may not have installed
+    the key yet. A connection on which no command starts within `session_timeout` seconds counts as
+    dead and is replaced. With a `container`, everything except ports refers to the container, and
+    each command runs through its runtime's `exec`.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class SshRunner:
         target: SshTarget,
         *,
         login_grace: float = 30.0,
-        silence: float = 6.0,
+        session_timeout: float = 6.0,
         clock: Clock | None = None,
         container: Container | None = None,
     ) -> None:
@@ -76,33 +79,33 @@ class SshRunner:
         self.target = target
         self.container = container
         self._login_grace = login_grace
-        self._silence = silence
+        self._session_timeout = session_timeout
         self._clock = clock or SystemClock()
         self._sessions = asyncio.Semaphore(_SESSIONS)
-        self._heard = -math.inf
+        self._last_success = -math.inf
 
     async def connect(self, *, timeout: float) -> None:
-        """Return once commands can be run; keep trying until the deadline, but not after what
-        cannot pass: a changed host key, an unusable key, a login that stays refused."""
+        """Return once the host runs commands; retry until the deadline, except after permanent
+        failures: a changed host key, an unusable key, a login that stays rejected."""
         deadline = self._clock.monotonic() + timeout
         await self.open_connection(timeout=timeout)
-        if self._clock.monotonic() < self._heard + _STILL_THERE_SECONDS:
+        if self._clock.monotonic() < self._last_success + _RECENT_SECONDS:
             return
-        # The connection may be an old one. Whether its machine is still there shows when
-        # something is asked of it, and `run` replaces it if need be.
+        # The connection may be an old one, which is dead. A command finds out, and `run` then
+        # replaces the connection.
         try:
-            left = max(1.0, deadline - self._clock.monotonic())
-            await self.run(":", timeout=left, skip_profile=True)
+            remaining = max(1.0, deadline - self._clock.monotonic())
+            await self.run(":", timeout=remaining, skip_profile=True)
         except TimeoutError:
             raise UnreachableError(
                 f"{self.target} does not run commands",
-                why="it let us in, but a command that does nothing did not end in time",
+                why="the login succeeded, but a command that does nothing did not end in time",
                 node=self.name,
             ) from None
 
     async def open_connection(self, *, timeout: float) -> None:
-        """Return once there is a connection, be it an old one. That is enough for whoever asks
-        something of the machine next: the first command finds out."""
+        """Return once there is a connection, even an old one that may be dead. Before a command
+        that is enough: it replaces a dead connection."""
         await self._open(timeout)
 
     async def run(
@@ -115,12 +118,14 @@ class SshRunner:
         timeout: float | None = None,
         skip_profile: bool = False,
     ) -> Completed:
-        work = self._run(command, env or {}, stdin or b"", on_line, skip_profile)
+        running = self._run(command, env or {}, stdin or b"", on_line, skip_profile)
         try:
-            return await asyncio.wait_for(work, timeout)
+            return await asyncio.wait_for(running, timeout)
         except asyncio.TimeoutError:
-            what = textwrap.shorten(command, 80)
-            raise TimeoutError(f"{self.name}: no end after {timeout:g} s: {what}") from None
+            summary = textwrap.shorten(command, 80)
+            raise TimeoutError(
+                f"{self.name}: did not end within {timeout:g} s: {summary}"
+            ) from None
 
     async def attach(
         self,
@@ -131,73 +136,76 @@ class SshRunner:
         forwards: Sequence[PortForward] = (),
         precondition: str = "",
     ) -> int:
-        """Run a command (or a shell) with this process's own terminal, and return its code.
+        """Run a command, or a shell, on this process's terminal, and return its exit code.
 
-        With `tty` the far end has a terminal, too: Ctrl-C reaches the command, and losing us
-        ends it. Without, the streams pass as they are, and the command is ended when we are
-        interrupted.
+        With `tty` the command has a terminal too: Ctrl-C reaches it, and it ends when this process
+        does. Without, it uses the streams as they are, and SIGINT or SIGTERM to this process ends
+        it.
         """
-        check_free(forwards)
+        check_local_ports(forwards)
         argv = forwarding_argv(self.target, forwards) if forwards else shared_argv(self.target)
         argv += ["-tt" if tty else "-T", "--", self.target.host]
         if command is None and not env and not precondition and self.container is None:
             await self.connect(timeout=_RECONNECT_SECONDS)
-            return await in_terminal(argv)
-        program = await self._leave_program(command, env or {}, precondition)
+            return await run_in_terminal(argv)
+        program_file = await self._upload_program(command, env or {}, precondition)
         if tty and self.container is not None:
-            enter = self.container.exec_argv(tty=True)
-            return await in_terminal([*argv, attached_inside(program, enter, self._enter)])
+            exec_argv = self.container.exec_argv(tty=True)
+            remote = attach_in_container_command(program_file, exec_argv, self._exec_argv)
+            return await run_in_terminal([*argv, remote])
         if tty:
-            return await in_terminal([*argv, attached_command(program)])
+            return await run_in_terminal([*argv, attach_terminal_command(program_file)])
         try:
-            code = await with_streams([*argv, watched_command(program, self._enter)])
+            remote = attach_streams_command(program_file, self._exec_argv)
+            code = await run_on_streams([*argv, remote])
         except BaseException:
-            await self._end_watched(program)
+            await self._end_attached(program_file)
             raise
         if code > _SIGNALLED:
-            await self._end_watched(program)
+            await self._end_attached(program_file)
         return code
 
     async def forward(self, forwards: Sequence[PortForward], opened: Callable[[], None]) -> None:
-        # Makes the connection to a machine in between, too, and tells what is wrong with it.
+        # Also connects to the jump host, whose errors would not show otherwise.
         await self._open()
-        await hold_open(self.name, self.target, forwards, opened)
+        await forward_ports(self.name, self.target, forwards, opened)
 
     async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
         try:
-            await self._transfer(lambda: rsync.put(self._place, source, target, filters))
+            await self._transfer(lambda: rsync.put(self._endpoint, source, target, filters))
         except rsync.NoRsyncError:
             if self.container is None:
                 raise
-            machine = copy.copy(self)
-            machine.container = None
-            await tar_copy.put(machine, self.container, source, target, filters)
+            _log.info("%s: the image has no rsync; copying %s by tar", self.name, target)
+            host = copy.copy(self)
+            host.container = None
+            await tar_copy.put(host, self.container, source, target, filters)
 
     async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
-        await self._transfer(lambda: rsync.get(self._place, source, target, filters))
+        await self._transfer(lambda: rsync.get(self._endpoint, source, target, filters))
 
     async def relogin(self) -> None:
-        await control_master.retire_connection(self.target)
+        await control_master.stop_multiplexing(self.target)
 
     def in_container(self, container: Container) -> SshRunner:
-        runner = copy.copy(self)  # the same connection, and the same count of its sessions
+        runner = copy.copy(self)  # with the same connection and the same limit of sessions
         runner.container = container
         return runner
 
     async def close(self) -> None:
-        """Nothing to do: the shared connection stays warm for the next command."""
+        """Nothing to do: the shared connection stays open for the next command."""
 
     async def disconnect(self) -> None:
-        """End the shared connection for whoever uses it: the machine is about to go."""
+        """Close the shared connection for all processes: the host is about to be terminated."""
         await control_master.close_connection(self.target)
 
     @property
-    def _enter(self) -> list[str]:
+    def _exec_argv(self) -> list[str]:
         return [] if self.container is None else self.container.exec_argv()
 
     @property
-    def _place(self) -> rsync.Place:
-        return rsync.Place(self.name, self.target, self.container)
+    def _endpoint(self) -> rsync.RsyncEndpoint:
+        return rsync.RsyncEndpoint(self.name, self.target, self.container)
 
     async def _open(self, timeout: float = _RECONNECT_SECONDS) -> None:
         await control_master.open_connection(
@@ -214,8 +222,9 @@ class SshRunner:
             try:
                 await transfer()
             except UnreachableError:
-                # What arrived stays, so going on over a new connection is all that is left.
-                await control_master.retire_connection(self.target)
+                # rsync continues where it was: what has been copied is not sent again.
+                _log.info("%s: lost the connection during a transfer; retrying", self.name)
+                await control_master.stop_multiplexing(self.target)
                 await self._open()
                 await transfer()
 
@@ -227,33 +236,34 @@ class SshRunner:
         on_line: OnLine | None,
         skip_profile: bool,
     ) -> Completed:
-        said: tuple[str, ...] = ()
+        output: tuple[str, ...] = ()
         async with self._sessions:
-            for begin_timeout in (self._silence, _BEGIN_SECONDS):
+            for start_timeout in (self._session_timeout, _START_SECONDS):
                 await self._open()
-                self._heard = -math.inf
-                outcome = await self._in_a_session(
-                    command, env, stdin, on_line, begin_timeout, skip_profile
+                self._last_success = -math.inf
+                outcome = await self._run_in_session(
+                    command, env, stdin, on_line, start_timeout, skip_profile
                 )
                 if isinstance(outcome, Completed):
-                    self._heard = self._clock.monotonic()
+                    self._last_success = self._clock.monotonic()
                     return outcome
-                # The command never began, so beginning it again on a new connection is safe.
-                said = outcome.said or ("timed out: a session was asked for and never began",)
-                await control_master.retire_connection(self.target)
-        raise diagnose(self.name, self.target, said).error
+                # The command never started, so it is safe to try it again on a new connection.
+                output = outcome.output or ("timed out: the session did not start",)
+                _log.info("%s: no session on the connection; replacing it", self.name)
+                await control_master.stop_multiplexing(self.target)
+        raise classify(self.name, self.target, output).error
 
-    async def _in_a_session(
+    async def _run_in_session(
         self,
         command: str,
         env: Mapping[str, str],
         stdin: bytes,
         on_line: OnLine | None,
-        begin_timeout: float,
+        start_timeout: float,
         skip_profile: bool,
     ) -> Completed | NotStarted:
-        far = remote_command(self._enter)
-        argv = [*shared_argv(self.target), "-T", "--", self.target.host, far]
+        remote = remote_command(self._exec_argv)
+        argv = [*shared_argv(self.target), "-T", "--", self.target.host, remote]
         for _ in range(_SESSION_TRIES):
             outcome = await run_over_ssh(
                 argv,
@@ -261,77 +271,80 @@ class SshRunner:
                 env=env,
                 stdin=stdin,
                 on_line=on_line,
-                begin_timeout=begin_timeout,
+                start_timeout=start_timeout,
                 skip_profile=skip_profile,
             )
-            if not (isinstance(outcome, NotStarted) and outcome.for_want_of_sessions):
+            if not (isinstance(outcome, NotStarted) and outcome.is_session_limit_reached):
                 break
-            # Others use this connection as well, and its machine allows no more at a time.
+            # Other processes use this connection too, and the host allows no more sessions on it.
             await self._clock.sleep(_SESSION_PAUSE)
         if isinstance(outcome, ConnectionLost):
             raise UnreachableError(
                 f"lost the connection to {self.target} while a command ran",
-                why="the machine went down, or the network to it did",
-                fix="run it again once the machine is back",
+                why="the host or the network to it went down",
+                fix="run it again once the host is back",
                 node=self.name,
                 output=outcome.tail,
             )
         if isinstance(outcome, NotStarted):
-            self._check_there_is_a_shell(outcome)
+            self._raise_if_no_shell(outcome)
         return outcome
 
-    def _check_there_is_a_shell(self, outcome: NotStarted) -> None:
-        """Raise if it was not for the connection that a command did not begin."""
-        answered = 0 <= outcome.code < 255
-        # podman, too, ends with 255 when there is no way in.
-        if self.container is not None and (answered or is_gone(outcome.said)):
-            raise no_way_in(self.name, self.container, outcome.said)
-        if answered:
-            raise _no_shell(self.name, self.target, outcome)
+    def _raise_if_no_shell(self, outcome: NotStarted) -> None:
+        """Raise if the command did not start for another reason than the connection."""
+        is_remote = 0 <= outcome.code < 255
+        # podman also ends with 255 if it cannot enter the container.
+        if self.container is not None and (is_remote or is_container_down(outcome.output)):
+            raise container_exec_error(self.name, self.container, outcome.output)
+        if is_remote:
+            raise _no_shell_error(self.name, self.target, outcome)
 
-    async def _leave_program(
+    async def _upload_program(
         self, command: str | None, env: Mapping[str, str], precondition: str
     ) -> str:
-        """Put what `attach` is to run on the machine, and return where. Streams in use leave no
-        way in but the command line, where neither secrets nor another shell's quotes belong: so
-        the program waits in a file that only its reader can read, and that is gone once read."""
-        left = await self.run(
-            f"(\n{precondition or ':'}\n) </dev/null >/dev/null 2>&1 || exit {_NOT_SO}\n"
+        """Write the program that `attach` runs to a file on the host, and return its path. The
+        streams are in use, and a command line would show secrets and need quoting for every shell.
+        Only the user can read the file, and it is deleted once read."""
+        check = f"(\n{precondition or ':'}\n) </dev/null >/dev/null 2>&1"
+        result = await self.run(
+            f"{check} || exit {_PRECONDITION_FAILED}\n"
             'umask 077; file=$(mktemp) && cat >"$file" && echo "$file"',
             stdin=attached_program(command, env),
-            timeout=_LEAVE_SECONDS,
+            timeout=_UPLOAD_SECONDS,
             skip_profile=True,
         )
-        if left.code == _NOT_SO:
+        if result.code == _PRECONDITION_FAILED:
             raise PreconditionFailedError
-        if not left.ok:
+        if not result.ok:
             raise SetupError(
-                f"{self.target} has no room for a temporary file",
-                fix="make room in its /tmp",
+                f"could not write a temporary file on {self.target}",
+                fix="free space in its /tmp",
                 node=self.name,
-                output=left.tail,
+                output=result.tail,
             )
-        return left.tail[-1]
+        return result.tail[-1]
 
-    async def _end_watched(self, program: str) -> None:
-        """Without a terminal, nothing else tells a command that we are gone."""
-        with contextlib.suppress(ShoalError, TimeoutError):
-            await self.run(end_watched(program), timeout=_END_SECONDS)
+    async def _end_attached(self, program_file: str) -> None:
+        """End an attached command. Without a terminal it does not notice that ssh has ended."""
+        with suppress_and_log(_log, f"end the command on {self.name}", ShoalError, TimeoutError):
+            await self.run(end_attached_command(program_file), timeout=_END_SECONDS)
 
 
-def _no_shell(node: str, target: SshTarget, outcome: NotStarted) -> SetupError:
+def _no_shell_error(node: str, target: SshTarget, outcome: NotStarted) -> SetupError:
     if outcome.code == 127:
         return SetupError(
             f"{target} has no bash",
-            why="commands of a cluster file are written for it",
+            why="the commands of a cluster file are bash commands",
             fix="install bash there",
             node=node,
-            output=outcome.said,
+            output=outcome.output,
         )
     return SetupError(
         f"{target} does not run commands",
-        why=outcome.said[-1] if outcome.said else f"its login shell ended with {outcome.code}",
-        fix="check `auth.ssh_user`: many images refuse root and name the user to take",
+        why=outcome.output[-1]
+        if outcome.output
+        else f"its login shell failed with exit code {outcome.code}",
+        fix="check `auth.ssh_user`: many images reject root and print the user name to use",
         node=node,
-        output=outcome.said,
+        output=outcome.output,
     )

@@ -1,43 +1,47 @@
-"""One session on a connection: starts the local `ssh`, feeds it, and listens until the end.
+"""One session on a connection: starts the local `ssh`, sends the request and reads the reply.
 
-However a session ends, on this side nothing is left behind, and closing the input makes the far
-end (see `wire`) do the same.
+However a session ends, no local process is left; closing the input makes the remote script (see
+`exec_protocol`) end the command.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from shoal.remote.exec_protocol import Replies, request
+from shoal.core.logs import suppress_and_log
+from shoal.remote.exec_protocol import ExecReply, request
 from shoal.remote.runner import Completed, OnLine
 
-# The far end takes three seconds to end a command that does not want to.
+_log = logging.getLogger(__name__)
+
+# The remote script gives a command three seconds after SIGTERM.
 _END_SECONDS = 6.0
-# When no command runs, ssh may still wait for a daemon that it left behind. We do not.
+# When the command has ended, ssh may still wait for a daemon that it left behind.
 _LINGER_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class NotStarted:
-    """The command never started. `code` is how ssh ended, negative if it had to be ended."""
+    """The command never started. `code` is the exit code of ssh, negative if it was killed."""
 
     code: int
-    said: tuple[str, ...]
+    output: tuple[str, ...]
 
     @property
-    def for_want_of_sessions(self) -> bool:
-        """The connection carries as many sessions as the machine's sshd allows on one."""
-        return any("open refused by peer" in line for line in self.said)
+    def is_session_limit_reached(self) -> bool:
+        """Whether the host's sshd allows no more sessions on this connection (MaxSessions)."""
+        return any("open refused by peer" in line for line in self.output)
 
 
 @dataclass(frozen=True)
 class ConnectionLost:
-    """The command started, and then the connection broke: nobody knows how it ended."""
+    """The command started, and then the connection broke: its outcome is unknown."""
 
     tail: tuple[str, ...]
 
@@ -49,98 +53,100 @@ async def run_over_ssh(
     env: Mapping[str, str],
     stdin: bytes,
     on_line: OnLine | None,
-    begin_timeout: float,
+    start_timeout: float,
     skip_profile: bool = False,
 ) -> Completed | NotStarted | ConnectionLost:
-    """Run `command` over the `ssh` that `argv` starts on `wire.remote_command`."""
+    """Run `command` over the `ssh` that `argv` starts with `exec_protocol.remote_command`."""
     mark = secrets.token_hex(16)
     payload = request(mark, command, env, stdin, skip_profile=skip_profile)
     loop = asyncio.get_running_loop()
-    transport, talk = await loop.subprocess_exec(
-        lambda: _Talk(loop, Replies(mark, on_line)),
+    transport, session = await loop.subprocess_exec(
+        lambda: _SessionProtocol(loop, ExecReply(mark, on_line)),
         *argv,
-        # Ctrl-C at a terminal comes to us; what it means for the command is our decision.
+        # Ctrl-C at a terminal must reach this process only, which decides what it means.
         start_new_session=True,
     )
-    replies = talk.replies
-    line_out = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
+    reply = session.reply
+    pipe = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
     try:
-        line_out.write(payload)
+        pipe.write(payload)
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.shield(talk.begun), begin_timeout)
-        if replies.begun:
-            await asyncio.shield(talk.over)
+            await asyncio.wait_for(asyncio.shield(session.started), start_timeout)
+        if reply.has_started:
+            await asyncio.shield(session.completed)
     finally:
-        if not line_out.is_closing():
-            line_out.abort()
-        running = replies.begun and replies.code is None
-        await _end(transport, talk, _END_SECONDS if running else _LINGER_SECONDS)
+        if not pipe.is_closing():
+            pipe.abort()
+        is_running = reply.has_started and reply.code is None
+        await _end(transport, session, _END_SECONDS if is_running else _LINGER_SECONDS)
         transport.close()
     code = transport.get_returncode()
     assert code is not None
-    return _outcome(code, replies)
+    return _outcome(code, reply)
 
 
-def _outcome(code: int, replies: Replies) -> Completed | NotStarted | ConnectionLost:
-    if not replies.begun:
-        return NotStarted(code, replies.chatter)
-    if replies.code is not None:
-        return Completed(replies.code, replies.tail)
-    # 255 is ssh's own code for a broken connection, a negative one means that we ended it; any
-    # other is that of the shell at the far end, which did not live to tell.
+def _outcome(code: int, reply: ExecReply) -> Completed | NotStarted | ConnectionLost:
+    if not reply.has_started:
+        return NotStarted(code, reply.login_banner)
+    if reply.code is not None:
+        return Completed(reply.code, reply.tail)
+    # 255 is ssh's code for a broken connection, and a negative one means that it was killed. Any
+    # other is that of the remote shell, which was killed before it could report the exit code.
     if code < 0 or code == 255:
-        return ConnectionLost(replies.tail)
-    return Completed(code, replies.tail)
+        return ConnectionLost(reply.tail)
+    return Completed(code, reply.tail)
 
 
-async def _end(transport: asyncio.SubprocessTransport, talk: _Talk, patience: float) -> None:
+async def _end(
+    transport: asyncio.SubprocessTransport, session: _SessionProtocol, seconds: float
+) -> None:
     try:
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.shield(talk.exited), patience)
+            await asyncio.wait_for(asyncio.shield(session.exited), seconds)
     finally:
-        if not talk.exited.done():
-            with contextlib.suppress(ProcessLookupError):
+        if not session.exited.done():
+            with suppress_and_log(_log, "kill ssh", ProcessLookupError):
                 transport.kill()
-            await talk.exited
+            await session.exited
 
 
-class _Talk(asyncio.SubprocessProtocol):
-    """Tells when the command has begun, when it is over, and when ssh is gone. The first two
-    also come true when there is nothing more to hear."""
+class _SessionProtocol(asyncio.SubprocessProtocol):
+    """Futures for the start of the command, its completion, and the exit of ssh. The first two are
+    also done when both streams are closed."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, replies: Replies) -> None:
-        self.replies = replies
-        self.begun: asyncio.Future[None] = loop.create_future()
-        self.over: asyncio.Future[None] = loop.create_future()
+    def __init__(self, loop: asyncio.AbstractEventLoop, reply: ExecReply) -> None:
+        self.reply = reply
+        self.started: asyncio.Future[None] = loop.create_future()
+        self.completed: asyncio.Future[None] = loop.create_future()
         self.exited: asyncio.Future[None] = loop.create_future()
         self._open_streams = {1, 2}
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self._hear(lambda: self.replies.feed(fd, data))
-        if self.replies.begun:
-            _settle(self.begun)
-        if self.replies.code is not None:
-            _settle(self.over)
+        self._parse(lambda: self.reply.feed(fd, data))
+        if self.reply.has_started:
+            _set_done(self.started)
+        if self.reply.code is not None:
+            _set_done(self.completed)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         if fd in self._open_streams:
             self._open_streams.remove(fd)
-            self._hear(lambda: self.replies.finish(fd))
+            self._parse(lambda: self.reply.finish(fd))
         if not self._open_streams:
-            _settle(self.begun)
-            _settle(self.over)
+            _set_done(self.started)
+            _set_done(self.completed)
 
-    def _hear(self, act: Callable[[], None]) -> None:
+    def _parse(self, feed: Callable[[], None]) -> None:
         try:
-            act()
-        except Exception as error:  # of whoever listens to the lines: it is for them to see
-            if not self.over.done():
-                self.over.set_exception(error)
+            feed()
+        except Exception as error:  # from the caller's `on_line`: raised to the caller
+            if not self.completed.done():
+                self.completed.set_exception(error)
 
     def process_exited(self) -> None:
-        _settle(self.exited)
+        _set_done(self.exited)
 
 
-def _settle(future: asyncio.Future[None]) -> None:
+def _set_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

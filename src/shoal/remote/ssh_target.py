@@ -1,7 +1,7 @@
-"""Where a machine is and how to log in to it, and what that means as arguments of `ssh`.
+"""Where a host is, how to log in to it, and the arguments of `ssh` for that.
 
-Everything here is the system's own OpenSSH client, so that the user's agent, configuration,
-jump hosts and hardware keys work as they do in a terminal. Nothing here starts a process.
+Shoal uses the system's OpenSSH client, so that the user's agent, configuration, jump hosts and
+hardware keys work as they do in a terminal. Nothing here starts a process.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from shoal.core.errors import ConfigError
 from shoal.remote.runner import PortForward, quote
 
-# A Unix socket's address holds 104 bytes on macOS and 108 on Linux, the closing NUL included.
+# The path of a Unix socket has at most 104 bytes on macOS and 108 on Linux, with its NUL.
 # While a master starts, ssh listens at the path plus a dot and sixteen characters.
 _SOCKET_PATH_LIMIT = 104 - 1 - 17
 
-# A connection without use ends after this long: a person's pause between two commands.
+# An unused connection closes after this time: longer than most pauses between two commands.
 _PERSIST_SECONDS = 600
 
-# A silent peer is given up after fifteen seconds, here and on every connection to it.
+# A connection counts as dead after fifteen seconds without an answer.
 _ALIVE_INTERVAL = 5
 _ALIVE_COUNT = 3
 
@@ -32,13 +32,13 @@ _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True)
 class SshTarget:
-    """One machine to log in to.
+    """One host to log in to.
 
     Its host key is pinned in `known_hosts` under `host_key_alias`, not under its address, which
-    other machines had before and will have again. `control_dir` holds the sockets of open
-    connections. `proxy_command` means what it means in ssh_config(5); `jump` is a machine that
-    can reach this one when we cannot. What is None is left to the user's ssh configuration, for
-    which `config` stands in where given.
+    other hosts had before and will have again. `control_dir` holds the sockets of open
+    connections. `proxy_command` is that of ssh_config(5); `jump` is a host that can reach this one
+    when this machine cannot. What is None is left to the user's ssh configuration, which `config`
+    replaces if it is set.
     """
 
     host: str
@@ -54,18 +54,18 @@ class SshTarget:
 
     def __post_init__(self) -> None:
         if not _ALIAS.fullmatch(self.host_key_alias):
-            raise ValueError(f"not a name that a known_hosts file can hold: {self.host_key_alias}")
+            raise ValueError(f"invalid host key alias: {self.host_key_alias}")
         if self.proxy_command is not None and self.jump is not None:
-            raise ValueError("a machine is reached by a proxy command or by a jump, not by both")
+            raise ValueError("a host has a proxy command or a jump host, not both")
 
     @property
     def socket(self) -> Path:
-        """Where the shared connection listens. Two targets that differ in anything differ here."""
+        """The control socket of the shared connection, different for every different target."""
         return self.control_dir / hashlib.sha256(repr(self).encode()).hexdigest()[:16]
 
     @property
     def proxy_errors(self) -> Path:
-        """Where the proxy command's complaints go."""
+        """The file that receives the error output of the proxy command."""
         return self.socket.with_suffix(".proxy")
 
     def __str__(self) -> str:
@@ -73,30 +73,30 @@ class SshTarget:
 
 
 def control_directory() -> Path:
-    """The usual `control_dir`: short, whatever HOME is, and one per user."""
+    """The default `control_dir`: one per user, with a short path however long HOME is."""
     return Path("/tmp") / f"shoal-{os.getuid()}"
 
 
 def prepare_control_directory(directory: Path) -> None:
-    """Make the directory for the sockets, or refuse one that others could tamper with."""
+    """Create the directory for the sockets, or reject one that other users can modify."""
     if len(os.fsencode(directory / ("x" * 16))) > _SOCKET_PATH_LIMIT:
         raise ConfigError(
-            f"the directory {directory} is no place for connection sockets",
-            why="a socket's path may have about a hundred characters",
+            f"the path {directory} is too long for connection sockets",
+            why="the path of a socket has at most about 100 characters",
             fix="choose a shorter directory",
         )
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = directory.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077 or directory.is_symlink():
         raise ConfigError(
-            f"the directory {directory} is open to others",
-            why="whoever can write there can run commands over our connections",
-            fix=f"look at it, then: {quote(['rm', '-r', str(directory)])}",
+            f"other users can modify the directory {directory}",
+            why="a user who can write there can run commands over Shoal's connections",
+            fix=f"check what is in it, then delete it: {quote(['rm', '-r', str(directory)])}",
         )
 
 
 def login_argv(target: SshTarget, *, connect_timeout: int) -> list[str]:
-    """`ssh` and the options of a new connection, up to but without the host's name."""
+    """`ssh` and the options of a new connection, without the host name."""
     argv = [
         *_program(target),
         *_options(
@@ -122,12 +122,12 @@ def login_argv(target: SshTarget, *, connect_timeout: int) -> list[str]:
         argv += _options(IdentityFile=config_path(target.key), IdentitiesOnly="yes")
     proxy = jump_command(target.jump) if target.jump is not None else target.proxy_command
     if proxy is not None:
-        argv += _options(ProxyCommand=_audible(proxy, target.proxy_errors))
+        argv += _options(ProxyCommand=_with_stderr_in(proxy, target.proxy_errors))
     return argv
 
 
 def master_argv(target: SshTarget, *, connect_timeout: int) -> list[str]:
-    """The command that opens the shared connection and goes to the background with it."""
+    """The command that opens the shared connection and holds it in the background."""
     return [
         *login_argv(target, connect_timeout=connect_timeout),
         *_options(
@@ -141,7 +141,7 @@ def master_argv(target: SshTarget, *, connect_timeout: int) -> list[str]:
 
 
 def shared_argv(target: SshTarget) -> list[str]:
-    """`ssh` over the shared connection and nothing else: without one it fails, at once."""
+    """`ssh` over the shared connection; without one it fails immediately."""
     return [
         *_program(target),
         *_options(
@@ -157,7 +157,7 @@ def shared_argv(target: SshTarget) -> list[str]:
 
 
 def forwarding_argv(target: SshTarget, forwards: Sequence[PortForward]) -> list[str]:
-    """`ssh` with a connection of its own: forwards on a shared one would outlive their user."""
+    """`ssh` with its own connection: forwards on the shared one would stay open after use."""
     return [
         *login_argv(target, connect_timeout=30),
         *_options(ControlMaster="no", ControlPath="none", ExitOnForwardFailure="yes"),
@@ -165,21 +165,22 @@ def forwarding_argv(target: SshTarget, forwards: Sequence[PortForward]) -> list[
     ]
 
 
-def control_argv(target: SshTarget, verb: str) -> list[str]:
-    """The command that says `verb` ("check", "exit", ...) to the shared connection's holder."""
-    return [*shared_argv(target), "-O", verb, "--", target.host]
+def control_argv(target: SshTarget, control_command: str) -> list[str]:
+    """The command that sends a control command ("exit", "stop", ...) to the ssh process that holds
+    the shared connection."""
+    return [*shared_argv(target), "-O", control_command, "--", target.host]
 
 
 def jump_command(jump: SshTarget) -> str:
-    """The proxy command that leads through `jump`'s shared connection. Only bytes pass there:
-    the login, and the key for it, stay at this end."""
+    """The proxy command that goes through the shared connection of `jump`. It forwards bytes only:
+    the login, and the key for it, stay on this machine."""
     escaped = [argument.replace("%", "%%") for argument in shared_argv(jump)]
     return quote([*escaped, "-W", "[%h]:%p", "--", jump.host])
 
 
-def _audible(proxy_command: str, errors: Path) -> str:
-    """A proxy command whose reasons for failing can be read: a connection that goes to the
-    background silences its proxy."""
+def _with_stderr_in(proxy_command: str, errors: Path) -> str:
+    """The proxy command with its error output in a file: ssh discards that of a connection in the
+    background."""
     return quote(["sh", "-c", f"exec 2>>{quote([str(errors)])}\n{proxy_command}"])
 
 
@@ -188,10 +189,10 @@ def _program(target: SshTarget) -> list[str]:
 
 
 def _options(**values: str) -> list[str]:
-    return [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
+    return [argument for name, value in values.items() for argument in ("-o", f"{name}={value}")]
 
 
 def config_path(path: Path) -> str:
-    """A path as ssh_config reads it: one word, with no percent sign taken for a token."""
+    """A path in the syntax of ssh_config: quoted, with percent signs escaped."""
     text = str(path).replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'

@@ -1,58 +1,63 @@
-"""Child processes that use our own terminal, or our own streams, and what they need from us."""
+"""Child processes that use this process's terminal or streams, and the signals that they need."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 
+from shoal.core.logs import suppress_and_log
 
-async def in_terminal(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
-    """Run a child that owns the terminal, and return its exit code."""
-    with interrupts_left_to_the_child():
+_log = logging.getLogger(__name__)
+
+
+async def run_in_terminal(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
+    """Run a child that controls the terminal, and return its exit code."""
+    with sigint_left_to_child():
         process = await asyncio.create_subprocess_exec(*argv, env=env)
-        return await _end_of(process)
+        return await _wait(process)
 
 
-async def with_streams(argv: Sequence[str]) -> int:
-    """Run a child on our own streams, and return its exit code. When we are asked to end, it is
-    ended, and the code says by which signal."""
-    with interruption() as asked:
+async def run_on_streams(argv: Sequence[str]) -> int:
+    """Run a child on this process's streams, and return its exit code. On SIGINT or SIGTERM the
+    child is ended, and the code is 128 plus the signal's number."""
+    with termination_signal() as received:
         process = await asyncio.create_subprocess_exec(*argv)
-        ended = asyncio.ensure_future(_end_of(process))
-        either: set[asyncio.Future[int]] = {ended, asked}
+        exited = asyncio.ensure_future(_wait(process))
+        either: set[asyncio.Future[int]] = {exited, received}
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
-            ended.cancel()
+            exited.cancel()
             raise
-        if asked.done():
-            ended.cancel()
-            return 128 + asked.result()
-        return ended.result()
+        if received.done():
+            exited.cancel()
+            return 128 + received.result()
+        return exited.result()
 
 
-async def _end_of(process: asyncio.subprocess.Process) -> int:
+async def _wait(process: asyncio.subprocess.Process) -> int:
     try:
         code = await process.wait()
     except BaseException:
-        with contextlib.suppress(ProcessLookupError):
+        with suppress_and_log(_log, "end the child process", ProcessLookupError):
             process.terminate()
         raise
     return code if code >= 0 else 128 - code
 
 
 @contextlib.contextmanager
-def interrupts_left_to_the_child() -> Iterator[None]:
-    """While a child owns the terminal, Ctrl-C is its business: we wait for what it makes of it.
+def sigint_left_to_child() -> Iterator[None]:
+    """While a child controls the terminal, Ctrl-C is for the child; this process waits for it.
 
-    A handler that does nothing, rather than ignoring the signal, because a child would inherit
-    the latter and be deaf to Ctrl-C itself.
+    A handler that does nothing, instead of ignoring the signal: a child would inherit that and
+    ignore Ctrl-C itself.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets interrupts, and only it may set them aside
+        yield  # only the main thread gets SIGINT, and only it may set handlers
         return
     previous = signal.signal(signal.SIGINT, lambda *_: None)
     try:
@@ -62,26 +67,26 @@ def interrupts_left_to_the_child() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def interruption() -> Iterator[asyncio.Future[int]]:
-    """A future that gets the number of the signal by which we are asked to end. While it is
-    there, such a signal does nothing else."""
+def termination_signal() -> Iterator[asyncio.Future[int]]:
+    """A future for the number of the SIGINT or SIGTERM that arrives. Inside the context such a
+    signal has no other effect."""
     loop = asyncio.get_running_loop()
-    asked: asyncio.Future[int] = loop.create_future()
+    received: asyncio.Future[int] = loop.create_future()
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield received
         return
 
-    def notice(sign: int) -> None:
-        if not asked.done():
-            asked.set_result(sign)
+    def on_signal(number: int) -> None:
+        if not received.done():
+            received.set_result(number)
 
-    found = {sign: signal.getsignal(sign) for sign in (signal.SIGINT, signal.SIGTERM)}
-    previous = {sign: handler for sign, handler in found.items() if handler is not signal.SIG_IGN}
-    for sign in previous:
-        loop.add_signal_handler(sign, notice, sign)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {n: handler for n, handler in handlers.items() if handler is not signal.SIG_IGN}
+    for number in previous:
+        loop.add_signal_handler(number, on_signal, number)
     try:
-        yield asked
+        yield received
     finally:
-        for sign, handler in previous.items():
-            loop.remove_signal_handler(sign)
-            signal.signal(sign, handler)
+        for number, handler in previous.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)

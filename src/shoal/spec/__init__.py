@@ -19,7 +19,7 @@ from shoal.spec.cluster_spec import (
 from shoal.spec.serialization import from_json, to_json
 
 if TYPE_CHECKING:
-    from shoal.spec.hashes import files_hash, launch_hash
+    from shoal.spec.hashes import launch_hash
     from shoal.spec.loading import LoadedSpec, Overrides, default_embedded, load
     from shoal.spec.problems import Problem, SpecError, SpecWarning
     from shoal.spec.source import YamlText
@@ -41,7 +41,6 @@ __all__ = [
     "SpecWarning",
     "YamlText",
     "default_embedded",
-    "files_hash",
     "from_json",
     "launch_hash",
     "load",
@@ -50,7 +49,7 @@ __all__ = [
 
 # Imported on first use: commands for a running cluster read no file and start faster.
 _LAZY = {
-    "hashes": ("files_hash", "launch_hash"),
+    "hashes": ("launch_hash",),
     "loading": ("LoadedSpec", "Overrides", "default_embedded", "load"),
     "problems": ("Problem", "SpecError", "SpecWarning"),
     "source": ("YamlText",),

@@ -13,7 +13,7 @@ umask 022
 # own.
 evict() {
   sh -c "$end_processes" stop_ray.sh "$id" || return
-  sh -c "$remove_containers" "${owner%@*}" || return
+  sh -c "$remove_containers" remove_containers "${owner%@*}" || return
   [ "$node" = head ] || [ ! -e .shoal/cluster_key ] || return 0
   rm -f .shoal/controller/handover.json .shoal/controller/bring-back
   for lock in .shoal/controller/*.lock; do

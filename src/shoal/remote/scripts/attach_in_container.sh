@@ -1,0 +1,12 @@
+# shellcheck shell=bash
+# Runs the program in the file $1 on a terminal in a container. While it runs, the file holds its
+# process group, for end_attached.sh. Sent on one line.
+exec 7<"$1" || exit 1;
+rm -f "$1";
+# shellcheck disable=SC2164
+cd 2>/dev/null;
+(set -C; umask 077; echo $$ >"$1");
+bash --noprofile --norc --login -i -c "eval \"\$(cat <&7)\"" 4>&2 2>/dev/null;
+code=$?;
+rm -f "$1";
+exit $code
