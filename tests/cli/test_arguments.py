@@ -1,4 +1,4 @@
-"""What can be told of a command line before any cluster is looked for."""
+"""Errors in the command line that are found without a cluster, and shell completion."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import pytest
 from shoal.spec import Overrides, default_embedded, to_json
 from tests.cli.shoal_command import SHOAL, Home
 
-MISTAKES = {
+USAGE_ERRORS = {
     ("exec", "a", "b", "c"): "Quote the command",
-    ("exec", "--nodes", "n.txt", "c.yaml", "true"): "Name a CLUSTER or give --nodes",
+    ("exec", "--nodes", "n.txt", "c.yaml", "true"): "Use CLUSTER or --nodes",
     ("exec", "true", "--screen", "--tmux"): "Use --screen or --tmux, not both",
     ("exec", "true", "-p", "http"): "'http' is not a port",
     ("exec", "true", "-p", "8080:70000"): "not between 1 and 65535",
     ("exec", "true", "--run-env", "vm"): "'vm' is not one of",
-    ("attach", "--new"): "--new goes with --screen or --tmux",
+    ("attach", "--new"): "--new requires --screen or --tmux",
     ("submit", "cluster"): "No script to run on cluster",
     ("submit", "x.py", "--args", "a", "--", "b"): "Use --args or arguments after --",
     ("rsync-up", "a", "b", "c", "d"): "Expected [CLUSTER]",
-    ("status", "--key-file", "k"): "belong to --nodes",
+    ("status", "--key-file", "k"): "require --nodes",
     ("up", "--no-restart", "--restart-only"): "not both",
-    ("down", "x", "--all"): "Name a cluster or use --all",
+    ("down", "x", "--all"): "Use CLUSTER or --all",
     ("completion", "tcsh"): "'tcsh' is not one of",
 }
 
 
-@pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
-def test_a_mistake_is_told_in_words(home: Home, words: tuple[str, ...]) -> None:
-    done = home.shoal(*words)
+@pytest.mark.parametrize("arguments", USAGE_ERRORS, ids=" ".join)
+def test_a_usage_error_is_explained(home: Home, arguments: tuple[str, ...]) -> None:
+    done = home.shoal(*arguments)
     assert done.returncode == 2
-    assert MISTAKES[words] in done.stderr
+    assert USAGE_ERRORS[arguments] in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -41,7 +41,7 @@ def test_a_mistake_is_told_in_words(home: Home, words: tuple[str, ...]) -> None:
     "name",
     ["rsync_up", "rsync_down", "get_head_ip", "get_worker_ips", "ssh_config", "submit", "attach"],
 )
-def test_rays_own_names_are_understood(home: Home, name: str) -> None:
+def test_rays_command_names_are_accepted(home: Home, name: str) -> None:
     done = home.shoal(name, "--help")
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: shoal")
@@ -64,7 +64,7 @@ def test_rays_own_names_are_understood(home: Home, name: str) -> None:
     ],
     ids=" ".join,
 )
-def test_without_a_cluster_a_command_says_how_to_get_one(
+def test_a_command_without_a_cluster_says_that_none_is_up(
     home: Home, command: tuple[str, ...]
 ) -> None:
     done = home.shoal(*command)
@@ -72,15 +72,15 @@ def test_without_a_cluster_a_command_says_how_to_get_one(
     assert "no cluster is up" in done.stderr
 
 
-def test_a_list_of_machines_is_checked_before_anything_is_done(home: Home, tmp_path: Path) -> None:
+def test_a_nodes_file_is_validated_before_anything_is_done(home: Home, tmp_path: Path) -> None:
     (tmp_path / "n.txt").write_text("10.0.0.1\nnot an address\n")
     done = home.shoal("up", "--nodes", "n.txt", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("error: n.txt:2  'not an address' is not an address")
 
 
-def completed(home: Home, typed: str, cwd: Path) -> list[str]:
-    """What bash would offer for a line that was begun."""
+def completions(home: Home, typed: str, cwd: Path) -> list[str]:
+    """The completions that bash would offer for this line."""
     words = typed.split(" ")
     env = {"COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}
     done = subprocess.run(
@@ -94,7 +94,7 @@ def completed(home: Home, typed: str, cwd: Path) -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
 
-def test_commands_clusters_and_files_are_completed(home: Home, tmp_path: Path) -> None:
+def test_commands_clusters_and_files_are_completions(home: Home, tmp_path: Path) -> None:
     lab = default_embedded(Overrides(cluster_name="lab")).spec
     (home.path / "clusters").mkdir()
     (home.path / "clusters" / "lab.json").write_text(json.dumps(to_json(lab)))
@@ -102,12 +102,12 @@ def test_commands_clusters_and_files_are_completed(home: Home, tmp_path: Path) -
     (tmp_path / "letter.txt").touch()
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "deep.yml").touch()
-    assert completed(home, "shoal rsync", tmp_path) == ["rsync-up", "rsync-down"]
-    assert completed(home, "shoal status l", tmp_path) == ["lab", "large.yaml"]
-    assert completed(home, "shoal exec sub/", tmp_path) == ["sub/deep.yml"]
+    assert completions(home, "shoal rsync", tmp_path) == ["rsync-up", "rsync-down"]
+    assert completions(home, "shoal status l", tmp_path) == ["lab", "large.yaml"]
+    assert completions(home, "shoal exec sub/", tmp_path) == ["sub/deep.yml"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completion_script_calls_back(home: Home, shell: str) -> None:
+def test_the_completion_script_calls_shoal(home: Home, shell: str) -> None:
     done = home.shoal("completion", shell)
     assert f"_SHOAL_COMPLETE={shell}_complete" in done.stdout

@@ -1,4 +1,4 @@
-"""Mistakes on the command line: said in words, with a deliberate exit code, never a trace."""
+"""Invalid input on the command line: an error message and exit code, never a stack trace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.shoal_command import Home
 
-UNUSABLE = {
+INVALID_FILES = {
     "empty": (b"", "is empty"),
     "list": (b"- up\n", "must be a mapping"),
     "binary": (b"\x7fELF\x00\x01\x02", "binary"),
@@ -17,25 +17,23 @@ UNUSABLE = {
 }
 
 
-@pytest.mark.parametrize("name", UNUSABLE)
-def test_a_file_that_cannot_be_a_cluster_gets_one_line(
-    home: Home, tmp_path: Path, name: str
-) -> None:
-    content, words = UNUSABLE[name]
+@pytest.mark.parametrize("name", INVALID_FILES)
+def test_an_invalid_file_is_reported_in_one_line(home: Home, tmp_path: Path, name: str) -> None:
+    content, message = INVALID_FILES[name]
     (tmp_path / "c.yaml").write_bytes(content)
     done = home.shoal("up", "c.yaml", cwd=tmp_path)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: c.yaml") and words in line
+    assert line.startswith("error: c.yaml") and message in line
 
 
-def test_a_missing_file_gets_one_line(home: Home, tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_in_one_line(home: Home, tmp_path: Path) -> None:
     done = home.shoal("up", "none.yaml", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines() == ["error: none.yaml  no such file"]
 
 
-def test_every_mistake_is_told_at_once_with_its_place(home: Home, tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once_with_their_lines(home: Home, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text(
         "provider: {type: embedded}\n"
         "available_node_types:\n"
@@ -47,7 +45,7 @@ def test_every_mistake_is_told_at_once_with_its_place(home: Home, tmp_path: Path
     done = home.shoal("up", "c.yaml", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "error: 3 mistakes, and nothing was done",
+        "error: 3 errors, nothing was changed",
         "c.yaml:4  available_node_types.gpu.min_workers  must be 0 or more, not -1",
         "c.yaml:5  available_node_types.gpu.max_worker  is not a known key; "
         "did you mean 'max_workers'?",
@@ -56,7 +54,7 @@ def test_every_mistake_is_told_at_once_with_its_place(home: Home, tmp_path: Path
     assert home.machines() == set()
 
 
-def test_a_program_gets_the_error_as_json(home: Home, tmp_path: Path) -> None:
+def test_an_error_is_printed_as_json(home: Home, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("provider: {type: cloud9}\n")
     done = home.shoal("up", "c.yaml", "--json", cwd=tmp_path)
     error = home.last_event(done)
@@ -65,14 +63,14 @@ def test_a_program_gets_the_error_as_json(home: Home, tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_a_misspelt_command_is_answered_with_the_likely_one(home: Home) -> None:
+def test_a_misspelt_command_suggests_the_likely_one(home: Home) -> None:
     done = home.shoal("stats")
     assert done.returncode == 2
     assert "Did you mean 'status'?" in done.stderr
 
 
 @pytest.mark.parametrize("command", [("status",), ("down", "--yes"), ("exec", "true")])
-def test_without_a_cluster_a_command_says_how_to_get_one(
+def test_a_command_without_a_cluster_says_how_to_start_one(
     home: Home, command: tuple[str, ...]
 ) -> None:
     done = home.shoal(*command)
@@ -81,28 +79,28 @@ def test_without_a_cluster_a_command_says_how_to_get_one(
     assert "fix: shoal up" in done.stderr
 
 
-def test_an_unknown_name_is_not_mistaken_for_a_file(home: Home) -> None:
-    done = home.shoal("status", "nobody")
+def test_an_unknown_name_is_not_taken_for_a_file(home: Home) -> None:
+    done = home.shoal("status", "missing")
     assert done.returncode == 3
-    assert "no cluster named 'nobody' is known here" in done.stderr
+    assert "unknown cluster: 'missing'" in done.stderr
 
 
-def test_a_cluster_that_is_not_up_is_no_error_to_take_down(home: Home, tmp_path: Path) -> None:
+def test_down_of_a_cluster_that_is_not_up_succeeds(home: Home, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("cluster_name: calm\nprovider: {type: embedded}\n")
     done = home.shoal("down", "c.yaml", "--yes", cwd=tmp_path)
     assert done.returncode == 0
-    assert "nothing to end" in done.stderr
+    assert "nothing to terminate" in done.stderr
     assert home.shoal("status", "c.yaml", cwd=tmp_path).returncode == 3
 
 
-def test_exec_without_a_command_says_so(home: Home, tmp_path: Path) -> None:
+def test_exec_without_a_command_is_a_usage_error(home: Home, tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("provider: {type: embedded}\n")
     done = home.shoal("exec", "c.yaml", cwd=tmp_path)
     assert done.returncode == 2
     assert "No command to run on c.yaml" in done.stderr
 
 
-def test_help_names_every_command_and_each_has_its_own(home: Home) -> None:
+def test_help_lists_every_command_and_each_has_help(home: Home) -> None:
     help = home.shoal("--help").stdout
     names = (
         *("up", "down", "status", "exec", "submit", "attach", "dashboard", "monitor", "rsync-up"),

@@ -103,7 +103,7 @@ def test_a_second_up_does_nothing_and_says_so(up: Home, yaml: Path) -> None:
     before = up.machines()
     done = up.shoal("up", str(yaml))
     assert done.returncode == 0
-    assert "nothing was done" in done.stderr
+    assert "nothing to do" in done.stderr
     assert up.machines() == before
 
 
@@ -162,7 +162,7 @@ def test_addresses_are_plain_lines(up: Home) -> None:
     [
         (("rsync-up", "rehearsal", ".", "/tmp"), "this machine's own files"),
         (("rsync-down",), "has no file_mounts"),
-        (("ssh-config",), "are not reached by ssh"),
+        (("ssh-config",), "are not reached by SSH"),
         (("exec", "true", "--tmux"), "its head is this machine"),
         (("exec", "true", "--run-env", "docker"), "no docker section"),
     ],
@@ -204,7 +204,7 @@ def test_stop_keeps_the_nodes_and_start_brings_their_ray_back(up: Home) -> None:
 
 def test_down_may_keep_the_head_and_the_minimum_of_workers(up: Home, yaml: Path) -> None:
     done = up.shoal("down", str(yaml), "--workers-only", "--keep-min-workers", "--yes")
-    assert "1 node ended" in done.stderr
+    assert "1 node terminated" in done.stderr
     assert [node["name"] for node in up.json("status")["nodes"]] == ["head", "worker-1"]
 
 

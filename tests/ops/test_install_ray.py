@@ -137,13 +137,13 @@ async def test_machines_with_different_rays_are_not_started(session: Session) ->
 
 async def test_status_tells_which_machine_has_another_ray(session: Session) -> None:
     done = await session.laptop.run("shoal status nodes")
-    assert "it has Ray 2.0, and the head has 2.1.dev0" in done.stdout, done.stderr
+    assert "it has Ray 2.0, the head has 2.1.dev0" in done.stdout, done.stderr
 
 
 async def test_doctor_tells_which_machine_has_another_ray(session: Session) -> None:
     done = await session.laptop.run("shoal doctor nodes")
     assert "worker-1 cannot join" in done.stdout, done.stderr
-    assert "it has Ray 2.0, and the head has 2.1.dev0" in done.stdout
+    assert "it has Ray 2.0, the head has 2.1.dev0" in done.stdout
     assert done.code == 2
 
 

@@ -1,4 +1,4 @@
-"""What becomes of machines whose cluster gets no controller, by wish or by mishap."""
+"""What happens to the nodes of a cluster without a controller: disabled, or failed to start."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.specs import cluster
 
 HEAD = Instance("id-head", "c", "head", "head", "head", State.RUNNING, "127.77.0.1", None)
 WORKER = Instance("id-w", "c", "w", "worker", "worker", State.RUNNING, "127.77.0.2", None)
-OFF = replace(WORKER, id="id-off", name="off", state=State.STOPPED)
+STOPPED = replace(WORKER, id="id-stopped", name="stopped", state=State.STOPPED)
 
 
-class Cluster(ClusterHandle):
-    """A head and a worker, each in a directory of its own, on which no controller can start."""
+class FakeCluster(ClusterHandle):
+    """A head and a worker, each in its own directory, where no controller can start."""
 
     def __init__(self, homes: Path, **settings: Any) -> None:
         spec = cluster()
@@ -35,12 +35,12 @@ class Cluster(ClusterHandle):
         provider = SimpleNamespace(capabilities=Capabilities(on_lease_expired="shutdown"))
         super().__init__(cast(Provider, provider), spec)
         self._homes = homes
-        for instance in (HEAD, WORKER, OFF):
+        for instance in (HEAD, WORKER, STOPPED):
             (homes / instance.name).mkdir()
         self.warnings: list[Warned] = []
 
     async def instances(self, *_: object) -> Sequence[Instance]:
-        return [HEAD, WORKER, OFF]
+        return [HEAD, WORKER, STOPPED]
 
     def ray_start(self, *_: object) -> RayStart:
         return RayStart((), {}, "127.77.0.1:6379", "false", 0)
@@ -51,41 +51,41 @@ class Cluster(ClusterHandle):
     def runner(self, instance: Instance) -> Runner:
         return self.node_runner(instance)
 
-    async def hand_over(self) -> set[str]:
-        """Hand it over, and return the machines that were told not to wait for a controller."""
+    async def deploy(self) -> set[str]:
+        """Deploy the controller, and return the nodes that no longer wait for one."""
 
-        def hear(event: Event) -> None:
+        def collect(event: Event) -> None:
             assert isinstance(event, Warned)
             self.warnings.append(event)
 
-        await client.deploy_controller(Context(emit=hear, home=self._homes / "home"), self, HEAD)
-        return {mark.parents[1].name for mark in self._homes.glob("*/.shoal/no-controller")}
+        await client.deploy_controller(Context(emit=collect, home=self._homes / "home"), self, HEAD)
+        return {file.parents[1].name for file in self._homes.glob("*/.shoal/no-controller")}
 
 
-async def test_machines_learn_that_the_file_wants_no_controller_any_more(tmp_path: Path) -> None:
-    """They may have waited for one that never came."""
-    site = Cluster(tmp_path, controller=False)
-    assert await site.hand_over() == {"head", "w"}
-    assert site.warnings == []
+async def test_nodes_stop_waiting_for_a_controller_that_the_file_disables(tmp_path: Path) -> None:
+    """They may have been waiting for one that never started."""
+    fake = FakeCluster(tmp_path, controller=False)
+    assert await fake.deploy() == {"head", "w"}
+    assert fake.warnings == []
 
 
-async def test_a_cluster_whose_controller_does_not_start_lives_on_and_says_so(
+async def test_a_cluster_whose_controller_does_not_start_keeps_running_with_a_warning(
     tmp_path: Path,
 ) -> None:
-    site = Cluster(tmp_path)
-    assert await site.hand_over() == {"head", "w"}
-    (warning,) = site.warnings
+    fake = FakeCluster(tmp_path)
+    assert await fake.deploy() == {"head", "w"}
+    (warning,) = fake.warnings
     assert warning.what == "the cluster does not size itself"
-    assert "within 2 h" in warning.fix, "workers that had one before are held to it"
+    assert "within 2 h" in warning.fix, "workers that had a controller before still have a lease"
     assert "controller: false" in warning.fix
 
 
 @pytest.mark.parametrize(("lease", "ends"), [(900.0, "in about 3 h"), (0.0, "when it is idle")])
-async def test_one_that_was_to_stop_when_idle_says_what_becomes_of_it_instead(
+async def test_the_warning_of_a_cluster_with_autostop_says_when_it_ends(
     tmp_path: Path, lease: float, ends: str
 ) -> None:
-    site = Cluster(tmp_path, autostop=1800.0, lease=lease)
-    assert await site.hand_over() == set(), "its machines wait for a controller, and then go"
-    (warning,) = site.warnings
+    fake = FakeCluster(tmp_path, autostop=1800.0, lease=lease)
+    assert await fake.deploy() == set(), "its nodes wait for a controller, then terminate"
+    (warning,) = fake.warnings
     assert "does not stop when it is idle" in warning.what
     assert warning.what.endswith(ends)

@@ -1,4 +1,4 @@
-"""Stopping and starting a cluster of which not every machine answers."""
+"""Stopping and starting a cluster when some of its nodes do not answer."""
 
 from __future__ import annotations
 
@@ -30,44 +30,42 @@ from shoal.remote.runner import Runner
 from shoal.spec.cluster_spec import ClusterSpec, FilesSpec, NodeSetup, ProviderSpec
 from tests.specs import cluster
 
-RUNS = NodeProbe(AppliedState(setup="s"), ray_runs=True)
-SLEEPS = NodeProbe(AppliedState(setup="s"))
-GONE = UnreachableError("10.0.0.3 does not answer")
+RAY_RUNNING = NodeProbe(AppliedState(setup="s"), ray_runs=True)
+RAY_STOPPED = NodeProbe(AppliedState(setup="s"))
+UNREACHABLE = UnreachableError("10.0.0.3 does not answer")
 
 
-def machine(name: str, state: State = State.RUNNING) -> Instance:
+def instance_named(name: str, state: State = State.RUNNING) -> Instance:
     role: Role = "head" if name == "head" else "worker"
-    kind = "head" if name == "head" else "worker"
-    return Instance(name, "c", name, kind, role, state, f"at-{name}", None)
+    return Instance(name, "c", name, role, role, state, f"at-{name}", None)
 
 
-class Rack(ClusterHandle):
-    """A site of machines that are as the test says: how their Ray is, None for one that does not
-    say, or why they cannot be reached. Each is a directory, in which its commands run."""
+class FakeCluster(ClusterHandle):
+    """A cluster whose nodes are in the given states: the result of their probe, None if the probe
+    fails, or the error if they are unreachable. Each node is a directory where commands run."""
 
-    def __init__(self, home: Path, gcs: str, **machines: NodeProbe | ShoalError | None) -> None:
-        provider = SimpleNamespace(
-            capabilities=Capabilities(
-                stops_instances=False, unreachable_reasons=lambda: self.unreachable
-            )
+    def __init__(self, home: Path, gcs: str, **nodes: NodeProbe | ShoalError | None) -> None:
+        capabilities = Capabilities(
+            stops_instances=False, unreachable_reasons=lambda: self.unreachable
         )
+        provider = SimpleNamespace(capabilities=capabilities)
         super().__init__(cast(Provider, provider), spec())
         self._gcs = gcs
         self._home = home
-        self._machines = {name.replace("_", "-"): how for name, how in machines.items()}
+        self._nodes = {name.replace("_", "-"): state for name, state in nodes.items()}
         self.unreachable = {
-            n: how for n, how in self._machines.items() if isinstance(how, ShoalError)
+            name: state for name, state in self._nodes.items() if isinstance(state, ShoalError)
         }
-        for name in self._machines:
+        for name in self._nodes:
             (home / name).mkdir()
 
     async def observe(self, instances: Sequence[Instance] | None = None) -> ObservedCluster:
-        found = [
-            machine(name, State.UNREACHABLE if name in self.unreachable else State.RUNNING)
-            for name in self._machines
+        instances = [
+            instance_named(name, State.UNREACHABLE if name in self.unreachable else State.RUNNING)
+            for name in self._nodes
         ]
-        said = {n: how for n, how in self._machines.items() if isinstance(how, NodeProbe)}
-        return ObservedCluster(found, said)
+        probes = {n: state for n, state in self._nodes.items() if isinstance(state, NodeProbe)}
+        return ObservedCluster(instances, probes)
 
     async def instances(self, role: Role | None = None) -> Sequence[Instance]:
         return (await self.observe()).instances
@@ -76,10 +74,12 @@ class Rack(ClusterHandle):
         return NodeProbe()
 
     def node_plan(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodePlan:
-        way = cast(Runner, LocalRunner(self._home / instance.name, {}))
-        begin = f"echo {mode} > started"
-        start = RayStart((begin,), {}, self._gcs, "python3", 0)
-        return NodePlan(instance, way, way, NodeSetup(), start, FilesSpec(mounts={}), "", mode=mode)
+        runner = cast(Runner, LocalRunner(self._home / instance.name, {}))
+        command = f"echo {mode} > started"
+        start = RayStart((command,), {}, self._gcs, "python3", 0)
+        return NodePlan(
+            instance, runner, runner, NodeSetup(), start, FilesSpec(mounts={}), "", mode=mode
+        )
 
     def node_runner(self, instance: Instance, *_: object) -> Runner:
         return LocalRunner(self._home / instance.name, {})
@@ -94,99 +94,103 @@ class Rack(ClusterHandle):
         for instance in instances:
             (self._home / instance.name / "halted").touch()
 
-    def where(self, note: str) -> list[str]:
-        """The machines with a file of this name, and what is in it."""
-        found = [(name, self._home / name / note) for name in self._machines]
-        return [f"{n} {path.read_text().strip()}".strip() for n, path in found if path.exists()]
+    def nodes_with(self, file: str) -> list[str]:
+        """The nodes that have this file, each with its content."""
+        paths = [(name, self._home / name / file) for name in self._nodes]
+        return [f"{n} {path.read_text().strip()}".strip() for n, path in paths if path.exists()]
 
 
 def spec() -> ClusterSpec:
-    made = cluster()
-    ours = replace(made.shoal, controller=True)
-    return replace(made, provider=ProviderSpec("local", {}), shoal=ours)
+    embedded = cluster()
+    shoal = replace(embedded.shoal, controller=True)
+    return replace(embedded, provider=ProviderSpec("local", {}), shoal=shoal)
 
 
 @pytest.fixture
-def rack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Rack]]:
-    """Makes the site that operations find, of a cluster whose controller takes it at once."""
+def make_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., FakeCluster]]:
+    """Makes the cluster that operations use, with a controller that deploys immediately."""
     gcs = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{gcs.getsockname()[1]}"
 
     async def nothing(*_: Any, **__: Any) -> bool:
         return True
 
-    def make(**machines: NodeProbe | ShoalError | None) -> Rack:
-        site = Rack(tmp_path, address, **machines)
-        monkeypatch.setattr(ClusterHandle, "of", lambda *_: site)
+    def make(**nodes: NodeProbe | ShoalError | None) -> FakeCluster:
+        fake = FakeCluster(tmp_path, address, **nodes)
+        monkeypatch.setattr(ClusterHandle, "of", lambda *_: fake)
         monkeypatch.setattr(client, "deploy_controller", nothing)
-        return site
+        return fake
 
     with gcs:
         yield make
 
 
 @pytest.fixture
-def told() -> list[Event]:
+def events() -> list[Event]:
     return []
 
 
 @pytest.fixture
-def ctx(tmp_path: Path, told: list[Event]) -> Context:
-    return Context(emit=told.append, home=tmp_path / "laptop")
+def ctx(tmp_path: Path, events: list[Event]) -> Context:
+    return Context(emit=events.append, home=tmp_path / "laptop")
 
 
-async def test_a_stop_names_what_it_could_not_reach_and_stops_the_rest(
-    rack: Callable[..., Rack], ctx: Context
+async def test_stop_reports_unreachable_nodes_and_stops_the_others(
+    make_cluster: Callable[..., FakeCluster], ctx: Context
 ) -> None:
-    site = rack(head=RUNS, worker_1=RUNS, worker_2=GONE)
-    with pytest.raises(IncompleteError, match=r"worker-2 \(at-worker-2\) cannot be reached") as it:
+    fake = make_cluster(head=RAY_RUNNING, worker_1=RAY_RUNNING, worker_2=UNREACHABLE)
+    with pytest.raises(IncompleteError, match=r"unreachable: worker-2 \(at-worker-2\)") as raised:
         await stop_start.stop(ctx, spec())
-    assert it.value.why == "Ray may still run there: 10.0.0.3 does not answer"
-    assert site.where("halted") == ["head", "worker-1"]
+    assert raised.value.why == "Ray may still be running there: 10.0.0.3 does not answer"
+    assert fake.nodes_with("halted") == ["head", "worker-1"]
 
 
-async def test_nothing_is_stopped_that_an_unreachable_head_would_start_again(
-    rack: Callable[..., Rack], ctx: Context
+async def test_stop_changes_nothing_when_the_head_is_unreachable(
+    make_cluster: Callable[..., FakeCluster], ctx: Context
 ) -> None:
-    site = rack(head=GONE, worker_1=RUNS)
-    with pytest.raises(IncompleteError, match=r"head \(at-head\) cannot be reached"):
+    fake = make_cluster(head=UNREACHABLE, worker_1=RAY_RUNNING)
+    with pytest.raises(IncompleteError, match=r"unreachable: head \(at-head\)"):
         await stop_start.stop(ctx, spec())
-    assert site.where("halted") == []
+    assert fake.nodes_with("halted") == []
 
 
-async def test_a_start_with_nothing_to_do_names_what_it_could_not_reach(
-    rack: Callable[..., Rack], ctx: Context, told: list[Event]
+async def test_start_with_nothing_to_do_reports_unreachable_nodes(
+    make_cluster: Callable[..., FakeCluster], ctx: Context, events: list[Event]
 ) -> None:
-    rack(head=RUNS, worker_1=RUNS, worker_2=GONE)
+    make_cluster(head=RAY_RUNNING, worker_1=RAY_RUNNING, worker_2=UNREACHABLE)
     with pytest.raises(IncompleteError, match="worker-2"):
         await stop_start.start(ctx, spec())
-    assert [event.kind for event in told] == []
+    assert [event.kind for event in events] == []
 
 
-async def test_a_start_brings_back_what_answers_and_names_the_rest(
-    rack: Callable[..., Rack], ctx: Context, told: list[Event]
+async def test_start_starts_reachable_nodes_and_reports_the_others(
+    make_cluster: Callable[..., FakeCluster], ctx: Context, events: list[Event]
 ) -> None:
-    site = rack(head=RUNS, worker_1=SLEEPS, worker_2=SetupError("it is switched off"))
-    with pytest.raises(IncompleteError, match="worker-2") as it:
+    fake = make_cluster(
+        head=RAY_RUNNING, worker_1=RAY_STOPPED, worker_2=SetupError("it is shut down")
+    )
+    with pytest.raises(IncompleteError, match="worker-2") as raised:
         await stop_start.start(ctx, spec())
-    assert it.value.why == "Ray runs on all others: it is switched off"
-    assert site.where("started") == ["worker-1 restart"]
-    assert told[-1].kind == "ready"
+    assert raised.value.why == "Ray is running on all other nodes: it is shut down"
+    assert fake.nodes_with("started") == ["worker-1 restart"]
+    assert events[-1].kind == "ready"
 
 
-async def test_machines_that_do_not_say_how_they_are_are_waited_for(
-    rack: Callable[..., Rack], ctx: Context
+async def test_start_waits_for_nodes_whose_state_is_unknown(
+    make_cluster: Callable[..., FakeCluster], ctx: Context
 ) -> None:
-    """As those that were just switched on."""
-    site = rack(head=None, worker_1=None)
+    """For example, nodes that are still booting."""
+    fake = make_cluster(head=None, worker_1=None)
     await stop_start.start(ctx, spec())
-    assert site.where("started") == ["head update", "worker-1 update"]
+    assert fake.nodes_with("started") == ["head update", "worker-1 update"]
 
 
-async def test_a_head_that_does_not_say_how_it_is_costs_no_worker_its_ray(
-    rack: Callable[..., Rack], ctx: Context
+async def test_a_head_whose_state_is_unknown_does_not_restart_the_workers(
+    make_cluster: Callable[..., FakeCluster], ctx: Context
 ) -> None:
-    site = rack(head=None, worker_1=RUNS)
+    fake = make_cluster(head=None, worker_1=RAY_RUNNING)
     await stop_start.start(ctx, spec())
-    assert site.where("halted") == []
-    assert site.where("started") == ["head update"]
+    assert fake.nodes_with("halted") == []
+    assert fake.nodes_with("started") == ["head update"]

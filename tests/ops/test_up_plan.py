@@ -67,17 +67,17 @@ def test_an_empty_cluster_gets_its_head_and_its_minimum() -> None:
 
 def test_a_cluster_that_is_as_asked_for_needs_nothing() -> None:
     seen = healthy(HEAD, machine("worker-1"), machine("worker-2"))
-    assert plan_up(cluster(min_workers=2), seen).empty
+    assert plan_up(cluster(min_workers=2), seen).is_empty
 
 
 def test_workers_beyond_the_minimum_are_left_alone() -> None:
-    assert plan_up(cluster(min_workers=0), healthy(HEAD, machine("worker-1"))).empty
+    assert plan_up(cluster(min_workers=0), healthy(HEAD, machine("worker-1"))).is_empty
 
 
 def test_only_what_is_missing_is_created() -> None:
     plan = plan_up(cluster(min_workers=3), healthy(HEAD, machine("worker-1")))
     assert words(plan) == [("create", "2 x worker")]
-    assert "1 there" in plan.steps[0].reason
+    assert "1 exist" in plan.steps[0].reason
 
 
 def test_a_node_where_ray_does_not_run_is_started_alone() -> None:
@@ -101,7 +101,7 @@ def test_a_machine_that_does_not_say_how_it_is_keeps_its_ray_if_that_runs(
     seen = silent(healthy(HEAD, machine("worker-1"), machine("worker-2")), "head", "worker-1")
     plan = plan_up(cluster(min_workers=2), seen, restart)
     assert touched(plan) == [("head", "update"), ("worker-1", "update")]
-    assert plan.steps[0].reason == "it did not say how it is"
+    assert plan.steps[0].reason == "could not read its state"
     assert not plan.is_disruptive
 
 
@@ -213,7 +213,7 @@ def test_a_worker_with_another_node_config_is_replaced() -> None:
     assert "node_config" in plan.steps[1].reason
     assert plan.replaced == plan.terminate == (old[1],)
     assert plan.is_disruptive
-    assert plan_up(before, healthy(*old)).empty, "as long as the file says the same"
+    assert plan_up(before, healthy(*old)).is_empty, "as long as the file says the same"
 
 
 def test_a_head_with_another_node_config_is_replaced_and_its_disks_are_spoken_of() -> None:
@@ -248,7 +248,7 @@ def test_with_no_restart_machines_of_another_node_config_are_left_and_named() ->
 def test_a_machine_that_does_not_say_what_it_was_made_from_is_as_asked_for() -> None:
     spec = on_other_machines(cluster(min_workers=1), "head", "worker")
     plan = plan_up(spec, healthy(HEAD, machine("worker-1")))
-    assert plan.empty
+    assert plan.is_empty
     assert not plan.outdated
 
 

@@ -1,4 +1,4 @@
-"""The command line. Each command is a module of its own and loads only when it is called."""
+"""The command line. Each command is a module that is imported only when it is called."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from importlib import import_module
 
 import click
 
-# The name a person types, the module that holds the command, and the line that help shows.
-# Help must not have to import the commands, or it would be as slow as the slowest of them.
+# Name, module and help line of each command. The help lines are here so that `shoal --help` need
+# not import the commands.
 _COMMANDS = {
-    "up": ("up", "Bring a cluster up, or to what its file says now."),
-    "plan": ("plan", "Show what up would do, and what the cluster would cost."),
-    "doctor": ("doctor", "Find what would keep a cluster from coming up."),
-    "down": ("down", "Give a cluster's machines back."),
-    "status": ("status", "Show a cluster's nodes and what they do."),
+    "up": ("up", "Create or update a cluster."),
+    "plan": ("plan", "Show what `up` would do, and the resulting price."),
+    "doctor": ("doctor", "Run the preflight checks of a cluster file."),
+    "down": ("down", "Terminate a cluster."),
+    "status": ("status", "Show a cluster's nodes and resource usage."),
     "exec": ("exec", "Run a command on a cluster's head."),
     "submit": ("submit", "Copy a script to a cluster's head and run it there."),
     "attach": ("attach", "Open a shell on a cluster's head."),
-    "dashboard": ("dashboard", "Show a cluster's dashboard here."),
-    "monitor": ("monitor", "Show a cluster's status again and again."),
+    "dashboard": ("dashboard", "Forward a cluster's Ray dashboard to this machine."),
+    "monitor": ("monitor", "Show a cluster's status repeatedly."),
     "rsync-up": ("rsync_up", "Copy files to a cluster."),
     "rsync-down": ("rsync_down", "Copy files from a cluster."),
-    "stop": ("stop", "End Ray on a cluster whose machines stay."),
-    "start": ("start", "Start Ray again on a cluster that was stopped."),
-    "get-head-ip": ("get_head_ip", "Print the head's address."),
-    "get-worker-ips": ("get_worker_ips", "Print the workers' addresses."),
-    "ssh-config": ("ssh_config", "Let plain ssh reach a cluster's machines by name."),
-    "shell": ("shell", "Open a Python prompt with a cluster of your own machines."),
-    "why": ("why", "Tell why the cluster is as it is."),
+    "stop": ("stop", "Stop Ray; on AWS also stop the instances."),
+    "start": ("start", "Start a stopped cluster."),
+    "get-head-ip": ("get_head_ip", "Print the head's IP address."),
+    "get-worker-ips": ("get_worker_ips", "Print the workers' IP addresses."),
+    "ssh-config": ("ssh_config", "Print or install SSH configuration for a cluster's nodes."),
+    "shell": ("shell", "Open a Python prompt for a cluster of your own machines."),
+    "why": ("why", "Explain the controller's decisions."),
     "cost": ("cost", "Show what a cluster has cost so far."),
-    "ls": ("ls", "Show every cluster known here."),
-    "gc": ("gc", "Remove what clusters left behind in your AWS account."),
-    "config": ("config", "Show a cluster file as Shoal understands it."),
-    "simulate": ("simulate", "Try a cluster file on a trace of work, on paper."),
-    "prices": ("prices", "Show what machines cost."),
-    "completion": ("completion", "Print the script that completes commands in a shell."),
-    "iam-policy": ("iam_policy", "Print what AWS must allow you, as a policy."),
+    "ls": ("ls", "List clusters."),
+    "gc": ("gc", "Delete what clusters left behind in your AWS account."),
+    "config": ("config", "Show how Shoal reads a cluster file."),
+    "simulate": ("simulate", "Simulate a cluster file on a workload trace."),
+    "prices": ("prices", "Show the prices of instance types."),
+    "completion": ("completion", "Print the shell completion script."),
+    "iam-policy": ("iam_policy", "Print the IAM policy that Shoal needs."),
 }
 
 
@@ -44,7 +44,7 @@ class _LazyGroup(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        # Ray's commands have underscores in places (`rsync_up`); both forms are understood.
+        # Ray uses underscores in some command names (`rsync_up`): accept both.
         entry = _COMMANDS.get(name.replace("_", "-"))
         if entry is None:
             return None
@@ -86,11 +86,11 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     help="Show the version and exit.",
 )  # fmt: skip
 def main() -> None:
-    """Ray clusters from the YAML that `ray up` reads: on this machine, or on yours.
+    """Run Ray clusters from `ray up` YAML, in a cloud, on your own machines, or on this one.
 
     \b
-    shoal up                  a real Ray cluster on this machine
-    shoal up cluster.yaml     the cluster that the file describes
-    shoal exec 'python x.py'  a program on it
-    shoal down                everything given back
+    shoal up                  start a Ray cluster on this machine
+    shoal up cluster.yaml     start the cluster that the file describes
+    shoal exec 'python x.py'  run a program on it
+    shoal down                terminate it
     """

@@ -15,7 +15,7 @@ from shoal.cli.exec_options import (
     run_env_option,
     start_option,
 )
-from shoal.cli.run import has_terminal, run
+from shoal.cli.run import has_terminal, run, verbose_option
 
 if TYPE_CHECKING:
     from shoal.cluster.handle import RunEnv
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 @cluster_argument
 @start_option
 @multiplexer_options
-@click.option("-N", "--new", is_flag=True, help="A new screen or tmux session, not the last one.")
+@click.option("-N", "--new", is_flag=True, help="Start a new screen or tmux session.")
 @port_forward_option
-@click.option("--node-ip", metavar="NODE", help="The address or name of a node; else, the head.")
+@click.option("--node-ip", metavar="NODE", help="Address or name of a node. Default: the head.")
 @run_env_option
 @no_cache_option
 @cluster_ref_options
+@verbose_option
 def command(
     ref: ClusterRef,
     start: bool,
@@ -42,11 +43,12 @@ def command(
     forwards: tuple[PortForward, ...],
     node_ip: str | None,
     run_env: RunEnv,
+    verbose: int,
 ) -> None:
     """Open a shell on a cluster's head.
 
-    In it, `ray` and `ray.init()` find the cluster. CLUSTER is a YAML file or the name of a
-    cluster; without it, the only one that is up.
+    `ray` and `ray.init()` find the cluster in it. CLUSTER is a YAML file or the name of a cluster.
+    Default: the only cluster that is up.
     """
     from shoal.ops import cluster_lookup
     from shoal.ops.attach import ShellOptions, attach
@@ -54,8 +56,8 @@ def command(
     from shoal.ops.ephemeral_cluster import ephemeral_cluster
 
     if new and multiplexer is None:
-        raise click.UsageError("--new goes with --screen or --tmux.")
-    shell = ShellOptions(multiplexer, new)
+        raise click.UsageError("--new requires --screen or --tmux.")
+    options = ShellOptions(multiplexer, new)
 
     async def operation(ctx: Context) -> int:
         resolve = cluster_lookup.resolve_or_default if start else cluster_lookup.resolve
@@ -64,11 +66,11 @@ def command(
             return await attach(
                 ctx,
                 spec,
-                shell,
+                options,
                 tty=has_terminal(),
                 node=node_ip,
                 forwards=forwards,
                 run_env=run_env,
             )
 
-    sys.exit(run(operation))
+    sys.exit(run(operation, verbose=verbose))

@@ -10,13 +10,13 @@ from click.shell_completion import get_completion_class
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print the script that lets a shell complete commands, clusters and files.
+    """Print the shell completion script for commands, clusters and files.
 
     \b
     bash  echo 'eval "$(shoal completion bash)"' >> ~/.bashrc
     zsh   echo 'eval "$(shoal completion zsh)"' >> ~/.zshrc
     fish  shoal completion fish > ~/.config/fish/completions/shoal.fish
     """
-    kind = get_completion_class(shell)
-    assert kind is not None
-    click.echo(kind(ctx.find_root().command, {}, "shoal", "_SHOAL_COMPLETE").source())
+    completion = get_completion_class(shell)
+    assert completion is not None
+    click.echo(completion(ctx.find_root().command, {}, "shoal", "_SHOAL_COMPLETE").source())

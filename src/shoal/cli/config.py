@@ -8,15 +8,15 @@ import click
 
 from shoal.cli.run import output_options, run
 
-# Beyond this width a long command pushes its own origin to the right, not everyone's.
-_WIDEST_COLUMN = 64
+# Longer lines do not widen the column for all others.
+_MAX_COLUMN_WIDTH = 64
 
 
 @click.command("config")
 @click.argument("cluster", required=False)
 @click.option("--min-workers", type=int, help="Override the file's min_workers.")
 @click.option("--max-workers", type=int, help="Override the file's max_workers.")
-@click.option("-n", "--cluster-name", metavar="NAME", help="Use this name, not the file's.")
+@click.option("-n", "--cluster-name", metavar="NAME", help="Override the file's cluster_name.")
 @output_options
 def command(
     cluster: str | None,
@@ -24,12 +24,12 @@ def command(
     max_workers: int | None,
     cluster_name: str | None,
     json: bool,
-    verbose: bool,
+    verbose: int,
 ) -> None:
-    """Show a cluster file as Shoal understands it.
+    """Show how Shoal reads a cluster file.
 
-    CLUSTER is a YAML file or an http(s) address of one. Every value stands beside where it came
-    from: a line of the file, a legacy key, the command line, or a default.
+    CLUSTER is a YAML file or the http(s) URL of one. Each value is shown with its origin: a line
+    of the file, a legacy key, the command line, or a default.
     """
     from shoal import spec
     from shoal.core.events import Warned
@@ -46,15 +46,15 @@ def command(
             loaded = spec.default_embedded(overrides)
         else:
             loaded = cluster_lookup.load_file(cluster, overrides)
-        for remark in (*loaded.warnings, *loaded.unsupported):
-            ctx.emit(Warned(str(remark)))
+        for problem in (*loaded.warnings, *loaded.unsupported):
+            ctx.emit(Warned(str(problem)))
         return loaded
 
-    loaded = run(operation, json=json, verbose=verbose, answers=True)
+    loaded = run(operation, json=json, verbose=verbose, result_only=True)
     if json:
         click.echo(jsonlib.dumps(config_report.report(loaded)))
         return
     rows = list(config_report.outline(loaded))
-    width = max(len(text) for text, _ in rows if len(text) <= _WIDEST_COLUMN)
+    width = max(len(text) for text, _ in rows if len(text) <= _MAX_COLUMN_WIDTH)
     for text, origin in rows:
         click.echo(f"{text:<{width}}  {click.style(origin, dim=True)}" if origin else text)

@@ -1,4 +1,4 @@
-"""How the controller's own explanation reads: what waits, what it decided lately, and why."""
+"""The controller's part of `shoal status`: pending demand, and recent decisions with reasons."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _COLOURS = {"launch": "green", "failed": "red", "give up": "red", "cannot": "red
 
 
 def controller_lines(report: Report | None) -> list[str]:
-    """The part of `shoal status` that is the controller's."""
+    """The lines that `shoal status` shows for the controller."""
     if report is None:
         return []
     if not report.alive:
-        silence = f"the controller has said nothing for {duration(report.age_s)}"
-        return [click.style(silence, fg="red") + "; shoal up starts it again"]
+        silence = f"no heartbeat from the controller for {duration(report.age_s)}"
+        return [click.style(silence, fg="red") + "; shoal up restarts it"]
     state = report.state
     lines = [_summary(state)]
     if state.trouble:
-        lines.append(click.style(f"trouble: {state.trouble}", fg="red"))
-    lines += waiting_lines(state.waiting)
+        lines.append(click.style(f"controller error: {state.trouble}", fg="red"))
+    lines += pending_lines(state.waiting)
     recent = decision_lines(state.decisions[-_RECENT:])
-    return [*lines, *(["", "lately"] if recent else []), *recent]
+    return [*lines, *(["", "recent decisions"] if recent else []), *recent]
 
 
 def _summary(state: State) -> str:
@@ -44,12 +44,12 @@ def _summary(state: State) -> str:
     return ", ".join(parts)
 
 
-def waiting_lines(rows: Iterable[Waiting]) -> list[str]:
-    """What waits for room, since when, and what is coming of it."""
+def pending_lines(rows: Iterable[Waiting]) -> list[str]:
+    """Demand that does not fit yet: for how long it has been pending, and what happens next."""
     lines = []
     for row in rows:
         since = duration(max(0.0, time.time() - row.since))
-        lines.append(f"waiting for {since}: {row.count} x {row.subject}: {row.outlook}")
+        lines.append(f"pending for {since}: {row.count} x {row.subject}: {row.outlook}")
         if row.fix:
             lines.append(f"  fix: {click.style(row.fix, fg='cyan')}")
     return lines
@@ -66,4 +66,4 @@ def decision_lines(decisions: Iterable[Decision]) -> list[str]:
         )
         for d in decisions
     ]
-    return columns(("at", "what", "of", "why"), rows) if rows else []
+    return columns(("time", "action", "subject", "reason"), rows) if rows else []

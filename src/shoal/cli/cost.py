@@ -11,7 +11,7 @@ import click
 
 from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.formatting import columns
-from shoal.cli.run import run
+from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
     from shoal.ops.cluster_lookup import ClusterRef
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @click.command("cost")
 @cluster_argument
-@click.option("--json", "json", is_flag=True, help="Print for a program: JSON only.")
 @cluster_ref_options
-def command(ref: ClusterRef, json: bool) -> None:
+@output_options
+def command(ref: ClusterRef, json: bool, verbose: int) -> None:
     """Show what a cluster has cost so far, by node type and market.
 
-    Also of a cluster that is gone, by its name. Machines only, at list prices: disks, traffic and
-    discounts are on the provider's bill.
+    Also works, by name, for a cluster that no longer exists. Counts instances at list prices;
+    disks, traffic and discounts are not included.
     """
     from shoal.ops.context import Context
     from shoal.ops.cost import cost
@@ -34,17 +34,17 @@ def command(ref: ClusterRef, json: bool) -> None:
     async def operation(ctx: Context) -> Cost:
         return await cost(ctx, ref)
 
-    found = run(operation, json=json, answers=True)
+    result = run(operation, json=json, verbose=verbose, result_only=True)
     if json:
-        click.echo(jsonlib.dumps(asdict(found)))
+        click.echo(jsonlib.dumps(asdict(result)))
         return
-    for line in _lines(found):
+    for line in _lines(result):
         click.echo(line)
 
 
-def _lines(found: Cost) -> list[str]:
-    name = click.style(found.cluster, bold=True)
-    if not found.rows:
+def _lines(result: Cost) -> list[str]:
+    name = click.style(result.cluster, bold=True)
+    if not result.rows:
         return [f"{name}: no usage recorded"]
     rows = [
         (
@@ -54,13 +54,13 @@ def _lines(found: Cost) -> list[str]:
             f"{row.hours:.2f}",
             "no price" if row.cost is None else f"${row.cost:.2f}",
         )
-        for row in found.rows
+        for row in result.rows
     ]
-    total = click.style(f"${found.cost:.2f}", bold=True)
-    least = "" if found.complete else "at least "
-    since = datetime.fromtimestamp(found.since or 0.0).strftime("%Y-%m-%d %H:%M")
-    now = f"; ${found.per_hour:.4g}/h now" if found.per_hour else ""
+    total = click.style(f"${result.cost:.2f}", bold=True)
+    at_least = "" if result.complete else "at least "
+    since = datetime.fromtimestamp(result.since or 0.0).strftime("%Y-%m-%d %H:%M")
+    now = f"; ${result.per_hour:.4g}/h now" if result.per_hour else ""
     return [
         *columns(("node type", "market", "instances", "hours", "cost"), rows),
-        f"{name} has cost {least}{total} since {since}{now}",
+        f"{name} has cost {at_least}{total} since {since}{now}",
     ]

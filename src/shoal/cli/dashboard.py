@@ -8,7 +8,7 @@ import click
 
 from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.exec_options import no_cache_option
-from shoal.cli.run import follow, output_options
+from shoal.cli.run import output_options, run_until_interrupted
 
 if TYPE_CHECKING:
     from shoal.ops.cluster_lookup import ClusterRef
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     "-p",
     "--port",
     type=click.IntRange(1, 65535),
-    help="The port here. Without it: 8265, or the next one that is free.",
+    help="Local port. Default: 8265, or the next free one.",
 )
 @click.option(
-    "--remote-port", type=click.IntRange(1, 65535), help="The dashboard's port on the head."
+    "--remote-port", type=click.IntRange(1, 65535), help="Port of the dashboard on the head."
 )
-@click.option("--open/--no-open", "browser", default=False, help="Open it in a browser, too.")
+@click.option("--open/--no-open", "browser", default=False, help="Open it in a browser.")
 @no_cache_option
 @cluster_ref_options
 @output_options
@@ -35,24 +35,23 @@ def command(
     remote_port: int | None,
     browser: bool,
     json: bool,
-    verbose: bool,
+    verbose: int,
 ) -> None:  # fmt: skip
-    """Show a cluster's dashboard here, until Ctrl-C.
+    """Forward a cluster's Ray dashboard to this machine, until Ctrl-C.
 
-    The address that is printed logs your browser in, so keep it to yourself. It works as long as
-    this command runs.
+    The printed URL logs your browser in, so keep it secret. It works while this command runs.
     """
     import webbrowser
 
     from shoal.ops import cluster_lookup, dashboard
     from shoal.ops.context import Context
 
-    def opened(url: str) -> None:
+    def on_open(url: str) -> None:
         if browser:
             webbrowser.open(url)
 
     async def operation(ctx: Context) -> None:
         spec = await cluster_lookup.resolve(ctx, ref)
-        await dashboard.show(ctx, spec, port=port, remote_port=remote_port, opened=opened)
+        await dashboard.show(ctx, spec, port=port, remote_port=remote_port, on_open=on_open)
 
-    follow(operation, json=json, verbose=verbose)
+    run_until_interrupted(operation, json=json, verbose=verbose)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
-from shoal.cli.render.messages import finding
-from shoal.cli.run import run
+from shoal.cli.render.messages import finding_lines
+from shoal.cli.run import output_options, run
 from shoal.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 @click.command("doctor")
 @cluster_argument
 @cluster_ref_options
-@click.option("--json", "json", is_flag=True, help="Print for a program: JSON only.")
-def command(ref: ClusterRef, json: bool) -> None:
-    """Find what would keep a cluster from coming up, before a cent is spent.
+@output_options
+def command(ref: ClusterRef, json: bool, verbose: int) -> None:
+    """Run the preflight checks of a cluster file.
 
-    CLUSTER is a YAML file, an http(s) address of one, or the name of a cluster that is up, of
-    which it also tells nodes that cannot join. Everything that is found is told at once: what, why,
-    the line of the file, and the fix. Nothing is created or changed.
+    CLUSTER is a YAML file, the http(s) URL of one, or the name of a cluster. Reports all problems
+    at once, each with the reason, the line of the file, and the fix. For a running cluster, it
+    also reports nodes that cannot join. Nothing is created or changed.
     """
     from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
@@ -37,22 +37,22 @@ def command(ref: ClusterRef, json: bool) -> None:
     async def operation(ctx: Context) -> list[PreflightFinding]:
         return await diagnose(ctx, await cluster_lookup.load(ctx, ref))
 
-    found = run(operation, json=json, answers=True)
-    errors = sum(one.severity == "error" for one in found)
+    findings = run(operation, json=json, verbose=verbose, result_only=True)
+    errors = sum(finding.severity == "error" for finding in findings)
     if json:
-        click.echo(jsonlib.dumps([asdict(one) for one in found]))
+        click.echo(jsonlib.dumps([asdict(finding) for finding in findings]))
     else:
-        for one in found:
-            click.echo("\n".join(finding(one)))
-        click.echo(_summary(len(found), errors))
+        for finding in findings:
+            click.echo("\n".join(finding_lines(finding)))
+        click.echo(_summary(len(findings), errors))
     if errors:
         sys.exit(ConfigError.exit_code)
 
 
 def _summary(findings: int, errors: int) -> str:
     if not findings:
-        return click.style("nothing was found that would keep it from coming up", fg="green")
-    rest = findings - errors
+        return click.style("no problems found", fg="green")
+    warnings = findings - errors
     parts = [f"{errors} error{'s' * (errors != 1)}"] if errors else []
-    parts += [f"{rest} warning{'s' * (rest != 1)}"] if rest else []
+    parts += [f"{warnings} warning{'s' * (warnings != 1)}"] if warnings else []
     return " and ".join(parts)

@@ -19,19 +19,23 @@ if TYPE_CHECKING:
 
 @click.command("exec")
 @click.argument(
-    "words", nargs=-1, required=True, metavar="[CLUSTER] COMMAND", shell_complete=complete_cluster
+    "arguments",
+    nargs=-1,
+    required=True,
+    metavar="[CLUSTER] COMMAND",
+    shell_complete=complete_cluster,
 )
 @exec_options
 @cluster_ref_options
 @output_options
 def command(
-    words: tuple[str, ...], ref: ClusterRef, options: ExecOptions, json: bool, verbose: bool
+    arguments: tuple[str, ...], ref: ClusterRef, options: ExecOptions, json: bool, verbose: int
 ) -> None:  # fmt: skip
     """Run a command on a cluster's head, and exit with its exit code.
 
-    In the command, `ray.init()` finds the cluster. COMMAND is one argument: quote it. CLUSTER is
-    a YAML file or the name of a cluster; without it, the only one that is up. On an embedded
-    cluster the command runs in the current directory.
+    `ray.init()` finds the cluster in it. COMMAND is one argument: quote it. CLUSTER is a YAML file
+    or the name of a cluster. Default: the only cluster that is up. On an embedded cluster, the
+    command runs in the current directory.
 
     \b
     shoal exec cluster.yaml 'python train.py' --start --stop
@@ -41,19 +45,19 @@ def command(
     from shoal.ops.context import Context
     from shoal.ops.execute import execute
 
-    if len(words) > 2:
+    if len(arguments) > 2:
         raise click.UsageError(
-            "Too many words. Quote the command: shoal exec CLUSTER 'python script.py --flag'"
+            "Too many arguments. Quote the command: shoal exec CLUSTER 'python script.py --flag'"
         )
-    if len(words) == 1 and cluster_lookup.looks_like_a_file(words[0]):
-        raise click.UsageError(f"No command to run on {words[0]}.")
-    if len(words) == 2:
+    if len(arguments) == 1 and cluster_lookup.looks_like_a_file(arguments[0]):
+        raise click.UsageError(f"No command to run on {arguments[0]}.")
+    if len(arguments) == 2:
         if ref.source is not None:
-            raise click.UsageError("Name a CLUSTER or give --nodes, not both.")
-        ref = replace(ref, source=words[0])
+            raise click.UsageError("Use CLUSTER or --nodes, not both.")
+        ref = replace(ref, source=arguments[0])
 
     async def operation(ctx: Context) -> int:
         resolve = cluster_lookup.resolve_or_default if options.start else cluster_lookup.resolve
-        return await execute(ctx, await resolve(ctx, ref), words[-1], options)
+        return await execute(ctx, await resolve(ctx, ref), arguments[-1], options)
 
     sys.exit(run(operation, json=json, verbose=verbose))

@@ -1,4 +1,4 @@
-"""The options of commands that run something on the head: Ray's, in all of them the same."""
+"""The shared options of `exec`, `submit` and `attach`, named as in Ray."""
 
 from __future__ import annotations
 
@@ -24,41 +24,43 @@ def _forwards(
 ) -> tuple[PortForward, ...]:
     from shoal.remote.runner import PortForward
 
-    found = []
+    forwards = []
     for value in values:
         local, _, remote = value.partition(":")
         try:
             ports = int(local), int(remote or local)
         except ValueError:
-            raise click.BadParameter(f"{value!r} is not a port, nor LOCAL:REMOTE.") from None
+            raise click.BadParameter(f"{value!r} is not a port or LOCAL:REMOTE.") from None
         if not all(0 < port < 65536 for port in ports):
             raise click.BadParameter(f"{value!r} is not between 1 and 65535.")
-        found.append(PortForward(*ports))
-    return tuple(found)
+        forwards.append(PortForward(*ports))
+    return tuple(forwards)
 
 
-start_option = click.option("--start", is_flag=True, help="Bring the cluster up if it is not.")
+start_option = click.option(
+    "--start", is_flag=True, help="Bring the cluster up first if it is not."
+)
 stop_option = click.option(
-    "--stop", is_flag=True, help="Give the cluster back afterwards, whatever happened."
+    "--stop", is_flag=True, help="Terminate the cluster afterwards, even on failure."
 )
 no_cache_option = click.option(
     "--no-config-cache", is_flag=True, expose_value=False,
-    help="As in Ray. Nothing is cached here.",
+    help="Accepted for compatibility with Ray; there is no cache.",
 )  # fmt: skip
 port_forward_option = click.option(
     "-p", "--port-forward", "forwards", callback=_forwards, multiple=True, metavar="PORT",
-    help="Lead a port here to the same port there, or LOCAL:REMOTE. May be given again.",
+    help="Forward a local port to the same port on the node, or LOCAL:REMOTE. Can be repeated.",
 )  # fmt: skip
 
 
 run_env_option = click.option(
     "--run-env", type=click.Choice(["auto", "host", "docker"]), default="auto",
-    help="In a node's container (docker), beside it (host), or in it if there is one (auto).",
+    help="Run in the node's container (docker), on its host, or in the container if any (auto).",
 )  # fmt: skip
 
 
 def multiplexer_options(function: F) -> F:
-    """`--screen` and `--tmux`, which reach the command as one `multiplexer`."""
+    """`--screen` and `--tmux`, passed to the command as one `multiplexer`."""
 
     @functools.wraps(function)
     def command(*, screen: bool, tmux: bool, **rest: Any) -> Any:
@@ -69,18 +71,17 @@ def multiplexer_options(function: F) -> F:
             chosen = "screen" if screen else "tmux"
         return function(multiplexer=chosen, **rest)
 
-    where = "in a session on the head that goes on without you"
+    where = "in a session on the head that survives disconnects"
     for option in (
-        click.option("--tmux", is_flag=True, help=f"Run it in tmux, {where}."),
-        click.option("--screen", is_flag=True, help=f"Run it in screen, {where}."),
+        click.option("--tmux", is_flag=True, help=f"Run in tmux, {where}."),
+        click.option("--screen", is_flag=True, help=f"Run in screen, {where}."),
     ):
         command = option(command)
     return command  # type: ignore[return-value]
 
 
 def exec_options(function: F) -> F:
-    """All of them, as one function that makes a `Manner` once it is known whether to print
-    JSON."""
+    """All options of `exec` and `submit`, passed to the command as one `options: ExecOptions`."""
 
     @functools.wraps(function)
     def command(
@@ -102,12 +103,12 @@ def exec_options(function: F) -> F:
         return function(options=options, json=json, **rest)
 
     command = multiplexer_options(command)
-    usage = click.option(
+    usage_stats_option = click.option(
         "--disable-usage-stats", is_flag=True, expose_value=False,
-        help="As in Ray. They are always off here.",
+        help="Accepted for compatibility with Ray; they are always off.",
     )  # fmt: skip
     for option in (
-        *(usage, no_cache_option, port_forward_option),
+        *(usage_stats_option, no_cache_option, port_forward_option),
         *(stop_option, start_option, run_env_option),
     ):
         command = option(command)

@@ -1,4 +1,4 @@
-"""Rows of text in aligned columns, and the short forms of numbers that go into them."""
+"""Plain-text tables, and short forms of durations and numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table without lines. Cells may be styled; their width is what is seen of them."""
+    """A table without borders. Cells may be styled: escape codes do not count as width."""
     table = [[click.style(cell, dim=True) for cell in header], *rows]
     widths = [max(_width(row[n]) for row in table) for n in range(len(header))]
     return [
@@ -17,7 +17,7 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in its largest two units."""
+    """A duration in its two largest units."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole}s"
@@ -29,7 +29,7 @@ def duration(seconds: float) -> str:
 
 
 def number(value: float) -> str:
-    """A quantity without needless digits."""
+    """A number with at most two decimals, without trailing zeros."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 

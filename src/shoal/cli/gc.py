@@ -12,11 +12,11 @@ from shoal.cli.run import output_options, run, yes_option
 @click.command("gc")
 @yes_option
 @output_options
-def command(yes: bool, json: bool, verbose: bool) -> None:
-    """Find what clusters left behind in your AWS account, and remove it after asking.
+def command(yes: bool, json: bool, verbose: int) -> None:
+    """Delete what clusters left behind in your AWS account.
 
-    In every region: workers whose head is gone, and security groups, key pairs, instance profiles
-    and volumes of clusters that have no machine any more.
+    Searches all regions for workers without a head, and for security groups, key pairs, instance
+    profiles and volumes of clusters without instances. Asks before it deletes.
     """
     from shoal.ops.account import collect_garbage
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 @cluster_argument
 @cluster_ref_options
 @output_options
-def command(ref: ClusterRef, json: bool, verbose: bool) -> None:
-    """Print the address of a cluster's head, the public one if it has one."""
+def command(ref: ClusterRef, json: bool, verbose: int) -> None:
+    """Print the IP address of a cluster's head: the public one, if it has one."""
     from shoal.cluster.handle import ClusterHandle
     from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
@@ -28,5 +28,5 @@ def command(ref: ClusterRef, json: bool, verbose: bool) -> None:
         spec = await cluster_lookup.resolve(ctx, ref)
         return await ClusterHandle.of(ctx, spec).head_address()
 
-    address = run(operation, json=json, verbose=verbose, answers=True)
+    address = run(operation, json=json, verbose=verbose, result_only=True)
     click.echo(jsonlib.dumps({"head_ip": address}) if json else address)

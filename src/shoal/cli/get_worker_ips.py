@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 @cluster_argument
 @cluster_ref_options
 @output_options
-def command(ref: ClusterRef, json: bool, verbose: bool) -> None:
-    """Print the addresses of a cluster's workers, one a line, public ones if they have any."""
+def command(ref: ClusterRef, json: bool, verbose: int) -> None:
+    """Print the workers' IP addresses, one per line: the public ones, if they have any."""
     from shoal.cluster.handle import ClusterHandle
     from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
@@ -28,9 +28,9 @@ def command(ref: ClusterRef, json: bool, verbose: bool) -> None:
         spec = await cluster_lookup.resolve(ctx, ref)
         return await ClusterHandle.of(ctx, spec).worker_addresses()
 
-    found = run(operation, json=json, verbose=verbose, answers=True)
+    ips = run(operation, json=json, verbose=verbose, result_only=True)
     if json:
-        click.echo(jsonlib.dumps({"worker_ips": found}))
+        click.echo(jsonlib.dumps({"worker_ips": ips}))
     else:
-        for address in found:
+        for address in ips:
             click.echo(address)

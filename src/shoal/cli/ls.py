@@ -8,72 +8,73 @@ from dataclasses import asdict
 import click
 
 from shoal.cli.formatting import columns, duration
-from shoal.cli.run import run
+from shoal.cli.run import output_options, run
 
 
 @click.command("ls")
-@click.option("--all-regions", is_flag=True, help="Every cluster of your AWS account instead.")
-@click.option("--json", "json", is_flag=True, help="Print for a program: JSON only.")
-def command(all_regions: bool, json: bool) -> None:
-    """Show every cluster known here.
+@click.option("--all-regions", is_flag=True, help="List all clusters of your AWS account instead.")
+@output_options
+def command(all_regions: bool, json: bool, verbose: int) -> None:
+    """List the clusters that were brought up from this machine.
 
-    With --all-regions, show every cluster of your AWS account, Shoal's and Ray's, in all regions.
+    With --all-regions, list all clusters of your AWS account in all regions, launched by Shoal or
+    by Ray.
     """
-    from shoal.ops.status import ls
+    from shoal.ops.ls import ls
 
     if all_regions:
-        _all_regions(json=json)
+        _all_regions(json=json, verbose=verbose)
         return
-    found = run(ls, json=json, answers=True)
+    clusters = run(ls, json=json, verbose=verbose, result_only=True)
     if json:
-        click.echo(jsonlib.dumps([asdict(entry) for entry in found]))
-    elif not found:
+        click.echo(jsonlib.dumps([asdict(cluster) for cluster in clusters]))
+    elif not clusters:
         click.echo("no clusters")
     else:
         rows = [
             (
-                click.style(entry.cluster, bold=True),
-                entry.provider,
-                "cannot be asked" if entry.problem else str(entry.nodes or "not up"),
-                "" if entry.age_s is None else duration(entry.age_s),
-                "" if entry.problem else price(entry.price_per_hour, complete=entry.complete),
+                click.style(cluster.cluster, bold=True),
+                cluster.provider,
+                "unknown" if cluster.problem else str(cluster.nodes or "not up"),
+                "" if cluster.age_s is None else duration(cluster.age_s),
+                "" if cluster.problem else price(cluster.price_per_hour, complete=cluster.complete),
             )
-            for entry in found
+            for cluster in clusters
         ]
         for line in columns(("cluster", "provider", "nodes", "age", ""), rows):
             click.echo(line)
 
 
-def _all_regions(*, json: bool) -> None:
-    from shoal.ops.account import everything
+def _all_regions(*, json: bool, verbose: int) -> None:
+    from shoal.ops.account import list_clusters
 
-    found = run(everything, json=json, answers=True)
+    clusters = run(list_clusters, json=json, verbose=verbose, result_only=True)
     if json:
-        click.echo(jsonlib.dumps([asdict(entry) for entry in found]))
+        click.echo(jsonlib.dumps([asdict(cluster) for cluster in clusters]))
         return
-    if not found:
+    if not clusters:
         click.echo("no clusters")
         return
     rows = [
         (
-            click.style(entry.cluster, bold=True),
-            entry.provider,
-            entry.made_by,
-            str(entry.nodes),
-            entry.state,
-            "" if entry.age_s is None else duration(entry.age_s),
-            price(entry.price_per_hour, complete=entry.complete),
+            click.style(cluster.cluster, bold=True),
+            cluster.provider,
+            cluster.made_by,
+            str(cluster.nodes),
+            cluster.state,
+            "" if cluster.age_s is None else duration(cluster.age_s),
+            price(cluster.price_per_hour, complete=cluster.complete),
         )
-        for entry in found
+        for cluster in clusters
     ]
     for line in columns(("cluster", "where", "by", "nodes", "state", "age", ""), rows):
         click.echo(line)
-    least = "" if all(entry.complete for entry in found) else "at least "
-    click.echo(f"in all {least}${sum(entry.price_per_hour for entry in found):.2f} an hour")
+    at_least = "" if all(cluster.complete for cluster in clusters) else "at least "
+    click.echo(f"total: {at_least}${sum(cluster.price_per_hour for cluster in clusters):.2f}/h")
 
 
 def price(per_hour: float, *, complete: bool) -> str:
-    """What machines cost, and whether that is all of it; nothing for what costs nothing."""
+    """A price per hour, marked if it is incomplete; empty if it is zero."""
     if complete:
-        return f"${per_hour:.2f} an hour" if per_hour else ""
-    return f"at least ${per_hour:.2f} an hour" if per_hour else "price unknown"
+        return f"${per_hour:.2f}/h" if per_hour else ""
+    return f"at least ${per_hour:.2f}/h" if per_hour else "price unknown"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
-from shoal.cli.run import follow, output_options
+from shoal.cli.run import output_options, run_until_interrupted
 from shoal.cli.status import status_lines
 
 if TYPE_CHECKING:
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     default=5.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often to look.",
+    help="Seconds between updates.",
 )
 @click.option(
     "--lines",
     type=int,
     expose_value=False,
-    help="As in Ray, where it is for the autoscaler's log. Nothing is tailed here.",
+    help="Accepted for compatibility with Ray; has no effect.",
 )
 @cluster_ref_options
 @output_options
-def command(ref: ClusterRef, every: float, json: bool, verbose: bool) -> None:  # fmt: skip
-    """Show what `shoal status` shows, again and again, until Ctrl-C."""
+def command(ref: ClusterRef, every: float, json: bool, verbose: int) -> None:  # fmt: skip
+    """Show the output of `shoal status` repeatedly, until Ctrl-C."""
     from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
-    from shoal.ops.monitor import watch
+    from shoal.ops.status import watch
 
     def show(status: ClusterStatus) -> None:
         if json:
@@ -54,4 +54,4 @@ def command(ref: ClusterRef, every: float, json: bool, verbose: bool) -> None:  
     async def operation(ctx: Context) -> None:
         await watch(ctx, await cluster_lookup.resolve(ctx, ref), show, every=every)
 
-    follow(operation, json=json, verbose=verbose, answers=True)
+    run_until_interrupted(operation, json=json, verbose=verbose, result_only=True)

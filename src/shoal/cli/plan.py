@@ -25,20 +25,20 @@ def command(
     min_workers: int | None,
     max_workers: int | None,
     json: bool,
-    verbose: bool,
+    verbose: int,
 ) -> None:
-    """Show what `shoal up` would do now, and what the cluster would then cost.
+    """Show what `shoal up` would do, and what the cluster would then cost per hour.
 
-    Nothing is created, changed or ended. What would keep `up` from working is told here, too.
+    Runs the same preflight checks as `up`. Nothing is created, changed or terminated.
     """
     from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
-    from shoal.ops.preview import show
+    from shoal.ops.preview import show_plan
 
     overrides = replace(ref.overrides, min_workers=min_workers, max_workers=max_workers)
 
     async def operation(ctx: Context) -> None:
-        found = await cluster_lookup.locate_or_default(ctx, replace(ref, overrides=overrides))
-        await show(ctx, found.spec, found.source_of)
+        located = await cluster_lookup.locate_or_default(ctx, replace(ref, overrides=overrides))
+        await show_plan(ctx, located.spec, located.source_of)
 
     run(operation, json=json, verbose=verbose)

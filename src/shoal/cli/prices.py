@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.formatting import columns, number
-from shoal.cli.run import run
+from shoal.cli.run import json_option, run
 
 if TYPE_CHECKING:
     from shoal.ops.context import Context
@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 @click.command("prices")
 @click.argument("name", required=False, default="")
 @click.option("--cloud", type=click.Choice(["aws", "gcp"]), help="Only this cloud.")
-@click.option("--region", multiple=True, help="Only this region; may be given several times.")
-@click.option("--cpus", type=float, default=0, help="At least so many vCPUs.")
-@click.option("--memory", type=float, default=0, help="At least so many GiB of memory.")
-@click.option("--gpus", type=int, default=0, help="At least so many GPUs.")
-@click.option("--accelerator", default="", help="Only with this card, e.g. L4 or A100.")
+@click.option("--region", multiple=True, help="Only this region. Can be repeated.")
+@click.option("--cpus", type=float, default=0, help="Minimum number of vCPUs.")
+@click.option("--memory", type=float, default=0, help="Minimum memory in GiB.")
+@click.option("--gpus", type=int, default=0, help="Minimum number of GPUs.")
+@click.option("--accelerator", default="", help="Only with this accelerator, e.g. L4 or A100.")
 @click.option("--spot", is_flag=True, help="Sort by the spot price.")
-@click.option("--all-regions", is_flag=True, help="Every region, not only the cheapest.")
-@click.option("--limit", type=int, default=20, show_default=True, help="So many lines; 0 for all.")
-@click.option("--json", "json", is_flag=True, help="Print for a program: JSON only.")
+@click.option("--all-regions", is_flag=True, help="Show all regions, not only the cheapest.")
+@click.option(
+    "--limit", type=int, default=20, show_default=True, help="Maximum number of lines; 0 for all."
+)
+@json_option
 def command(
     name: str,
     cloud: str | None,
@@ -41,35 +43,35 @@ def command(
     limit: int,
     json: bool,
 ) -> None:
-    """Show what machines cost, cheapest first.
+    """Show the prices of instance types, cheapest first.
 
-    NAME is the beginning of an instance type's name. Prices are US dollars an hour, typical for
-    their date, for choosing and not for accounting.
+    NAME is a prefix of the instance type. Prices are US dollars per hour from the shipped catalog:
+    good enough to compare instance types, not for accounting.
     """
-    from shoal.ops.prices import PriceQuery, cheapest_of_each, prices
+    from shoal.ops.prices import PriceQuery, cheapest_regions, prices
 
     async def operation(ctx: Context) -> list[PriceLine]:
         clouds = {} if cloud is None else {"clouds": (cloud,)}
-        wish = PriceQuery(
+        query = PriceQuery(
             regions=region, cpus=cpus, memory_gib=memory, gpus=gpus, accelerator=accelerator,
             name=name, spot=spot, **clouds,  # type: ignore[arg-type]
         )  # fmt: skip
-        found = prices(wish)
-        return found if all_regions else cheapest_of_each(found)
+        lines = prices(query)
+        return lines if all_regions else cheapest_regions(lines)
 
-    found = run(operation, json=json)
-    shown = found[:limit] if limit else found
+    lines = run(operation, json=json)
+    shown = lines[:limit] if limit else lines
     if json:
         click.echo(jsonlib.dumps([asdict(line) for line in shown]))
         return
-    for text in _lines(shown, len(found)):
+    for text in _lines(shown, len(lines)):
         click.echo(text)
 
 
 def _lines(shown: list[PriceLine], total: int) -> list[str]:
     if not shown:
-        return ["no machine in the catalog has all of that"]
-    header = ("machine", "cloud", "region", "vCPU", "GiB", "accelerator", "$/h", "spot $/h")
+        return ["no instance type in the catalog matches"]
+    header = ("instance type", "cloud", "region", "vCPU", "GiB", "accelerator", "$/h", "spot $/h")
     rows = [
         (
             line.name,
@@ -83,9 +85,9 @@ def _lines(shown: list[PriceLine], total: int) -> list[str]:
         )
         for line in shown
     ]
-    notes = [f"{len(shown)} of {total}; prices of {', '.join(sorted({x.dated for x in shown}))}"]
+    notes = [f"{len(shown)} of {total}; prices from {', '.join(sorted({x.dated for x in shown}))}"]
     if any(line.partial for line in shown):
-        notes.append("> without the accelerators, whose price the catalog does not have")
+        notes.append("> without accelerators: the catalog has no price for them")
     return [*columns(header, rows), *(click.style(note, dim=True) for note in notes)]
 
 

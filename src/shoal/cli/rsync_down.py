@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_ref_options, complete_cluster, paths_of
+from shoal.cli.cluster_options import cluster_ref_options, complete_cluster, split_paths
 from shoal.cli.exec_options import run_env_option
 from shoal.cli.run import output_options, run
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 @click.command("rsync-down")
 @click.argument(
-    "words", nargs=-1, metavar="[CLUSTER] [SOURCE TARGET]", shell_complete=complete_cluster
+    "arguments", nargs=-1, metavar="[CLUSTER] [SOURCE TARGET]", shell_complete=complete_cluster
 )
 @run_env_option
 @cluster_ref_options
 @output_options
 def command(
-    words: tuple[str, ...], ref: ClusterRef, run_env: RunEnv, json: bool, verbose: bool
+    arguments: tuple[str, ...], ref: ClusterRef, run_env: RunEnv, json: bool, verbose: int
 ) -> None:
     """Copy files from a cluster's head to this machine.
 
-    SOURCE is a path on the head, below the home directory unless it starts with a slash; TARGET
-    is one here. As with rsync, a directory goes into TARGET, or with a slash at its end only what
-    is in it does. Without both, the cluster's file mounts are copied back.
+    SOURCE is a path on the head, relative to the home directory; TARGET is a local path. As with
+    rsync, the directory SOURCE is copied into TARGET; with a trailing slash, only its contents
+    are. Without paths, the cluster's file_mounts are copied back.
     """
     from shoal.ops import cluster_lookup, rsync_transfer
     from shoal.ops.context import Context
 
-    ref, paths = paths_of(words, ref)
+    ref, paths = split_paths(arguments, ref)
 
     async def operation(ctx: Context) -> None:
         spec = await cluster_lookup.resolve(ctx, ref)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_ref_options, complete_cluster, paths_of
+from shoal.cli.cluster_options import cluster_ref_options, complete_cluster, split_paths
 from shoal.cli.exec_options import run_env_option
 from shoal.cli.run import output_options, run
 
@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 
 @click.command("rsync-up")
 @click.argument(
-    "words", nargs=-1, metavar="[CLUSTER] [SOURCE TARGET]", shell_complete=complete_cluster
+    "arguments", nargs=-1, metavar="[CLUSTER] [SOURCE TARGET]", shell_complete=complete_cluster
 )
-@click.option("-A", "--all-nodes", is_flag=True, help="To the workers, too, not the head alone.")
+@click.option("-A", "--all-nodes", is_flag=True, help="Copy to all nodes, not only the head.")
 @run_env_option
 @cluster_ref_options
 @output_options
 def command(
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
     ref: ClusterRef,
     all_nodes: bool,
     run_env: RunEnv,
     json: bool,
-    verbose: bool,
+    verbose: int,
 ) -> None:
     """Copy files to a cluster.
 
-    SOURCE is a path here, TARGET one on the nodes, below the home directory unless it starts with
-    a slash. As with rsync, a directory goes into TARGET, or with a slash at its end only what is
-    in it does. Without both, the cluster's file mounts are copied.
+    SOURCE is a local path, TARGET a path on the nodes, relative to the home directory. As with
+    rsync, the directory SOURCE is copied into TARGET; with a trailing slash, only its contents
+    are. Without paths, the cluster's file_mounts are copied.
     """
     from shoal.ops import cluster_lookup, rsync_transfer
     from shoal.ops.context import Context
 
-    ref, paths = paths_of(words, ref)
+    ref, paths = split_paths(arguments, ref)
 
     async def operation(ctx: Context) -> None:
         spec = await cluster_lookup.resolve(ctx, ref)

@@ -1,5 +1,5 @@
-"""Runs one operation for the command line: picks a renderer, asks questions, and turns an
-error into words and an exit code."""
+"""Runs one operation for a command: picks a renderer, asks for confirmation, and maps errors to
+messages and exit codes."""
 
 from __future__ import annotations
 
@@ -29,81 +29,85 @@ def run(
     operation: Callable[[Context], Awaitable[T]],
     *,
     json: bool = False,
-    verbose: bool = False,
+    verbose: int = 0,
     yes: bool = False,
-    answers: bool = False,
+    result_only: bool = False,
 ) -> T:
-    """Run an operation to its end and return its result, or exit with the error's code. With
-    `answers`, all that goes to standard output for a program is what the caller makes of it."""
-    # A terminal that closes, or a system that shuts down, gets what Ctrl-C gets: an orderly end.
-    for sign in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(sign) is signal.SIG_DFL:  # and not nohup's
-            signal.signal(sign, signal.default_int_handler)
-    screen = renderer(json=json, verbose=verbose, answers=answers)
-    ctx = Context(emit=screen.event, confirm=functools.partial(_confirm, yes=yes))
+    """Run an operation and return its result, or exit with the error's code. With `result_only`,
+    no events go to standard output in JSON mode: the caller prints the result there."""
+    # A closing terminal or a shutdown is handled like Ctrl-C: the operation cleans up.
+    for signal_number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signal_number) is signal.SIG_DFL:  # nohup ignores SIGHUP: keep that
+            signal.signal(signal_number, signal.default_int_handler)
+    if verbose:
+        from shoal.core.logs import log_to_stderr
+
+        log_to_stderr(verbose)
+    output = renderer(json=json, verbose=bool(verbose), result_only=result_only)
+    ctx = Context(emit=output.event, confirm=functools.partial(_confirm, yes=yes))
     if not gc.isenabled():
-        gc.freeze()  # what is loaded by now stays to the end
+        gc.freeze()  # modules loaded so far are never garbage
         gc.enable()
     try:
-        with screen:
+        with output:
             return asyncio.run(_awaited(operation, ctx))
     except ShoalError as error:
         if os.environ.get("SHOAL_DEBUG"):
             raise
-        screen.error(error)
+        output.error(error)
         sys.exit(error.exit_code)
     except Exception as error:
         if os.environ.get("SHOAL_DEBUG"):
             raise
-        screen.error(_unexpected(error))
+        output.error(_internal_error(error))
         sys.exit(1)
     except KeyboardInterrupt:
-        _say_interrupted(screen)
+        _report_interrupt(output)
         sys.exit(INTERRUPTED)
 
 
-def follow(
+def run_until_interrupted(
     operation: Callable[[Context], Awaitable[None]],
     *,
     json: bool = False,
-    verbose: bool = False,
-    answers: bool = False,
+    verbose: int = 0,
+    result_only: bool = False,
 ) -> None:
-    """Run an operation that goes on until Ctrl-C, which is a normal end for it."""
+    """Run an operation that ends with Ctrl-C, and exit with 0 then."""
 
-    async def until_asked_to_end(ctx: Context) -> None:
-        with termination_signal() as asked:
-            going_on = asyncio.ensure_future(operation(ctx))
-            either: set[asyncio.Future[Any]] = {going_on, asked}
+    async def until_interrupted(ctx: Context) -> None:
+        with termination_signal() as interrupted:
+            task = asyncio.ensure_future(operation(ctx))
+            either: set[asyncio.Future[Any]] = {task, interrupted}
             try:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                if not going_on.done():
-                    going_on.cancel()
-                await asyncio.wait({going_on})
-        if not going_on.cancelled():
-            going_on.result()
+                if not task.done():
+                    task.cancel()
+                await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
 
-    run(until_asked_to_end, json=json, verbose=verbose, answers=answers)
+    run(until_interrupted, json=json, verbose=verbose, result_only=result_only)
+
+
+json_option = click.option("--json", "json", is_flag=True, help="Print JSON on standard output.")
+verbose_option = click.option(
+    "-v", "--verbose", count=True,
+    help="Show node output and Shoal's log on standard error; -vv adds debug messages.",
+)  # fmt: skip
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def output_options(function: F) -> F:
     """`--json` and `-v`, which most commands have."""
-    for option in (
-        click.option("--json", "json", is_flag=True, help="Print for a program: JSON only."),
-        click.option("-v", "--verbose", is_flag=True, help="Show what the nodes print, too."),
-    ):
-        function = option(function)
-    return function
+    return verbose_option(json_option(function))
 
 
 def has_terminal() -> bool:
-    """Whether a command on a node can have our terminal: one that is typed at and looked at. With
-    its output in a file or a pipe, a terminal's line ends would get into that."""
+    """Whether a remote command can use our terminal. If standard output is a file or a pipe, it
+    must not: the terminal's line endings would end up in the output."""
     return sys.stdin.isatty() and sys.stdout.isatty()
-
-
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 async def _awaited(operation: Callable[[Context], Awaitable[T]], ctx: Context) -> T:
@@ -115,26 +119,26 @@ def _confirm(question: str, *, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise ConfigError(
-            "this needs a yes, and there is nobody to ask",
-            why="standard input is not a terminal",
+            "confirmation required, but standard input is not a terminal",
+            why=question,
             fix="add --yes",
         )
     return click.confirm(question, default=True, err=True)
 
 
-def _say_interrupted(screen: Renderer) -> None:
-    screen.error(
+def _report_interrupt(output: Renderer) -> None:
+    output.error(
         ShoalError(
             "interrupted",
-            why="what was begun is still there",
-            fix="the same command again goes on with it; shoal down gives everything back",
+            why="what was started so far still exists",
+            fix="run the same command again to continue; shoal down terminates everything",
         )
     )
 
 
-def _unexpected(error: Exception) -> ShoalError:
+def _internal_error(error: Exception) -> ShoalError:
     return ShoalError(
-        f"something went wrong inside Shoal: {type(error).__name__}: {error}",
-        why="this is a fault of the program, not of yours",
-        fix="the same command with SHOAL_DEBUG=1 shows where; please report it",
+        f"internal error: {type(error).__name__}: {error}",
+        why="this is a bug in Shoal",
+        fix="run the same command with SHOAL_DEBUG=1 for a stack trace, and please report it",
     )

@@ -19,27 +19,32 @@ if TYPE_CHECKING:
 
 _BANNER = """\
 {cluster!r}
-  cluster.install_ray()                                              put Ray on every machine
-  cluster.start_ray("~/my_code", num_workers_per_node=10)            start it, with your code
-  cluster.restart_workers("~/my_code", num_workers_per_node=10)      the same with other code
-  cluster.stop_ray()                                                 end it
-  cluster.update_ray()                                               move to a newer Ray
-  cluster.status(), cluster.exec("..."), cluster.down()              help(cluster) tells more
+  cluster.install_ray()                                              install Ray on every machine
+  cluster.start_ray("~/my_code", num_workers_per_node=10)            start Ray with your code
+  cluster.restart_workers("~/my_code", num_workers_per_node=10)      restart with other code
+  cluster.stop_ray()                                                 stop Ray
+  cluster.update_ray()                                               install a newer Ray
+  cluster.status(), cluster.exec("..."), cluster.down()              see also help(cluster)
 """
 
 
 @click.command("shell")
 @click.option(
     "--nodes", metavar="FILE", required=True, type=click.Path(),
-    help="A list of your own machines, one address a line, the head first.",
+    help="A list of your own machines, one address per line, the head first.",
 )  # fmt: skip
-@click.option("--key-file", metavar="FILE", type=click.Path(), help="The private key for them.")
-@click.option("--username", metavar="USER", help="Who logs in to them.")
+@click.option("--key-file", metavar="FILE", type=click.Path(), help="SSH private key.")
+@click.option("--username", metavar="USER", help="SSH user.")
 @click.option(
     "--installation-directory", metavar="DIR", default="~/", show_default=True,
-    help="Where Ray goes on each of them.",
+    help="Where Ray is installed on each machine.",
 )  # fmt: skip
-@click.option("-n", "--cluster-name", metavar="NAME", help="Use this name, not the file's.")
+@click.option(
+    "-n",
+    "--cluster-name",
+    metavar="NAME",
+    help="Override the cluster name, which is the file's name.",
+)
 def command(
     nodes: str,
     key_file: str | None,
@@ -47,7 +52,7 @@ def command(
     installation_directory: str,
     cluster_name: str | None,
 ) -> None:
-    """Open a Python prompt with a cluster of your own machines.
+    """Open a Python prompt for a cluster of your own machines.
 
     \b
     shoal shell --nodes nodes.txt --key-file key.pem --username ubuntu \\
@@ -55,7 +60,7 @@ def command(
     """
     from shoal.interactive_cluster import InteractiveCluster
 
-    screen = _Screen()
+    output = _Output()
     try:
         cluster = InteractiveCluster(
             nodes,
@@ -63,18 +68,18 @@ def command(
             username=username,
             installation_directory=installation_directory,
             cluster_name=cluster_name,
-            on_event=screen.event,
+            on_event=output.event,
         )
     except ShoalError as error:
-        screen.error(error)
+        output.error(error)
         sys.exit(error.exit_code)
-    names: dict[str, Any] = {"cluster": cluster}
-    _complete(names)
-    _Console(names, screen).interact(banner=_BANNER.format(cluster=cluster), exitmsg="")
+    variables: dict[str, Any] = {"cluster": cluster}
+    _enable_completion(variables)
+    _Console(variables, output).interact(banner=_BANNER.format(cluster=cluster), exitmsg="")
 
 
-class _Screen:
-    """Shows what happens, anew for each statement."""
+class _Output:
+    """Renders events, with a new renderer for each statement."""
 
     def __init__(self) -> None:
         self._renderer = renderer(json=False, verbose=True)
@@ -93,33 +98,33 @@ class _Screen:
 
 
 class _Console(code.InteractiveConsole):
-    """Python's own prompt, but for how an error of ours reads."""
+    """Python's prompt, except that a `ShoalError` is shown without a stack trace."""
 
-    def __init__(self, names: dict[str, Any], screen: _Screen) -> None:
-        super().__init__(names)
-        self._screen = screen
+    def __init__(self, variables: dict[str, Any], output: _Output) -> None:
+        super().__init__(variables)
+        self._output = output
 
     def runcode(self, code: CodeType) -> None:
-        with self._screen.statement():
+        with self._output.statement():
             super().runcode(code)
 
     def showtraceback(self) -> None:
         error = sys.exc_info()[1]
         if isinstance(error, KeyboardInterrupt):
-            again = "the same call again starts over; cluster.down() gives the machines back"
-            error = ShoalError("interrupted", why="what was begun is still there", fix=again)
+            fix = "repeat the call to start over; cluster.down() releases the machines"
+            error = ShoalError("interrupted", why="what was started so far still exists", fix=fix)
         if isinstance(error, ShoalError):
-            self._screen.error(error)
+            self._output.error(error)
         else:
             super().showtraceback()
 
 
-def _complete(names: dict[str, Any]) -> None:
-    """Let the tab key complete, where Python was built with readline."""
+def _enable_completion(variables: dict[str, Any]) -> None:
+    """Complete with the tab key, if Python was built with readline."""
     try:
         import readline
         import rlcompleter
     except ImportError:
         return
-    readline.set_completer(rlcompleter.Completer(names).complete)
+    readline.set_completer(rlcompleter.Completer(variables).complete)
     readline.parse_and_bind("tab: complete")

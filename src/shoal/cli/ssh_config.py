@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
-from shoal.cli.run import run
+from shoal.cli.run import run, verbose_option
 
 if TYPE_CHECKING:
     from shoal.ops.cluster_lookup import ClusterRef
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 @click.command("ssh-config")
 @cluster_argument
-@click.option("--write", is_flag=True, help="Add it to ~/.ssh/config, until `shoal down`.")
+@click.option("--write", is_flag=True, help="Add it to ~/.ssh/config; `shoal down` removes it.")
 @cluster_ref_options
-def command(ref: ClusterRef, write: bool) -> None:
-    """Let plain ssh reach a cluster's machines by name.
+@verbose_option
+def command(ref: ClusterRef, write: bool, verbose: int) -> None:
+    """Print or install SSH configuration for a cluster's nodes.
 
-    Prints what ~/.ssh/config needs for `ssh CLUSTER` and `ssh CLUSTER-worker-1`, or puts it
-    there: then also scp, rsync and editors know the machines.
+    With it in ~/.ssh/config, `ssh CLUSTER` and `ssh CLUSTER-worker-1` work, and so do scp, rsync
+    and editors.
     """
     from shoal.ops import cluster_lookup, ssh_config
     from shoal.ops.context import Context
@@ -31,7 +32,7 @@ def command(ref: ClusterRef, write: bool) -> None:
         spec = await cluster_lookup.resolve(ctx, ref)
         if write:
             file = await ssh_config.install(ctx, spec, Path.home())
-            return f"written to {file}; now: ssh {spec.cluster_name}"
-        return (await ssh_config.text(ctx, spec)).rstrip("\n")
+            return f"wrote {file}; connect with: ssh {spec.cluster_name}"
+        return (await ssh_config.render(ctx, spec)).rstrip("\n")
 
-    click.echo(run(operation))
+    click.echo(run(operation, verbose=verbose))

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 @cluster_argument
 @cluster_ref_options
 @output_options
-def command(ref: ClusterRef, json: bool, verbose: bool) -> None:
-    """Start Ray again on a cluster that was stopped.
+def command(ref: ClusterRef, json: bool, verbose: int) -> None:
+    """Start a stopped cluster.
 
-    Ray starts on the machines where it does not run; nothing is set up again, and nothing that
-    runs is touched. `shoal up` does that and also applies changes of the cluster's file.
+    Starts stopped instances, and Ray on the nodes where it is not running, without repeating the
+    setup. Running nodes are not changed. To also apply changes of the file, use `shoal up`.
     """
     from shoal.ops import cluster_lookup, stop_start
     from shoal.ops.context import Context

@@ -26,11 +26,11 @@ _NOT_READY = 4
 @cluster_argument
 @cluster_ref_options
 @output_options
-def command(ref: ClusterRef, json: bool, verbose: bool) -> None:
-    """Show a cluster's nodes and what they do.
+def command(ref: ClusterRef, json: bool, verbose: int) -> None:
+    """Show a cluster's nodes and resource usage.
 
-    Exits with 0 when all nodes are ready, 3 when the cluster is not up, 4 when nodes are missing.
-    A node that is being given back is not missing.
+    Exits with 0 when all nodes are ready, 3 when the cluster is not up, and 4 when nodes are
+    missing. Draining and terminating nodes do not count as missing.
     """
     from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
@@ -39,7 +39,7 @@ def command(ref: ClusterRef, json: bool, verbose: bool) -> None:
     async def operation(ctx: Context) -> ClusterStatus:
         return await status(ctx, await cluster_lookup.resolve(ctx, ref))
 
-    result = run(operation, json=json, verbose=verbose, answers=True)
+    result = run(operation, json=json, verbose=verbose, result_only=True)
     if json:
         click.echo(jsonlib.dumps(asdict(result)))
     else:
@@ -50,18 +50,18 @@ def command(ref: ClusterRef, json: bool, verbose: bool) -> None:
 
 
 def status_lines(status: ClusterStatus) -> list[str]:
-    """A cluster's state as a person reads it."""
+    """A cluster's status as text."""
     name = click.style(status.cluster, bold=True)
     if not status.nodes:
         return [f"{name} ({status.provider}) is not up"]
     ready = sum(node.phase == "ready" for node in status.nodes)
-    title = f"{name} ({status.provider}): {ready} of {len(status.wanted)} nodes ready"
+    title = f"{name} ({status.provider}): {ready} of {len(status.expected)} nodes ready"
     if leaving := sum(node.is_leaving for node in status.nodes):
         title += f", {leaving} leaving"
     if status.address:
         title += f", Ray at {status.address}"
     if status.price_per_hour:
-        title += f", ${status.price_per_hour:.2f} an hour"
+        title += f", ${status.price_per_hour:.2f}/h"
     header = ("node", "type", "phase", "address", "age", "in use", "")
     table = columns(header, [_row(node) for node in status.nodes])
     return [title, *table, *controller_lines(status.controller)]
@@ -81,7 +81,7 @@ def _row(node: NodeStatus) -> tuple[str, ...]:
 
 
 def _usage(node: NodeStatus) -> str:
-    """What Ray has handed out of the node, for the resources that a person declared."""
+    """Used and total amount of each declared resource."""
     parts = []
     for name, total in sorted(node.total.items()):
         if name.startswith("node:") or name == "object_store_memory":

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 @yes_option
 @cluster_ref_options
 @output_options
-def command(ref: ClusterRef, yes: bool, json: bool, verbose: bool) -> None:
-    """End Ray on a cluster whose machines stay.
+def command(ref: ClusterRef, yes: bool, json: bool, verbose: int) -> None:
+    """Stop Ray; on AWS also stop the instances.
 
-    What was set up on the machines stays as well, so `shoal start` is quick. Machines of a cloud
-    go on costing money; `shoal down` ends those.
+    `shoal start` starts the cluster again without repeating the setup. Stopped instances keep
+    their disks, which are still billed; spot instances cannot be stopped and are terminated.
+    `shoal down` terminates everything.
     """
     from shoal.ops import cluster_lookup, stop_start
     from shoal.ops.context import Context

@@ -21,29 +21,29 @@ if TYPE_CHECKING:
 
 @click.command("submit", context_settings={"ignore_unknown_options": True})
 @click.argument(
-    "words",
+    "positional",
     nargs=-1,
     required=True,
     metavar="[CLUSTER] SCRIPT [-- ARGUMENTS]",
     shell_complete=complete_cluster,
 )
-@click.option("--args", metavar="TEXT", help="As in Ray: the arguments as one text.")
+@click.option("--args", metavar="TEXT", help="The arguments as one string, as in Ray.")
 @exec_options
 @cluster_ref_options
 @output_options
 def command(
-    words: tuple[str, ...],
+    positional: tuple[str, ...],
     args: str | None,
     ref: ClusterRef,
     options: ExecOptions,
     json: bool,
-    verbose: bool,
+    verbose: int,
 ) -> None:  # fmt: skip
-    """Copy a Python script to a cluster's head and run it there, with its exit code.
+    """Copy a Python script to a cluster's head, run it there, and exit with its exit code.
 
-    The script becomes ~/SCRIPT on the head; what follows `--` reaches it as it is. CLUSTER may be
-    left out when SCRIPT ends in .py and one cluster is up. On an embedded cluster nothing is
-    copied, and the script runs in the current directory.
+    The script is copied to ~/SCRIPT; arguments after `--` are passed to it unchanged. CLUSTER can
+    be omitted when SCRIPT ends in .py and only one cluster is up. On an embedded cluster, nothing
+    is copied and the script runs in the current directory.
 
     \b
     shoal submit cluster.yaml train.py -- --epochs 3
@@ -52,9 +52,9 @@ def command(
     from shoal.ops.context import Context
     from shoal.ops.submit import submit
 
-    named, script, arguments = _split(words, has_cluster=ref.source is not None)
-    if named is not None:
-        ref = replace(ref, source=named)
+    source, script, arguments = _split(positional, has_cluster=ref.source is not None)
+    if source is not None:
+        ref = replace(ref, source=source)
     if args is not None:
         if arguments:
             raise click.UsageError("Use --args or arguments after --, not both.")
@@ -67,10 +67,12 @@ def command(
     sys.exit(run(operation, json=json, verbose=verbose))
 
 
-def _split(words: tuple[str, ...], *, has_cluster: bool) -> tuple[str | None, str, tuple[str, ...]]:
-    """The cluster, the script, and its arguments."""
-    if has_cluster or words[0].endswith(".py"):
-        return None, words[0], words[1:]
-    if len(words) == 1:
-        raise click.UsageError(f"No script to run on {words[0]}.")
-    return words[0], words[1], words[2:]
+def _split(
+    positional: tuple[str, ...], *, has_cluster: bool
+) -> tuple[str | None, str, tuple[str, ...]]:
+    """The cluster, the script, and the script's arguments."""
+    if has_cluster or positional[0].endswith(".py"):
+        return None, positional[0], positional[1:]
+    if len(positional) == 1:
+        raise click.UsageError(f"No script to run on {positional[0]}.")
+    return positional[0], positional[1], positional[2:]

@@ -33,24 +33,32 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     "--autostop",
     callback=_seconds,
     metavar="TIME",
-    help="The whole cluster goes when nobody has used it for so long: 30m, 2h, or off.",
+    help="Terminate the cluster after this idle time: 30m, 2h, or off.",
 )
 @click.option("--no-restart", is_flag=True, help="Apply changes without restarting Ray.")
-@click.option("--restart-only", is_flag=True, help="Only restart Ray, without setup.")
-@click.option("--force", is_flag=True, help="Take machines that another cluster has claimed.")
+@click.option("--restart-only", is_flag=True, help="Only restart Ray; skip the setup.")
+@click.option("--force", is_flag=True, help="Use machines that another cluster has claimed.")
 @click.option(
     "--redirect-command-output",
     "redirect",
     is_flag=True,
-    help="Write what the nodes print to a file for each, not to the screen.",
+    help="Write node output to one file per node instead of the terminal.",
 )
 @click.option(
     "--use-login-shells/--use-normal-shells",
     default=True,
-    help="As in Ray. Commands always run in login shells here, which cost nothing.",
+    help="Accepted for compatibility with Ray; commands always run in login shells.",
 )
-@click.option("--no-config-cache", is_flag=True, help="As in Ray. Nothing is cached here.")
-@click.option("--disable-usage-stats", is_flag=True, help="As in Ray. They are always off here.")
+@click.option(
+    "--no-config-cache",
+    is_flag=True,
+    help="Accepted for compatibility with Ray; there is no cache.",
+)
+@click.option(
+    "--disable-usage-stats",
+    is_flag=True,
+    help="Accepted for compatibility with Ray; they are always off.",
+)
 @yes_option
 @cluster_ref_options
 @output_options
@@ -68,12 +76,12 @@ def command(
     disable_usage_stats: bool,
     yes: bool,
     json: bool,
-    verbose: bool,
+    verbose: int,
 ) -> None:  # fmt: skip
-    """Bring a cluster up, or to what its file says now.
+    """Create or update a cluster.
 
-    CLUSTER is a YAML file, an http(s) address of one, or the name of a cluster that is up.
-    Without it, a Ray cluster of a head and two workers starts on this machine.
+    Brings the cluster to what its file says. CLUSTER is a YAML file, the http(s) URL of one, or
+    the name of a known cluster. Default: a cluster with a head and two workers on this machine.
 
     \b
     shoal up cluster.yaml
@@ -82,7 +90,7 @@ def command(
     from shoal import spec
     from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
-    from shoal.ops.node_logs import redirected
+    from shoal.ops.node_logs import output_to_files
     from shoal.ops.up import UpOptions, UpResult, up
     from shoal.ops.up_plan import RestartPolicy
 
@@ -95,16 +103,16 @@ def command(
 
     async def operation(ctx: Context) -> UpResult:
         if ref.source is None:
-            found = cluster_lookup.LocatedSpec(spec.default_embedded(overrides).spec)
+            located = cluster_lookup.LocatedSpec(spec.default_embedded(overrides).spec)
         else:
-            found = await cluster_lookup.locate(ctx, replace(ref, overrides=overrides))
-        cluster = found.spec
+            located = await cluster_lookup.locate(ctx, replace(ref, overrides=overrides))
+        cluster = located.spec
         if autostop is not None:
             cluster = replace(cluster, shoal=replace(cluster.shoal, autostop=autostop))
-        options = UpOptions(restart=restart, force=force, source_of=found.source_of)
+        options = UpOptions(restart=restart, force=force, source_of=located.source_of)
         with contextlib.ExitStack() as stack:
             if redirect:
-                ctx = stack.enter_context(redirected(ctx, cluster.cluster_name))
+                ctx = stack.enter_context(output_to_files(ctx, cluster.cluster_name))
             return await up(ctx, cluster, options)
 
     if run(operation, json=json, verbose=verbose, yes=yes).plan is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.cluster_options import cluster_ref_options
-from shoal.cli.controller_status import decision_lines, waiting_lines
+from shoal.cli.controller_status import decision_lines, pending_lines
 from shoal.cli.formatting import duration
 from shoal.cli.run import output_options, run
 
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 
 @click.command("why")
 @click.argument("node", required=False)
-@click.option("--cluster", help="Which cluster: a name or a file. Without it, the one that is up.")
-@click.option("--pending", is_flag=True, help="Tell what becomes of the work that waits.")
+@click.option("--cluster", help="A name or a file. Default: the only cluster that is up.")
+@click.option(
+    "--pending", is_flag=True, help="Show pending demand and what the controller does about it."
+)
 @cluster_ref_options
 @output_options
-def command(ref: ClusterRef, node: str | None, pending: bool, json: bool, verbose: bool) -> None:
-    """Tell why the cluster is as it is.
+def command(ref: ClusterRef, node: str | None, pending: bool, json: bool, verbose: int) -> None:
+    """Explain the controller's decisions.
 
-    Without NODE, the controller's last decisions; with it, why that node exists or was ended.
+    Shows the latest decisions, or, with NODE, why that node was launched or terminated.
     """
     from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
@@ -37,7 +39,7 @@ def command(ref: ClusterRef, node: str | None, pending: bool, json: bool, verbos
     async def operation(ctx: Context) -> Explanation:
         return await why(ctx, await cluster_lookup.resolve(ctx, ref), node, pending=pending)
 
-    explanation = run(operation, json=json, verbose=verbose, answers=True)
+    explanation = run(operation, json=json, verbose=verbose, result_only=True)
     if json:
         click.echo(jsonlib.dumps(asdict(explanation)))
         return
@@ -48,12 +50,12 @@ def command(ref: ClusterRef, node: str | None, pending: bool, json: bool, verbos
 def _lines(explanation: Explanation, *, pending: bool) -> list[str]:
     lines = [line for node in explanation.nodes for line in _history_lines(node)]
     if pending:
-        lines += waiting_lines(explanation.waiting) or ["nothing waits"]
+        lines += pending_lines(explanation.waiting) or ["no pending demand"]
     elif not explanation.nodes:
-        lines += decision_lines(explanation.decisions) or ["nothing has been decided yet"]
+        lines += decision_lines(explanation.decisions) or ["no decisions yet"]
     if not explanation.alive:
         lines.append(
-            click.style("the controller does not run: this is what it said last", fg="red")
+            click.style("the controller is not running: this is its last report", fg="red")
         )
     return lines
 
@@ -63,9 +65,9 @@ def _history_lines(node: NodeHistory) -> list[str]:
     age = duration(max(0.0, time.time() - node.since))
     lines = [f"{name} ({node.node_type}) has been {node.phase} for {age}"]
     if node.why:
-        lines.append(f"  it exists because: {node.why}")
+        lines.append(f"  launched because: {node.why}")
     if node.ended:
-        lines.append(f"  it ended because: {node.ended}")
+        lines.append(f"  terminated because: {node.ended}")
     elif node.detail:
         lines.append(f"  {node.detail}")
     return lines

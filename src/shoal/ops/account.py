@@ -1,7 +1,8 @@
-"""What a person owns in the cloud, in every region: clusters that run, and what was left behind."""
+"""Lists the clusters of an AWS account in all regions, and deletes what clusters left behind."""
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,11 +16,15 @@ from shoal.providers.model import State
 if TYPE_CHECKING:
     from shoal.providers.aws.inventory import ClusterResources, RetainedVolume
 
+_log = logging.getLogger(__name__)
+
+_QUERY = "querying all regions"
+
 
 @dataclass(frozen=True)
 class ClusterListing:
-    """One cluster in one region of an account. Its price is not `complete` where nobody knows that
-    of a machine. `kept` are volumes that its file wanted to outlive their machines, in words."""
+    """One cluster in one region. The price is not `complete` where that of an instance is
+    unknown. `kept` describes the volumes that its file retains beyond their instances."""
 
     cluster: str
     provider: str
@@ -33,88 +38,91 @@ class ClusterListing:
     kept: tuple[str, ...] = ()
 
 
-async def everything(ctx: Context) -> list[ClusterListing]:
-    """Every cluster of the account, Shoal's and Ray's."""
+async def list_clusters(ctx: Context) -> list[ClusterListing]:
+    """Every cluster of the account, launched by Shoal or by Ray."""
     from shoal.providers.aws.inventory import holdings, with_prices
 
     require_aws()
-    ctx.emit(Stage("asking every region"))
-    found = await holdings(ctx.clock, ctx.emit)
-    return [_owned(ctx, one) for one in await with_prices(found, ctx.clock, ctx.home)]
+    ctx.emit(Stage(_QUERY))
+    clusters = await holdings(ctx.clock, ctx.emit)
+    priced = await with_prices(clusters, ctx.clock, ctx.home)
+    return [_listing(ctx, resources) for resources in priced]
 
 
 async def collect_garbage(ctx: Context) -> bool:
-    """Give back what nobody leads: workers without a head, and what clusters left behind that
-    have no machine any more. What somebody may be making or wanted to keep is told of and left
-    alone. False when the person said no."""
+    """Delete workers without a head, and resources of clusters without instances. Recent
+    resources (an `up` may be running) and retained volumes are reported and kept. False when the
+    user declined."""
     from shoal.providers.aws.inventory import delete_orphan, holdings
 
     require_aws()
-    ctx.emit(Stage("asking every region"))
-    found = await holdings(ctx.clock, ctx.emit)
+    ctx.emit(Stage(_QUERY))
+    clusters = await holdings(ctx.clock, ctx.emit)
     now = ctx.clock.now()
-    for holding in found:
-        _tell_what_stays(ctx, holding)
-    orphans = [h for h in found if h.is_orphan(now)]
-    for holding in orphans:
-        where = f"{holding.cluster} in {holding.region}"
-        for instance in holding.instances:
+    for resources in clusters:
+        _report_kept(ctx, resources)
+    orphans = [resources for resources in clusters if resources.is_orphan(now)]
+    for resources in orphans:
+        where = f"{resources.cluster} in {resources.region}"
+        _log.info("%s is orphaned", where)
+        for instance in resources.instances:
             ctx.emit(PlanStep("terminate", f"instance {instance.id}", f"{where} has no head"))
-        for thing in holding.others:
-            ctx.emit(PlanStep("remove", thing, f"{where} has no machine"))
+        for resource in resources.others:
+            ctx.emit(PlanStep("remove", resource, f"{where} has no instances"))
     if not orphans:
         ctx.emit(ResourcesDeleted(()))
         return True
-    if not ctx.confirm("Remove all of this?"):
+    if not ctx.confirm("Delete all of this?"):
         return False
-    removed = await run_all(delete_orphan(h, ctx.clock, ctx.emit) for h in orphans)
-    ctx.emit(ResourcesDeleted(tuple(thing for things in removed for thing in things)))
+    deleted = await run_all(delete_orphan(r, ctx.clock, ctx.emit) for r in orphans)
+    ctx.emit(ResourcesDeleted(tuple(name for names in deleted for name in names)))
     return True
 
 
-def _tell_what_stays(ctx: Context, holding: ClusterResources) -> None:
-    where = f"{holding.cluster} in {holding.region}"
-    if not holding.is_led and holding.is_new(ctx.clock.now()):
-        why = "something of it was made just now: somebody may be bringing it up"
-        ctx.emit(Warned(f"{where} is left alone", why, "shoal gc again, in some minutes"))
-    for volume in holding.kept:
-        delete = f"aws ec2 delete-volume --region {holding.region} --volume-id {volume.id}"
-        why = f"the file of {where} says so"
-        ctx.emit(Warned(f"the {_in_words(volume)}, is kept", why, f"{delete}, if nobody needs it"))
+def _report_kept(ctx: Context, resources: ClusterResources) -> None:
+    where = f"{resources.cluster} in {resources.region}"
+    if not resources.is_led and resources.is_new(ctx.clock.now()):
+        why = "some of its resources were just created: an up may be running"
+        ctx.emit(Warned(f"{where} is not deleted", why, "run shoal gc again in a few minutes"))
+    for volume in resources.kept:
+        delete = f"aws ec2 delete-volume --region {resources.region} --volume-id {volume.id}"
+        why = f"the file of {where} retains it"
+        fix = f"{delete}, if it is no longer needed"
+        ctx.emit(Warned(f"{_describe(volume)}, is kept", why, fix))
 
 
-def _in_words(volume: RetainedVolume) -> str:
-    return f"volume {volume.id} with {volume.gib} GiB, about ${volume.per_month:.2f} a month"
+def _describe(volume: RetainedVolume) -> str:
+    return f"volume {volume.id} with {volume.gib} GiB, about ${volume.per_month:.2f}/month"
 
 
-def _owned(ctx: Context, holding: ClusterResources) -> ClusterListing:
-    instances = holding.instances
-    on = [i for i in instances if i.state in (State.PENDING, State.RUNNING)]
+def _listing(ctx: Context, resources: ClusterResources) -> ClusterListing:
+    instances = resources.instances
+    billed = [i for i in instances if i.state in (State.PENDING, State.RUNNING)]
     oldest = min((i.created_at for i in instances if i.created_at is not None), default=None)
     return ClusterListing(
-        cluster=holding.cluster,
-        provider=f"aws {holding.region}",
-        made_by="shoal" if holding.by_shoal else "ray",
+        cluster=resources.cluster,
+        provider=f"aws {resources.region}",
+        made_by="shoal" if resources.by_shoal else "ray",
         nodes=len(instances),
-        state=_state(holding, ctx.clock.now()),
+        state=_state(resources, ctx.clock.now()),
         age_s=None if oldest is None else ctx.clock.now() - oldest,
-        price_per_hour=math.fsum(i.price_per_hour or 0.0 for i in on),
-        complete=all(i.price_per_hour is not None for i in on),
-        others=holding.others,
-        kept=tuple(map(_in_words, holding.kept)),
+        price_per_hour=math.fsum(i.price_per_hour or 0.0 for i in billed),
+        complete=all(i.price_per_hour is not None for i in billed),
+        others=resources.others,
+        kept=tuple(map(_describe, resources.kept)),
     )
 
 
-def _state(holding: ClusterResources, now: float) -> str:
-    if not holding.is_led and holding.is_new(now):
+def _state(resources: ClusterResources, now: float) -> str:
+    if not resources.is_led and resources.is_new(now):
         return "no head yet"
-    if holding.kept and not (holding.instances or holding.others):
+    if resources.kept and not (resources.instances or resources.others):
         return "volumes kept"
-    if not holding.instances:
-        return "no machine; shoal gc"
-    if not holding.is_led:
+    if not resources.instances:
+        return "no instances; shoal gc"
+    if not resources.is_led:
         return "no head; shoal gc"
-    states = {i.state for i in holding.instances}
+    states = {i.state for i in resources.instances}
     if states <= {State.STOPPED, State.STOPPING}:
         return "stopped"
     return "up"

@@ -1,4 +1,4 @@
-"""Opens a shell on a node, with what Ray needs in its environment."""
+"""Opens a shell on a node in which Ray finds the cluster."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ _LOGIN_SHELL = 'exec "${SHELL:-bash}" -l'
 
 @dataclass(frozen=True)
 class ShellOptions:
-    """What kind of shell: a plain one, or in a session that outlives the connection, which is
-    found again unless it is to be `new`."""
+    """A plain login shell, or a session in a multiplexer: an existing one unless `new`."""
 
     multiplexer: Multiplexer | None = None
     new: bool = False
@@ -28,25 +27,25 @@ class ShellOptions:
 async def attach(
     ctx: Context,
     spec: ClusterSpec,
-    shell: ShellOptions,
+    options: ShellOptions,
     *,
     tty: bool,
     node: str | None = None,
     forwards: Sequence[PortForward] = (),
     run_env: RunEnv = "auto",
 ) -> int:
-    """Open a shell on the head, or on the node with this address or name, in this process's own
-    terminal. Without a terminal the shell reads its commands from standard input."""
+    """Open a shell on the head, or on the node with this address or name, and return its exit
+    code. Without a terminal, the shell reads commands from standard input."""
     check_run_env(spec, run_env)
     cluster = ClusterHandle.of(ctx, spec)
-    program = shell.multiplexer
+    program = options.multiplexer
     if program is not None:
-        multiplexer.check_makes_sense(cluster, program)
+        multiplexer.check_supported(cluster, program)
         if not tty:
             raise ConfigError(
                 f"{program} needs a terminal",
-                why="standard input is none",
-                fix="shoal exec runs a command without one",
+                why="standard input is not a terminal",
+                fix="run a command without a terminal: shoal exec",
             )
     head = await cluster.head()
     instance = head if node is None else await cluster.instance_named(node)
@@ -54,8 +53,8 @@ async def attach(
     start = cluster.ray_start(instance, head)
     command: str | None = None
     if program is not None:
-        await multiplexer.check_there(runner, program, node=instance.name)
-        command = start.with_prelude(multiplexer.attach_command(program, new=shell.new))
+        await multiplexer.check_installed(runner, program, node=instance.name)
+        command = start.with_prelude(multiplexer.attach_command(program, new=options.new))
     elif start.prelude:
         command = start.with_prelude(_LOGIN_SHELL)
     return await runner.attach(command, env=start.session_env(), tty=tty, forwards=forwards)

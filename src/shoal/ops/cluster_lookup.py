@@ -1,21 +1,17 @@
-"""Which cluster is meant: a YAML file, an address, the name of a cluster that is up, or none.
-
-Clusters that were brought up from here are remembered by name, for convenience only: every
-command also works from the YAML file alone, on a machine that never saw the cluster.
-"""
+"""Resolves the CLUSTER that a command names: a YAML file, a URL, the name of a known cluster, or
+nothing, which means the only known cluster."""
 
 from __future__ import annotations
 
-import contextlib
-import json
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal import providers, spec
-from shoal.core.atomic_write import write_atomically
+from shoal import spec
 from shoal.core.errors import ConfigError, NotFoundError
 from shoal.core.events import Warned
+from shoal.ops import known_clusters
 from shoal.ops.context import Context
 from shoal.ray_runtime.install_command import install_ray_command, local_ray_version
 from shoal.spec.cluster_spec import ClusterSpec
@@ -24,11 +20,13 @@ from shoal.spec.loading import SourceOf, unknown_source
 if TYPE_CHECKING:
     from shoal.spec.nodes_file import NodesFile
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class ClusterRef:
-    """What a person said of the cluster they mean: a file, an address or a name, or a list of
-    machines; and what counts over what the file says."""
+    """How the user refers to a cluster: a file, URL or name, or a nodes file; with the overrides
+    from the command line, which take precedence over the file."""
 
     source: str | NodesFile | None = None
     overrides: spec.Overrides = field(default_factory=spec.Overrides)
@@ -40,20 +38,20 @@ class ClusterRef:
 
 @dataclass(frozen=True)
 class LocatedSpec:
-    """A cluster that was found, and where in its file the values stand, if it has one."""
+    """A resolved cluster, and the line of its file that each value comes from, if it has one."""
 
     spec: ClusterSpec
     source_of: SourceOf = unknown_source
 
 
 async def resolve(ctx: Context, ref: ClusterRef) -> ClusterSpec:
-    """The spec of the cluster that is meant. Without a name it is the one cluster that is up;
-    the warnings that a file gives rise to are emitted."""
+    """The spec of the cluster; an empty reference means the only known cluster. Emits the
+    warnings of its file."""
     return (await locate(ctx, ref)).spec
 
 
 async def locate(ctx: Context, ref: ClusterRef) -> LocatedSpec:
-    """The same, with where its values stand."""
+    """Like `resolve`, with the source lines."""
     loaded = await load(ctx, ref)
     for warning in loaded.warnings:
         ctx.emit(Warned(str(warning)))
@@ -70,112 +68,66 @@ def load_file(
 
 
 async def load(ctx: Context, ref: ClusterRef) -> spec.LoadedSpec:
-    """The same, with where each value came from, as far as a file says."""
-    named, overrides = ref.source, ref.overrides
+    """Like `resolve`, with the origin of every value; emits nothing."""
+    source, overrides = ref.source, ref.overrides
     if ref.is_empty:
-        return _without_file(_only_one(ctx, await names(ctx)))
-    if named is not None and (not isinstance(named, str) or looks_like_a_file(named)):
-        return load_file(named, overrides)
-    name = named or overrides.cluster_name
+        return _without_file(_only_cluster(ctx, await known_clusters.known_names(ctx)))
+    if source is not None and (not isinstance(source, str) or looks_like_a_file(source)):
+        return load_file(source, overrides)
+    name = source or overrides.cluster_name
     assert name is not None
-    # Asking for embedded machines means looking at processes, which takes longer than the rest.
-    if _is_remembered(ctx, name) or name in await names(ctx):
-        return _without_file(recall(ctx, name))
+    # Listing embedded clusters scans processes, which is slower than reading the record.
+    if known_clusters.is_recorded(ctx, name) or name in await known_clusters.known_names(ctx):
+        _log.info("using the recorded spec of cluster %s", name)
+        return _without_file(known_clusters.load_recorded(ctx, name))
     raise NotFoundError(
-        f"no cluster named {name!r} is known here",
+        f"unknown cluster: {name!r}",
         why="it is neither a file nor a cluster that was brought up from this machine",
-        fix="shoal ls shows the known ones; a path to its YAML file works from anywhere",
+        fix="shoal ls lists the known clusters; the path of its YAML file always works",
     )
 
 
 async def resolve_or_default(ctx: Context, ref: ClusterRef) -> ClusterSpec:
-    """The cluster that is meant, or, where none was named and none is up, one on this machine:
-    for whoever is about to bring it up."""
+    """Like `resolve`, but where no cluster was named and none is known, the default embedded
+    cluster: for commands that are about to bring it up."""
     return (await locate_or_default(ctx, ref)).spec
 
 
 async def locate_or_default(ctx: Context, ref: ClusterRef) -> LocatedSpec:
-    """The same, with where its values stand."""
+    """Like `resolve_or_default`, with the source lines."""
     try:
         return await locate(ctx, ref)
     except NotFoundError:
         if ref.source is not None:
             raise
+        _log.info("no cluster is known; using the default embedded cluster")
         return LocatedSpec(spec.default_embedded(ref.overrides).spec)
 
 
-def looks_like_a_file(named: str) -> bool:
+def looks_like_a_file(source: str) -> bool:
+    """Whether a CLUSTER argument is a file or URL rather than a name."""
     return (
-        named.startswith(("http://", "https://"))
-        or named.endswith((".yaml", ".yml"))
-        or Path(named).is_file()
+        source.startswith(("http://", "https://"))
+        or source.endswith((".yaml", ".yml"))
+        or Path(source).is_file()
     )
-
-
-async def names(ctx: Context) -> list[str]:
-    """The clusters known here: those remembered, and embedded ones that a crash left."""
-    remembered = set(remembered_names(ctx.home))
-    with contextlib.suppress(ConfigError):
-        instances = await providers.embedded_provider(ctx.home, ctx.clock).list_instances()
-        remembered |= {i.cluster for i in instances}
-    return sorted(remembered)
-
-
-def remembered_names(home: Path) -> list[str]:
-    """The clusters that were brought up from here, without asking anyone."""
-    return sorted(p.stem for p in _directory(home).glob("*.json"))
-
-
-def remember(ctx: Context, cluster: ClusterSpec) -> None:
-    directory = _directory(ctx.home)
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file = directory / f"{cluster.cluster_name}.json"
-    write_atomically(file, json.dumps(spec.to_json(cluster)))
-
-
-def recall(ctx: Context, name: str) -> ClusterSpec:
-    """A remembered spec. Of one that was never written down, its machines are on this one, and a
-    default embedded cluster of that name is enough to find and end them."""
-    path = _directory(ctx.home) / f"{name}.json"
-    try:
-        return spec.from_json(json.loads(path.read_text()))
-    except FileNotFoundError:
-        return spec.default_embedded(spec.Overrides(cluster_name=name)).spec
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"what is remembered of cluster {name} cannot be read",
-            why=f"{path}: {error}",
-            fix="name its YAML file instead; if it was an embedded cluster, remove that file",
-        ) from None
-
-
-def _is_remembered(ctx: Context, name: str) -> bool:
-    return (_directory(ctx.home) / f"{name}.json").is_file()
-
-
-def forget(ctx: Context, name: str) -> None:
-    (_directory(ctx.home) / f"{name}.json").unlink(missing_ok=True)
-
-
-def _directory(home: Path) -> Path:
-    return home / "clusters"
 
 
 def _without_file(cluster: ClusterSpec) -> spec.LoadedSpec:
     return spec.LoadedSpec(cluster, cluster.cluster_name, warnings=(), origins={})
 
 
-def _only_one(ctx: Context, known: list[str]) -> ClusterSpec:
-    if len(known) == 1:
-        return recall(ctx, known[0])
-    if not known:
+def _only_cluster(ctx: Context, names: list[str]) -> ClusterSpec:
+    if len(names) == 1:
+        return known_clusters.load_recorded(ctx, names[0])
+    if not names:
         raise NotFoundError(
             "no cluster is up",
             why="none was brought up from this machine",
-            fix="shoal up starts one here; shoal up cluster.yaml starts yours",
+            fix="shoal up starts one on this machine; shoal up cluster.yaml starts yours",
         )
     raise ConfigError(
-        "it is not clear which cluster is meant",
-        why=f"these are up: {', '.join(known)}",
+        "more than one cluster is up",
+        why=f"these are up: {', '.join(names)}",
         fix="name one of them, or its YAML file",
     )

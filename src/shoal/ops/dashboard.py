@@ -1,14 +1,15 @@
-"""Opens a cluster's dashboard to a browser of this machine, already logged in.
+"""Forwards a cluster's Ray dashboard to this machine and logs the browser in.
 
-Ray's dashboard takes the cluster's token from a cookie. Cookies belong to a host, not to a port:
-so a page of our own, on another port, hands the browser the cookie that Ray's login page would
-have set. The page's address is random, and neither it nor the token outlives the operation.
+Ray's dashboard reads the cluster's token from a cookie. Cookies are per host, not per port, so a
+local login page on another port sets the cookie that Ray's own login page would set. The page has
+a random URL, and exists only while the operation runs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -16,16 +17,19 @@ from collections.abc import AsyncIterator, Callable
 from shoal.cluster.handle import ClusterHandle
 from shoal.core.errors import ConfigError, SetupError
 from shoal.core.events import DashboardOpened, Warned
+from shoal.core.logs import suppress_and_log
 from shoal.ops.context import Context
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import PortForward, Runner, capture
 from shoal.spec.cluster_spec import ClusterSpec
 
+_log = logging.getLogger(__name__)
+
 DEFAULT_PORT = 8265
 _TRIED_PORTS = 20
-_HERE = "127.0.0.1"
+_LOCALHOST = "127.0.0.1"
 _COOKIE = "ray-authentication-token"
-_SECONDS = 30.0
+_TIMEOUT_SECONDS = 30.0
 _REQUEST_LIMIT = 8192
 
 
@@ -35,19 +39,19 @@ async def show(
     *,
     port: int | None = None,
     remote_port: int | None = None,
-    opened: Callable[[str], None] = lambda url: None,
+    on_open: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Keep the dashboard open here until cancelled; `opened` gets its address once it is. Without
-    a `port`, it is Ray's usual one, or the next that is free."""
+    """Forward the dashboard until cancelled, and call `on_open` with its URL once it is open. The
+    default `port` is 8265, or the next free one."""
     cluster = ClusterHandle.of(ctx, spec)
     head = await cluster.head()
     runner = cluster.runner(head)
     start = cluster.ray_start(head, head)
     remote = start.dashboard_port if remote_port is None else remote_port
-    if start.dashboard:  # it is on this machine
+    if start.dashboard:  # the head is this machine
         host, local = head.address, remote
     else:
-        host, local = _HERE, _free_port() if port is None else port
+        host, local = _LOCALHOST, _free_port() if port is None else port
     page = f"http://{host}:{local}/"
 
     async with contextlib.AsyncExitStack() as stack:
@@ -58,21 +62,19 @@ async def show(
         checks: list[asyncio.Task[None]] = []
 
         def is_open() -> None:
-            checks.append(asyncio.ensure_future(_check_answers(ctx, host, local, remote)))
+            checks.append(asyncio.ensure_future(_check_response(ctx, host, local, remote)))
             ctx.emit(DashboardOpened(spec.cluster_name, url))
-            opened(url)
+            on_open(url)
 
         await runner.forward([PortForward(local, remote)], is_open)
 
 
 async def _token(runner: Runner, start: RayStart) -> str:
     command = start.with_prelude('cat "$RAY_AUTH_TOKEN_PATH"')
-    done, printed = await capture(runner, command, env=start.driver_env(), timeout=_SECONDS)
+    done, printed = await capture(runner, command, env=start.driver_env(), timeout=_TIMEOUT_SECONDS)
     if not done.ok or not printed:
-        # Without the output, which could hold part of the token.
-        raise SetupError(
-            "the head does not have the cluster's token", fix="shoal up makes it", node="head"
-        )
+        # Without the output, which could contain part of the token.
+        raise SetupError("the head has no cluster token", fix="shoal up creates it", node="head")
     return printed[0].strip()
 
 
@@ -80,22 +82,27 @@ def _free_port() -> int:
     for port in range(DEFAULT_PORT, DEFAULT_PORT + _TRIED_PORTS):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind((_HERE, port))
+            try:
+                probe.bind((_LOCALHOST, port))
+            except OSError as error:
+                _log.debug("port %s is not free: %s", port, error)
+            else:
                 return port
     raise ConfigError(
-        f"no port from {DEFAULT_PORT} on is free on this machine", fix="choose one with --port"
+        f"no free local port from {DEFAULT_PORT} to {DEFAULT_PORT + _TRIED_PORTS - 1}",
+        fix="choose one with --port",
     )
 
 
 @contextlib.asynccontextmanager
 async def _login_page(host: str, page: str, token: str) -> AsyncIterator[str]:
-    """Serve the page that sets the cookie and leads to the dashboard; yields its address."""
+    """Serve the page that sets the cookie and redirects to the dashboard; yields its URL."""
     path = f"/{secrets.token_urlsafe(24)}"
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, ValueError, asyncio.TimeoutError):
-            line = await asyncio.wait_for(reader.readline(), _SECONDS)
+        failures = (OSError, ValueError, asyncio.TimeoutError)
+        with suppress_and_log(_log, "answer a login request", *failures):
+            line = await asyncio.wait_for(reader.readline(), _TIMEOUT_SECONDS)
             writer.write(_reply(line, path, page, token))
             await writer.drain()
         writer.close()
@@ -108,11 +115,11 @@ async def _login_page(host: str, page: str, token: str) -> AsyncIterator[str]:
 
 def _reply(request_line: bytes, path: str, page: str, token: str) -> bytes:
     method, _, rest = request_line.decode("latin-1").partition(" ")
-    asked = rest.partition(" ")[0]
-    if method != "GET" or not secrets.compare_digest(asked.encode(), path.encode()):
+    requested_path = rest.partition(" ")[0]
+    if method != "GET" or not secrets.compare_digest(requested_path.encode(), path.encode()):
         return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-    # The page leads on by itself instead of by its status: a browser gives a strict cookie only
-    # to requests that come from the same cluster, and following a link from elsewhere is none.
+    # A refresh instead of a redirect status: browsers send a SameSite=Strict cookie only with
+    # requests from the same site, and a redirect after a link from elsewhere is not one.
     body = f'<!doctype html><meta http-equiv="refresh" content="0;url={page}">'
     headers = [
         "HTTP/1.1 200 OK",
@@ -126,19 +133,19 @@ def _reply(request_line: bytes, path: str, page: str, token: str) -> bytes:
     return "\r\n".join([*headers, "", body]).encode()
 
 
-async def _check_answers(ctx: Context, host: str, local: int, remote: int) -> None:
-    """Warn when nothing is behind the port: an open tunnel alone does not tell."""
+async def _check_response(ctx: Context, host: str, local: int, remote: int) -> None:
+    """Warn if no dashboard answers: an open tunnel does not prove that."""
     answer = b""
-    with contextlib.suppress(OSError, asyncio.TimeoutError):
+    with suppress_and_log(_log, "reach the dashboard", OSError, asyncio.TimeoutError):
         reader, writer = await asyncio.open_connection(host, local)
         writer.write(f"GET /api/authentication_mode HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
-        answer = await asyncio.wait_for(reader.readline(), _SECONDS)
+        answer = await asyncio.wait_for(reader.readline(), _TIMEOUT_SECONDS)
         writer.close()
     if not answer:
         ctx.emit(
             Warned(
-                "no dashboard answers",
-                why=f"nothing listens at port {remote} of the head",
-                fix="name its port with --remote-port, or see that the head has ray[default]",
+                "the dashboard does not answer",
+                why=f"nothing is listening on port {remote} of the head",
+                fix="set its port with --remote-port, or install ray[default] on the head",
             )
         )

@@ -1,8 +1,8 @@
-"""Gives a cluster's machines back. Needs nothing but the cluster's name, and finishes what an
-interrupted run began."""
+"""Terminates a cluster. It needs no local state, and finishes what an interrupted run began."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,158 +14,161 @@ from shoal.controller import client
 from shoal.core.errors import IncompleteError, SetupError, ShoalError, TransientError
 from shoal.core.events import ClusterGone, ClusterScaledDown, PlanStep, Stage, Unchanged, Warned
 from shoal.core.node_phase import Phase
-from shoal.ops import cluster_lookup, cost, ssh_config, stop_start
+from shoal.ops import cost, known_clusters, ssh_config, stop_start
 from shoal.ops.context import Context
 from shoal.providers.model import Instance, State
 from shoal.spec.cluster_spec import ClusterSpec
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class DownResult:
-    """How many machines were ended; none when the person said no."""
+    """How many instances were terminated; None when the user declined."""
 
-    ended: int | None
+    terminated: int | None
 
 
 @dataclass(frozen=True)
 class Keep:
-    """What is not to be ended: the head, or as many workers of each type as its minimum."""
+    """What is not terminated: the head, and as many workers of each type as min_workers."""
 
     head: bool = False
     min_workers: bool = False
 
 
 async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> DownResult:
-    """End the cluster's machines and believe it only when the provider says so. Where the file
-    wants them to be kept, they are switched off, and what that costs is told."""
+    """Terminate the cluster's instances, and wait until the provider confirms it. With
+    `shoal.down: stop` in the file they are stopped instead, and the remaining costs reported."""
     began = ctx.clock.monotonic()
     cluster = ClusterHandle(providers.provider_for(spec, ctx.home, ctx.clock, ctx.emit), spec)
-    there = await cluster.instances()
-    if there and spec.shoal.down == "stop" and keep in (None, Keep()):
-        if not stop_start.loses_head(there):
-            return await _switch_off(ctx, spec)
-        what, why = "the machines end", "the head is a spot machine, which cannot be switched off"
-        ctx.emit(Warned(what, f"shoal.down in the file is stop, but {why}"))
-    kept = _kept(spec, there, keep or Keep())
-    ending = [i for i in there if i not in kept]
-    if not there:
+    instances = await cluster.instances()
+    if instances and spec.shoal.down == "stop" and keep in (None, Keep()):
+        if not stop_start.loses_head(instances):
+            return await _stop_instead(ctx, spec)
+        why = "shoal.down is stop in the file, but a spot instance (the head) cannot be stopped"
+        ctx.emit(Warned("the instances are terminated, not stopped", why))
+    kept = _kept(spec, instances, keep or Keep())
+    surplus = [i for i in instances if i not in kept]
+    if not instances:
         if removed := await cluster.release():
-            ctx.emit(Stage(f"removed what was left: {', '.join(removed)}"))
+            ctx.emit(Stage(f"deleted leftovers: {', '.join(removed)}"))
         _forget(ctx, spec.cluster_name)
-    if not ending:
-        ctx.emit(Unchanged(spec.cluster_name, "there is nothing to end"))
+    if not surplus:
+        ctx.emit(Unchanged(spec.cluster_name, "there is nothing to terminate"))
         return DownResult(0)
-    for i in ending:
+    for i in surplus:
         ctx.emit(PlanStep("terminate", i.name, f"{i.node_type}, {i.address}"))
-    what = f"{len(ending)} of the {len(there)} nodes of" if kept else "all nodes of"
-    if not ctx.confirm(f"End {what} cluster {spec.cluster_name}?"):
+    what = f"{len(surplus)} of the {len(instances)} nodes of" if kept else "all nodes of"
+    if not ctx.confirm(f"Terminate {what} cluster {spec.cluster_name}?"):
         return DownResult(None)
 
-    await _dismiss_controller(ctx, cluster, there)
-    # It may have launched machines while the question was being answered.
-    there = await cluster.instances()
-    kept = _kept(spec, there, keep or Keep())
-    ending = [i for i in there if i not in kept]
-    for i in ending:
+    await _stop_controller(ctx, cluster, instances)
+    # The controller may have launched instances while the user was asked.
+    instances = await cluster.instances()
+    kept = _kept(spec, instances, keep or Keep())
+    surplus = [i for i in instances if i not in kept]
+    for i in surplus:
         ctx.emit(i.entered(Phase.TERMINATING))
-    cost.record_running(ctx, spec.cluster_name, ending)
-    await cluster.terminate(ending)
-    cost.record_ended(ctx, spec.cluster_name, ending)
-    wanted = {i.id for i in kept}
-    left = [i for i in await cluster.instances() if i.id not in wanted]
-    if left:
+    cost.record_running(ctx, spec.cluster_name, surplus)
+    await cluster.terminate(surplus)
+    cost.record_ended(ctx, spec.cluster_name, surplus)
+    kept_ids = {i.id for i in kept}
+    remaining = [i for i in await cluster.instances() if i.id not in kept_ids]
+    if remaining:
         raise TransientError(
-            f"{len(left)} machines of {spec.cluster_name} are still there: "
-            + ", ".join(i.name for i in left),
-            why="they were asked to end, or were created meanwhile",
-            fix="shoal down again finishes the job",
+            f"{len(remaining)} instances of {spec.cluster_name} still exist: "
+            + ", ".join(i.name for i in remaining),
+            why="they are still terminating, or were launched meanwhile",
+            fix="run shoal down again to finish",
         )
     if not kept:
         await cluster.release()
-    for i in ending:
+    for i in surplus:
         ctx.emit(i.entered(Phase.GONE))
     seconds = ctx.clock.monotonic() - began
     if kept:
-        await _hand_over(ctx, cluster, kept, keep)
-        ctx.emit(ClusterScaledDown(spec.cluster_name, len(ending), len(kept), seconds))
+        await _redeploy_controller(ctx, cluster, kept, keep)
+        ctx.emit(ClusterScaledDown(spec.cluster_name, len(surplus), len(kept), seconds))
     else:
         _forget(ctx, spec.cluster_name)
-        ctx.emit(ClusterGone(spec.cluster_name, len(ending), seconds))
-    return DownResult(len(ending))
+        ctx.emit(ClusterGone(spec.cluster_name, len(surplus), seconds))
+    return DownResult(len(surplus))
 
 
 async def down_all(ctx: Context, keep: Keep | None = None) -> list[DownResult]:
-    """Do so with every cluster known here. One that cannot be given back does not keep the others
-    from it: what was in the way is told, and that something was is raised at the end."""
+    """Terminate every known cluster. If one fails, the others are still terminated, and
+    `IncompleteError` is raised at the end."""
     results, failed = [], []
-    for name in await cluster_lookup.names(ctx):
+    for name in await known_clusters.known_names(ctx):
         try:
-            results.append(await down(ctx, cluster_lookup.recall(ctx, name), keep))
+            results.append(await down(ctx, known_clusters.load_recorded(ctx, name), keep))
         except ShoalError as error:
             failed.append(name)
             ctx.emit(Warned(f"{name}: {error.what}", error.why, error.fix, error.node))
     if failed:
         raise IncompleteError(
-            f"could not give back {', '.join(failed)}",
-            why="what was in the way is said above",
-            fix="shoal down --all again, once it is not",
+            f"could not terminate {', '.join(failed)}",
+            why="the warnings above give the reasons",
+            fix="fix the causes, then run shoal down --all again",
         )
     return results
 
 
-async def _switch_off(ctx: Context, spec: ClusterSpec) -> DownResult:
+async def _stop_instead(ctx: Context, spec: ClusterSpec) -> DownResult:
     stopped = await stop_start.stop(ctx, spec)
     if stopped is None:
         return DownResult(None)
     ctx.emit(
         Warned(
-            "the machines are switched off, not ended",
-            why="; ".join(("shoal.down in the file is stop", *stopped.ongoing_costs)),
-            fix="set shoal: {down: terminate} and shoal down again ends them for good",
+            "the instances are stopped, not terminated",
+            why="; ".join(("shoal.down is stop in the file", *stopped.ongoing_costs)),
+            fix="set shoal: {down: terminate} and run shoal down again to terminate them",
         )
     )
     return DownResult(0)
 
 
-async def _dismiss_controller(
+async def _stop_controller(
     ctx: Context, cluster: ClusterHandle, instances: Sequence[Instance]
 ) -> None:
-    """See to it that nobody launches machines while they are being ended, and keep what the head
-    knows of those that are gone."""
+    """Stop the controller, so that it launches no replacements, and copy its cost ledger."""
     for instance in instances:
         if instance.role != "head" or instance.state is not State.RUNNING:
             continue
         try:
             if await client.stop_controller(cluster, instance):
                 await cost.import_head_ledger(ctx, cluster, instance)
-        except SetupError as error:  # it goes with its machine
+        except SetupError as error:  # the controller ends with its instance
             ctx.emit(Warned(error.what, error.why, error.fix, instance.name))
 
 
-async def _hand_over(
+async def _redeploy_controller(
     ctx: Context, cluster: ClusterHandle, kept: Sequence[Instance], keep: Keep | None
 ) -> None:
-    """Leave what is kept to the controller again, unless it would at once bring back what was
-    just ended: then `up` does, when it is wanted."""
+    """Start the controller again on what is kept, unless it would immediately relaunch the
+    terminated min_workers: then it stays stopped until the next `up`."""
     head = next((i for i in kept if i.role == "head"), None)
     if head is not None and keep is not None and keep.min_workers:
         await client.deploy_controller(ctx, cluster, head)
+    else:
+        _log.info("the controller stays stopped until the next up")
 
 
 def _forget(ctx: Context, cluster: str) -> None:
-    cluster_lookup.forget(ctx, cluster)
+    known_clusters.forget(ctx, cluster)
     ssh_config.remove(cluster, Path.home())
 
 
 def _kept(spec: ClusterSpec, instances: Sequence[Instance], keep: Keep) -> list[Instance]:
-    """What stays, the oldest workers first."""
-    room = Counter({name: t.min_workers for name, t in spec.node_types.items()})
+    """The instances to keep, preferring the oldest workers."""
+    remaining = Counter({name: t.min_workers for name, t in spec.node_types.items()})
     kept = []
     for instance in sorted(instances, key=lambda i: i.created_at or 0.0):
         if instance.role == "head":
             if keep.head:
                 kept.append(instance)
-        elif keep.min_workers and room[instance.node_type] > 0:
-            room[instance.node_type] -= 1
+        elif keep.min_workers and remaining[instance.node_type] > 0:
+            remaining[instance.node_type] -= 1
             kept.append(instance)
     return kept

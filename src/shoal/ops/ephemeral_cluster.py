@@ -1,4 +1,4 @@
-"""A cluster that is up for the length of something: brought up before, given back after."""
+"""A cluster for the duration of one command: `--start` brings it up, `--stop` terminates it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from shoal.spec.cluster_spec import ClusterSpec
 async def ephemeral_cluster(
     ctx: Context, spec: ClusterSpec, *, start: bool, stop: bool
 ) -> AsyncIterator[None]:
-    """With `start`, bring the cluster up first if it is not. With `stop`, end it afterwards,
-    whatever happened in between: a failure, an interrupt, a bring-up that was never finished.
-    Neither asks: who says so on the command line has answered."""
-    unasked = replace(ctx, confirm=lambda question: True)
+    """With `start`, bring the cluster up first unless Ray runs on its head. With `stop`, terminate
+    it afterwards, also after a failure, an interrupt or an unfinished `up`. Neither asks for
+    confirmation: the flags are the confirmation."""
+    confirmed = replace(ctx, confirm=lambda question: True)
     try:
-        if start and not await _runs(ctx, spec):
-            await up(unasked, spec)
+        if start and not await _is_running(ctx, spec):
+            await up(confirmed, spec)
         yield
     finally:
         if stop:
-            await down(unasked, spec)
+            await down(confirmed, spec)
 
 
-async def _runs(ctx: Context, spec: ClusterSpec) -> bool:
-    """Whether the head is there and its Ray runs."""
+async def _is_running(ctx: Context, spec: ClusterSpec) -> bool:
+    """Whether Ray runs on the head."""
     observed = await ClusterHandle.of(ctx, spec).observe()
     return any(
         i.role == "head" and observed.probes[i.id].ray_runs

@@ -1,8 +1,8 @@
-"""Runs a command on a cluster's head, so that `ray.init()` in it finds the cluster."""
+"""Runs a command on a cluster's head, where `ray.init()` finds the cluster."""
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,14 +19,16 @@ from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import Completed, PortForward, PreconditionFailedError, Runner, Stream
 from shoal.spec.cluster_spec import ClusterSpec
 
-# A terminal of the command's own, our streams as they are, or lines that arrive as events.
+_log = logging.getLogger(__name__)
+
+# How the command's streams are connected: to our terminal, to our streams unchanged, or as events.
 Streams = Literal["terminal", "raw", "events"]
 
 
 @dataclass(frozen=True)
 class ExecOptions:
-    """How a command is run: where its output goes, whether the cluster is brought up for it and
-    ended after it, in which session that goes on without us, and with which ports led here."""
+    """How to run a command: where its output goes, whether to bring the cluster up before and
+    terminate it after, whether to detach it in a multiplexer, and which ports to forward."""
 
     streams: Streams = "raw"
     start: bool = False
@@ -37,12 +39,12 @@ class ExecOptions:
 
 
 async def execute(ctx: Context, spec: ClusterSpec, command: str, options: ExecOptions) -> int:
-    """Run a command and return its exit code."""
+    """Run a command with these options and return its exit code."""
     check(ctx, spec, options)
     if not options.start and not options.stop:
         return await perform(ctx, spec, command, options)
     from shoal.ops.ephemeral_cluster import (
-        ephemeral_cluster,  # a third of all modules, which few commands need
+        ephemeral_cluster,  # imports many modules that few commands need
     )
 
     async with ephemeral_cluster(ctx, spec, start=options.start, stop=options.stop):
@@ -50,22 +52,22 @@ async def execute(ctx: Context, spec: ClusterSpec, command: str, options: ExecOp
 
 
 def check(ctx: Context, spec: ClusterSpec, options: ExecOptions) -> None:
-    """Raise `ConfigError` for what cannot be done with these options on this cluster."""
+    """Raise `ConfigError` for options that conflict, or that this cluster does not support."""
     check_run_env(spec, options.run_env)
     program = options.multiplexer
     if program is None:
         return
-    multiplexer.check_makes_sense(ClusterHandle.of(ctx, spec), program)
+    multiplexer.check_supported(ClusterHandle.of(ctx, spec), program)
     if options.stop:
         raise ConfigError(
-            f"--stop does not go with --{program}",
-            why="the command goes on when this program has ended, and nobody would end the cluster",
-            fix="leave one of them out",
+            f"--stop cannot be combined with --{program}",
+            why="the command keeps running after this program exits",
+            fix="omit one of them",
         )
     if options.forwards:
         raise ConfigError(
-            f"--port-forward does not go with --{program}",
-            why="ports are led here only while this program runs",
+            f"--port-forward cannot be combined with --{program}",
+            why="ports are forwarded only while this program runs",
             fix=f"shoal attach --{program} --port-forward",
         )
 
@@ -78,10 +80,12 @@ async def perform(ctx: Context, spec: ClusterSpec, command: str, options: ExecOp
     if options.streams == "events":
         return (await run(ctx, spec, command, run_env=options.run_env)).code
     cluster = ClusterHandle.of(ctx, spec)
-    if presumed := cluster.fixed_head(options.run_env):
-        # Spares a look. If it is not the head, looking tells what is.
-        with contextlib.suppress(PreconditionFailedError):
-            return await _attach(cluster, command, options, *presumed)
+    if fixed_head := cluster.fixed_head(options.run_env):
+        # Saves listing the instances. The command itself checks that it runs on the head.
+        try:
+            return await _attach(cluster, command, options, *fixed_head)
+        except PreconditionFailedError:
+            _log.info("%s is not the head: listing instances", fixed_head[0].address)
     return await _attach(cluster, command, options, await cluster.head())
 
 
@@ -110,14 +114,14 @@ async def run(
     timeout: float | None = None,
     run_env: RunEnv = "auto",
 ) -> Completed:
-    """Run a command, its lines arriving as events."""
+    """Run a command on the head, with its output as `Output` events."""
     runner, start = await _head(ctx, spec, run_env)
 
-    def deliver(line: str, stream: Stream) -> None:
+    def emit_line(line: str, stream: Stream) -> None:
         ctx.emit(Output("head", line, stream))
 
     return await runner.run(
-        start.with_prelude(command), env=start.session_env(), on_line=deliver, timeout=timeout
+        start.with_prelude(command), env=start.session_env(), on_line=emit_line, timeout=timeout
     )
 
 
@@ -128,10 +132,10 @@ async def _detach(
     await multiplexer.start_detached(
         runner, program, start.with_prelude(command), start.session_env(), node="head"
     )
-    how = f"shoal attach {shlex.quote(spec.cluster_name)} --{program}"
+    attach = f"shoal attach {shlex.quote(spec.cluster_name)} --{program}"
     if options.run_env == "host":
-        how += " --run-env host"
-    ctx.emit(CommandDetached("head", program, how))
+        attach += " --run-env host"
+    ctx.emit(CommandDetached("head", program, attach))
 
 
 async def _head(ctx: Context, spec: ClusterSpec, run_env: RunEnv) -> tuple[Runner, RayStart]:

@@ -22,7 +22,7 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, IncompleteError, SetupError, ShoalError, UnreachableError
 from shoal.core.events import RayInstalled, Stage, Unchanged, Warned
 from shoal.core.node_phase import Phase
-from shoal.ops import cluster_lookup
+from shoal.ops import known_clusters
 from shoal.ops.context import Context
 from shoal.providers.model import Instance, LaunchRequest, State
 from shoal.ray_runtime import cluster_secrets
@@ -119,7 +119,7 @@ async def install(
         ctx.emit(Unchanged(spec.cluster_name, f"Ray {there} is installed on all nodes"))
         return there
     work = _Installing(ctx, spec, cluster, installation, wish, there)
-    cluster_lookup.remember(ctx, spec)
+    known_clusters.record(ctx, spec)
     version = await work.run(machines)
     if work.is_there:
         ctx.emit(Unchanged(spec.cluster_name, f"Ray {there} is the newest"))

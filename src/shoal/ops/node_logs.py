@@ -1,4 +1,4 @@
-"""What the nodes print, into a file a node instead of to the listener."""
+"""Writes node output to one log file per node instead of emitting it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from shoal.ops.context import Context
 
 
 @contextlib.contextmanager
-def redirected(ctx: Context, cluster: str) -> Iterator[Context]:
-    """A context in which lines that nodes print go to `logs/CLUSTER/NODE.log` below Shoal's home.
-    Each run starts its files anew, and only their owner can read them."""
+def output_to_files(ctx: Context, cluster: str) -> Iterator[Context]:
+    """A context that writes `Output` events to `logs/CLUSTER/NODE.log` in Shoal's home. Each run
+    overwrites the files, and only their owner can read them."""
     directory = ctx.home / "logs" / cluster
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     with contextlib.ExitStack() as stack:
@@ -29,5 +29,5 @@ def redirected(ctx: Context, cluster: str) -> Iterator[Context]:
                 files[event.node] = stack.enter_context(file)
             files[event.node].write(f"{event.line}\n")
 
-        ctx.emit(Stage(f"what the nodes print goes to {directory}"))
+        ctx.emit(Stage(f"writing node output to {directory}"))
         yield replace(ctx, emit=write)

@@ -1,8 +1,9 @@
-"""What `up` is about to do, seen before it is done: what is there, what stands in the way, and what
-the cluster will cost. `plan` stops here."""
+"""Previews `up`: observes the cluster, runs the preflight checks, and computes the plan and its
+price. Changes nothing. `shoal plan` stops here."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +18,10 @@ from shoal.costs.estimate import PlannedNodes, estimate
 from shoal.ops import preflight
 from shoal.ops.context import Context
 from shoal.ops.up_plan import (
-    NOT_THERE,
+    ABSENT_STATES,
     RestartPolicy,
     UpPlan,
-    needs_machines,
+    needs_launches,
     plan_up,
 )
 from shoal.providers.model import Finding, State
@@ -28,20 +29,22 @@ from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.loading import SourceOf, unknown_source
 
-# Looking ahead is to save time: what does not answer by then is left to show itself.
-_EXAMINE_SECONDS = 15.0
+_log = logging.getLogger(__name__)
+
+# Preflight checks save time: a check that takes longer than this is skipped with a warning.
+_PREFLIGHT_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
 class UpPreview:
-    """What there is, what is to be done about it, and what the cluster then costs an hour."""
+    """What was observed, what `up` would do about it, and the price of the resulting cluster."""
 
     observed: ObservedCluster
     plan: UpPlan
     price: PriceEstimated | None
 
-    def tell(self, emit: Emit) -> None:
-        """The plan and its price, for a person to agree to."""
+    def show(self, emit: Emit) -> None:
+        """Emit the plan and its price, for the user to confirm."""
         for step in self.plan.steps:
             emit(step)
         if self.price is not None:
@@ -51,88 +54,91 @@ class UpPreview:
 async def preview_up(
     ctx: Context, cluster: ClusterHandle, source_of: SourceOf, restart: RestartPolicy = "as needed"
 ) -> UpPreview:
-    """Look at everything at once: at the machines that are there, and, only where new ones are
-    needed, at what would keep them from coming, and at prices. Raises `ConfigError` when it could
-    not work."""
+    """Observe the instances and, only if new ones are needed, run the account checks and load
+    prices, in parallel. Raises `ConfigError` when a check found an error."""
     ctx.emit(Stage("checking"))
-    wrong = await preflight.check(cluster)
+    findings = await preflight.check_spec(cluster)
     try:
-        there = await cluster.instances()
+        instances = await cluster.instances()
     except ConfigError:
-        raise_on_errors(ctx, wrong, source_of)  # which may be why
+        raise_on_errors(ctx, findings, source_of)  # a finding may be the cause
         raise
-    market = _Market(cluster)
-    looks: list[Coroutine[Any, Any, Any]] = [cluster.observe(there)]
-    if needs_machines(cluster.spec, there, restart):
-        looks += [preflight.examine(cluster, ctx.clock, _EXAMINE_SECONDS), market.look()]
-    observed, *found = await run_all(looks)
-    if found:
-        wrong += found[0]
-    raise_on_errors(ctx, wrong, source_of)
+    offerings = _Offerings(cluster)
+    tasks: list[Coroutine[Any, Any, Any]] = [cluster.observe(instances)]
+    if needs_launches(cluster.spec, instances, restart):
+        account_checks = preflight.check_account(cluster, ctx.clock, _PREFLIGHT_SECONDS)
+        tasks += [account_checks, offerings.load()]
+    observed, *rest = await run_all(tasks)
+    if rest:
+        findings += rest[0]
+    raise_on_errors(ctx, findings, source_of)
     plan = plan_up(cluster.spec, observed, restart)
     nodes = planned_nodes(observed, plan)
     price = None
     if cluster.capabilities.costs_money:
-        price = estimate(cluster.spec, nodes, market.offers, market.source)
+        price = estimate(cluster.spec, nodes, offerings.offerings, offerings.price_source)
     return UpPreview(observed, plan, price)
 
 
 def planned_nodes(observed: ObservedCluster, plan: UpPlan) -> list[PlannedNodes]:
-    """The nodes that run once the plan is carried out."""
+    """The nodes that run once the plan is executed."""
     terminated = {i.id for i in plan.terminate}
     updated = {update.instance.id for update in plan.updates}
     nodes = []
     for i in observed.instances:
-        stays_off = i.state in (State.STOPPED, State.STOPPING) and i.id not in updated
-        if i.id in terminated or i.state in NOT_THERE or stays_off:
+        stays_stopped = i.state in (State.STOPPED, State.STOPPING) and i.id not in updated
+        if i.id in terminated or i.state in ABSENT_STATES or stays_stopped:
             continue
         nodes.append(PlannedNodes(i.node_type, 1, i.machine, i.market, i.price_per_hour))
     nodes += [PlannedNodes(r.node_type, r.count, market=r.market) for r in plan.launches]
     return nodes
 
 
-async def show(ctx: Context, spec: ClusterSpec, source_of: SourceOf = unknown_source) -> UpPlan:
-    """What `up` would do now, told and not done."""
+async def show_plan(
+    ctx: Context, spec: ClusterSpec, source_of: SourceOf = unknown_source
+) -> UpPlan:
+    """Emit what `up` would do now."""
     preview = await preview_up(ctx, ClusterHandle.of(ctx, spec), source_of)
-    preview.tell(ctx.emit)
-    if preview.plan.empty:
-        ctx.emit(Unchanged(spec.cluster_name, "it is up and as asked for"))
+    preview.show(ctx.emit)
+    if preview.plan.is_empty:
+        ctx.emit(Unchanged(spec.cluster_name, "the cluster is up and matches its file"))
     return preview.plan
 
 
-class _Market:
-    """What the file's machines are sold for: as the provider says, or as the catalog has it."""
+class _Offerings:
+    """Prices of the file's instance types: the provider's, or those of the shipped catalog."""
 
     def __init__(self, cluster: ClusterHandle) -> None:
-        self._site = cluster
-        self.offers: Sequence[Offering] = offerings_for(cluster.spec)
-        self.source = catalog_source(cluster.spec)
+        self._cluster = cluster
+        self.offerings: Sequence[Offering] = offerings_for(cluster.spec)
+        self.price_source = catalog_source(cluster.spec)
 
-    async def look(self) -> None:
-        provider, spec = self._site.provider, self._site.spec
+    async def load(self) -> None:
+        provider, spec = self._cluster.provider, self._cluster.spec
         price_source = provider.capabilities.price_source
         if price_source is not None:
             try:
-                self.offers = await provider.offerings(spec)
-                self.source = price_source(spec)
-            except ShoalError:
-                return  # which is told elsewhere, if it matters
+                self.offerings = await provider.offerings(spec)
+                self.price_source = price_source(spec)
+            except ShoalError as error:
+                # A check reports the cause if it matters.
+                _log.info("using catalog prices, the provider's are not available: %s", error)
 
 
 def raise_on_errors(ctx: Context, findings: Sequence[Finding], source_of: SourceOf) -> None:
-    """Tell what was found, and go on only if nothing of it is an error."""
-    found = preflight.locate(findings, source_of)
-    errors = [one for one in found if one.severity == "error"]
-    for one in found:
-        if errors != [one]:
-            ctx.emit(one)
+    """Emit the findings, and raise `ConfigError` if one of them is an error."""
+    located = preflight.locate(findings, source_of)
+    errors = [finding for finding in located if finding.severity == "error"]
+    for finding in located:
+        if errors != [finding]:
+            ctx.emit(finding)
     if len(errors) == 1:
         (only,) = errors
         what = f"{only.location}: {only.what}" if only.location else only.what
         raise ConfigError(what, why=only.why, fix=only.fix)
     if errors:
         raise ConfigError(
-            f"{len(errors)} mistakes were found, and nothing was done",
+            f"{len(errors)} errors found, nothing was changed",
             why="each of them would keep the cluster from coming up",
-            fix="do what is said under each, then shoal up again",
+            fix="apply the fix given for each error, then run shoal up again",
         )

@@ -1,4 +1,4 @@
-"""Which machines would do, and what they cost: a question to the price catalog."""
+"""Queries the price catalog for instance types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from shoal.core.errors import NotFoundError
 
 @dataclass(frozen=True)
 class PriceQuery:
-    """What a machine must have at least; `accelerator` is part of a card's name."""
+    """Minimum requirements of an instance type. `accelerator` is part of the accelerator's name,
+    `name` a prefix of the instance type's."""
 
     clouds: tuple[Cloud, ...] = CLOUDS
     regions: tuple[str, ...] = ()
@@ -25,8 +26,8 @@ class PriceQuery:
 
 @dataclass(frozen=True)
 class PriceLine:
-    """One machine in one region. A price that is `partial` leaves the machine's accelerators
-    out, and is a lower limit."""
+    """One instance type in one region. A `partial` price does not include the accelerators: it is
+    a lower bound."""
 
     cloud: Cloud
     name: str
@@ -41,64 +42,66 @@ class PriceLine:
     dated: str
 
 
-def prices(wish: PriceQuery) -> list[PriceLine]:
-    """All machines that would do, cheapest first, those with a partial price last."""
-    for region in wish.regions:
-        if not any(region in load_price_table(cloud).regions for cloud in wish.clouds):
-            known = sorted({r for cloud in wish.clouds for r in load_price_table(cloud).regions})
+def prices(query: PriceQuery) -> list[PriceLine]:
+    """All matching instance types, cheapest first, partial prices last."""
+    for region in query.regions:
+        if not any(region in load_price_table(cloud).regions for cloud in query.clouds):
+            known = sorted({r for cloud in query.clouds for r in load_price_table(cloud).regions})
             raise NotFoundError(
-                f"the price catalog has no region {region}", fix=f"it has {', '.join(known)}"
+                f"the price catalog has no region {region}", fix=f"use one of {', '.join(known)}"
             )
-    found = [line for cloud in wish.clouds for line in _lines(cloud, wish)]
+    lines = [line for cloud in query.clouds for line in _lines(cloud, query)]
 
     def order(line: PriceLine) -> tuple[object, ...]:
-        price = line.spot if wish.spot else line.on_demand
+        price = line.spot if query.spot else line.on_demand
         return (line.partial, price is None, price or 0.0, line.cloud, line.name, line.region)
 
-    return sorted(found, key=order)
+    return sorted(lines, key=order)
 
 
-def cheapest_of_each(lines: Sequence[PriceLine]) -> list[PriceLine]:
-    """The first line of every machine: the region where it costs least."""
+def cheapest_regions(lines: Sequence[PriceLine]) -> list[PriceLine]:
+    """The first line of each instance type, which is its cheapest region."""
     cheapest: dict[tuple[str, str], PriceLine] = {}
     for line in lines:
         cheapest.setdefault((line.cloud, line.name), line)
     return list(cheapest.values())
 
 
-def _lines(cloud: Cloud, wish: PriceQuery) -> Iterator[PriceLine]:
+def _lines(cloud: Cloud, query: PriceQuery) -> Iterator[PriceLine]:
     dated = load_price_table(cloud).dated
-    for listing in load_price_table(cloud):
-        if not _would_do(listing, wish):
+    for instance_type in load_price_table(cloud):
+        if not _matches(instance_type, query):
             continue
-        for region, price in (listing.prices or {}).items():
-            if wish.regions and region not in wish.regions:
+        for region, price in (instance_type.prices or {}).items():
+            if query.regions and region not in query.regions:
                 continue
-            if (price.spot if wish.spot else price.on_demand) is not None:
-                yield _line(cloud, listing, region, price, dated)
+            if (price.spot if query.spot else price.on_demand) is not None:
+                yield _line(cloud, instance_type, region, price, dated)
 
 
-def _would_do(listing: InstanceType, wish: PriceQuery) -> bool:
+def _matches(instance_type: InstanceType, query: PriceQuery) -> bool:
     return (
-        listing.vcpus >= wish.cpus
-        and listing.memory_gib >= wish.memory_gib
-        and listing.gpus >= wish.gpus
-        and wish.accelerator.lower() in listing.accelerator.lower()
-        and listing.name.startswith(wish.name)
+        instance_type.vcpus >= query.cpus
+        and instance_type.memory_gib >= query.memory_gib
+        and instance_type.gpus >= query.gpus
+        and query.accelerator.lower() in instance_type.accelerator.lower()
+        and instance_type.name.startswith(query.name)
     )
 
 
-def _line(cloud: Cloud, listing: InstanceType, region: str, price: Price, dated: str) -> PriceLine:
+def _line(
+    cloud: Cloud, instance_type: InstanceType, region: str, price: Price, dated: str
+) -> PriceLine:
     return PriceLine(
         cloud=cloud,
-        name=listing.name,
+        name=instance_type.name,
         region=region,
-        vcpus=listing.vcpus,
-        memory_gib=listing.memory_gib,
-        accelerator=listing.accelerator,
-        accelerators=listing.accelerators,
+        vcpus=instance_type.vcpus,
+        memory_gib=instance_type.memory_gib,
+        accelerator=instance_type.accelerator,
+        accelerators=instance_type.accelerators,
         on_demand=price.on_demand,
         spot=price.spot,
-        partial=listing.partial,
+        partial=instance_type.partial,
         dated=dated,
     )

@@ -1,5 +1,5 @@
-"""Copies files between this machine and a cluster, with rsync's rules: a directory without a
-slash at its end goes into the target, with one only what is in it does."""
+"""Copies files between this machine and a cluster with rsync's rules: `dir` is copied into the
+target, `dir/` only its contents."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from shoal.providers.model import Instance, State
 from shoal.remote.runner import Filters, Runner, quote
 from shoal.spec.cluster_spec import ClusterSpec
 
-_ASK_SECONDS = 30.0
-# $0 is a path on the machine, below home when it starts with a tilde.
+_TEST_SECONDS = 30.0
+# $0 is a remote path, in the home directory if it starts with a tilde.
 _IS_DIRECTORY = r"""case $0 in "~"|"~/"*) path=$HOME${0#"~"};; *) path=$0;; esac; [ -d "$path" ]"""
 
 
@@ -30,76 +30,76 @@ async def upload(
     all_nodes: bool = False,
     run_env: RunEnv = "auto",
 ) -> None:
-    """Bring a file or directory of this machine to the head, or to all nodes."""
+    """Copy a local file or directory to the head, or to all nodes."""
     check_run_env(spec, run_env)
-    here = _here(source)
-    if here.is_dir():
-        target = _into(source, target)
+    local_path = _existing(source)
+    if local_path.is_dir():
+        target = _contents_target(source, target)
     cluster = ClusterHandle.of(ctx, spec)
     nodes = await _nodes(cluster, all_nodes)
-    await run_all(_put(ctx, cluster, node, here, target, run_env) for node in nodes)
+    await run_all(_put(ctx, cluster, node, local_path, target, run_env) for node in nodes)
 
 
 async def download(
     ctx: Context, spec: ClusterSpec, source: str, target: str, *, run_env: RunEnv = "auto"
 ) -> None:
-    """Bring a file or directory of the head to this machine."""
+    """Copy a file or directory from the head to this machine."""
     check_run_env(spec, run_env)
     cluster = ClusterHandle.of(ctx, spec)
     (head,) = await _nodes(cluster, False)
     runner = cluster.node_runner(head, run_env)
     is_directory = await _is_directory(runner, source)
     if is_directory:
-        target = _into(source, target)
-    there = _place(target, is_directory=is_directory or target.endswith("/"))
-    await _get(ctx, cluster, head, source, there, run_env)
+        target = _contents_target(source, target)
+    local_path = _local_target(target, is_directory=is_directory or target.endswith("/"))
+    await _get(ctx, cluster, head, source, local_path, run_env)
 
 
 async def upload_mounts(
     ctx: Context, spec: ClusterSpec, *, all_nodes: bool = False, run_env: RunEnv = "auto"
 ) -> None:
-    """Bring the file mounts to the head, or to all nodes, as they are here now."""
+    """Copy the current content of file_mounts to the head, or to all nodes."""
     cluster = ClusterHandle.of(ctx, spec)
     mounts = _mounts(cluster)
     nodes = await _nodes(cluster, all_nodes)
 
     async def send(node: Instance) -> None:
-        for there, here in mounts:
-            await _put(ctx, cluster, node, Path(here), there, run_env)
+        for remote_path, local_path in mounts:
+            await _put(ctx, cluster, node, Path(local_path), remote_path, run_env)
 
     await run_all(send(node) for node in nodes)
 
 
 async def download_mounts(ctx: Context, spec: ClusterSpec, *, run_env: RunEnv = "auto") -> None:
-    """Bring the file mounts back from the head, as they are there now."""
+    """Copy the file mounts back from the head."""
     cluster = ClusterHandle.of(ctx, spec)
     mounts = _mounts(cluster)
     (head,) = await _nodes(cluster, False)
-    for there, here in mounts:
-        await _get(ctx, cluster, head, there, Path(here), run_env)
+    for remote_path, local_path in mounts:
+        await _get(ctx, cluster, head, remote_path, Path(local_path), run_env)
 
 
-def _here(source: str) -> Path:
-    here = Path(source).expanduser()
-    if not here.exists():
-        raise ConfigError(f"there is no {source} to send", fix="correct the path")
-    return here
+def _existing(source: str) -> Path:
+    local_path = Path(source).expanduser()
+    if not local_path.exists():
+        raise ConfigError(f"{source} does not exist", fix="correct the path")
+    return local_path
 
 
-def _place(target: str, *, is_directory: bool) -> Path:
-    """A path of this machine that something is to be brought to."""
-    place = Path(target).expanduser()
+def _local_target(target: str, *, is_directory: bool) -> Path:
+    """The local path to copy to; a directory is created."""
+    local_path = Path(target).expanduser()
     if is_directory:
-        place.mkdir(parents=True, exist_ok=True)
-    return place
+        local_path.mkdir(parents=True, exist_ok=True)
+    return local_path
 
 
 def _mounts(cluster: ClusterHandle) -> list[tuple[str, str]]:
     if not cluster.files.mounts:
         raise ConfigError(
             f"the file of {cluster.spec.cluster_name} has no file_mounts",
-            why="without SOURCE and TARGET, those are what is copied",
-            fix="give a SOURCE and a TARGET",
+            why="without SOURCE and TARGET, the file mounts are copied",
+            fix="pass SOURCE and TARGET",
         )
     return list(cluster.files.mounts.items())
 
@@ -108,18 +108,18 @@ async def _nodes(cluster: ClusterHandle, all_nodes: bool) -> Sequence[Instance]:
     if cluster.capabilities.shares_this_machine:
         raise ConfigError(
             "there is nothing to copy",
-            why="the nodes of an embedded cluster see this machine's own files",
-            fix="use the paths as they are here",
+            why="the nodes of an embedded cluster use this machine's own files",
+            fix="use the local paths",
         )
     head = await cluster.head()
     if not all_nodes:
         return [head]
     nodes = await cluster.instances()
-    silent = [node.name for node in nodes if node.state is State.UNREACHABLE]
-    if silent:
+    unreachable = [node.name for node in nodes if node.state is State.UNREACHABLE]
+    if unreachable:
         raise NotFoundError(
-            f"not all nodes can be reached: {', '.join(silent)}",
-            fix="without --all-nodes, files go to the head alone",
+            f"unreachable nodes: {', '.join(unreachable)}",
+            fix="omit --all-nodes to copy to the head only",
         )
     return nodes
 
@@ -143,10 +143,11 @@ def _filters(cluster: ClusterHandle) -> Filters:
 
 
 async def _is_directory(runner: Runner, path: str) -> bool:
-    return (await runner.run(quote(["sh", "-c", _IS_DIRECTORY, path]), timeout=_ASK_SECONDS)).ok
+    return (await runner.run(quote(["sh", "-c", _IS_DIRECTORY, path]), timeout=_TEST_SECONDS)).ok
 
 
-def _into(source: str, target: str) -> str:
-    """Where the content of a directory goes: below the target, unless only it was asked for."""
+def _contents_target(source: str, target: str) -> str:
+    """Where the contents of directory `source` go: `target/source`, or with a trailing slash,
+    `target`."""
     name = posixpath.basename(source)
     return target if name in ("", ".", "..", "~") else posixpath.join(target, name)

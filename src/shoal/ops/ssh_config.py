@@ -1,7 +1,7 @@
-"""A cluster's machines in the user's own ssh configuration, so that `ssh CLUSTER` works.
+"""SSH client configuration for a cluster's nodes, so that `ssh CLUSTER` works.
 
-Each cluster has a file of its own below ~/.ssh/shoal, and ~/.ssh/config includes them all: of the
-user's file, only the first two lines are ever ours.
+Each cluster has its own file in ~/.ssh/shoal, and ~/.ssh/config includes them all. Apart from that
+Include, which goes to the top, the user's file is never changed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from shoal.remote.ssh_config_file import ssh_config
 from shoal.remote.ssh_runner import SshRunner
 from shoal.spec.cluster_spec import ClusterSpec
 
-_INCLUDE = "# Clusters of Shoal; shoal ssh-config --write put this here.\nInclude shoal/*.conf\n"
+_INCLUDE = "# Added by shoal ssh-config --write.\nInclude shoal/*.conf\n"
 
 
-async def text(ctx: Context, spec: ClusterSpec) -> str:
-    """The blocks for the cluster's machines: the head under the cluster's name, the others under
-    that and their own."""
+async def render(ctx: Context, spec: ClusterSpec) -> str:
+    """The Host blocks of the cluster: the head as CLUSTER, other nodes as CLUSTER-NODE."""
     cluster = ClusterHandle.of(ctx, spec)
     await cluster.head()
     targets = {}
@@ -30,9 +29,9 @@ async def text(ctx: Context, spec: ClusterSpec) -> str:
         runner = cluster.runner(instance)
         if not isinstance(runner, SshRunner):
             raise ConfigError(
-                f"the machines of {spec.cluster_name} are not reached by ssh",
-                why="they are this one",
-                fix="shoal attach opens a shell on them",
+                f"the nodes of {spec.cluster_name} are not reached by SSH",
+                why="they run on this machine",
+                fix="open a shell with shoal attach",
             )
         if instance.state is not State.UNREACHABLE:
             targets[_alias(spec, instance)] = runner.target
@@ -40,21 +39,22 @@ async def text(ctx: Context, spec: ClusterSpec) -> str:
 
 
 async def install(ctx: Context, spec: ClusterSpec, home: Path) -> Path:
-    """Put the blocks below `home`/.ssh, and return the file that has them."""
-    blocks = await text(ctx, spec)
+    """Write the Host blocks to a file in `home`/.ssh/shoal, include it in the SSH configuration,
+    and return it."""
+    blocks = await render(ctx, spec)
     file = _file(spec.cluster_name, home)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     _write(file, blocks)
     config = home / ".ssh" / "config"
     present = config.read_text() if config.exists() else ""
     if _INCLUDE not in present:
-        # First, since a line further down would belong to whatever Host stands above it.
+        # At the top: further down it would belong to the Host block above it.
         _write(config, f"{_INCLUDE}\n{present}" if present else _INCLUDE)
     return file
 
 
 def remove(cluster: str, home: Path) -> None:
-    """Take a cluster's blocks away; the line that includes them may stay."""
+    """Delete a cluster's file. The Include line stays."""
     _file(cluster, home).unlink(missing_ok=True)
 
 

@@ -1,11 +1,11 @@
-"""What a cluster looks like now, and which clusters there are."""
+"""The state of a cluster's nodes: what its provider, Ray and its controller report, joined."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shoal.bootstrap import applied_state
@@ -14,24 +14,22 @@ from shoal.controller import client
 from shoal.controller.client import Report
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ShoalError
-from shoal.core.events import Warned
+from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Phase, Role
-from shoal.ops import cluster_lookup, ray_versions
 from shoal.ops.context import Context
 from shoal.ops.up_plan import spare_workers
 from shoal.providers.model import Instance, State
 from shoal.ray_runtime.nodes import RayNode
 from shoal.spec.cluster_spec import ClusterSpec
 
-# How long a machine may take to say how it is.
-_ANSWER_SECONDS = 15.0
-_MUTE = "it does not answer"
-_HEAD_MUTE = "its head does not answer"
+_log = logging.getLogger(__name__)
+
+_PROBE_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """One node: what its provider and Ray say of it, joined."""
+    """One node: its instance and its Ray node, joined."""
 
     name: str
     node_type: str
@@ -52,8 +50,8 @@ class NodeStatus:
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """One cluster and all its nodes, the head first, and what its controller says if it has one.
-    No nodes: it is not up."""
+    """One cluster and its nodes, the head first, with the controller's report if it has one. A
+    cluster without nodes is not up."""
 
     cluster: str
     provider: str
@@ -64,61 +62,54 @@ class ClusterStatus:
 
     @property
     def price_per_hour(self) -> float:
-        """What its machines cost now, as far as prices are known."""
-        return math.fsum(n.price_per_hour or 0.0 for n in self.nodes if n.phase in _PAID_FOR)
+        """The price of the running instances, as far as it is known."""
+        return math.fsum(n.price_per_hour or 0.0 for n in self.nodes if n.phase in _BILLED)
 
     @property
-    def wanted(self) -> list[NodeStatus]:
-        """The nodes that are to stay: a cluster that shrinks misses none."""
+    def expected(self) -> list[NodeStatus]:
+        """The nodes that should be ready: spares and nodes that are leaving do not count."""
         return [n for n in self.nodes if not (n.is_spare or n.is_leaving)]
 
     @property
     def ready(self) -> bool:
-        has_head = any(n.role == "head" for n in self.wanted)
-        return has_head and all(n.phase is Phase.READY for n in self.wanted)
+        has_head = any(n.role == "head" for n in self.expected)
+        return has_head and all(n.phase is Phase.READY for n in self.expected)
 
 
 async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
-    """The cluster's nodes as they are now. Ray's own word decides whether a node is ready."""
+    """The cluster's nodes now. A node is ready only if Ray lists it as alive."""
     cluster = ClusterHandle.of(ctx, spec)
     instances = await cluster.instances()
-    head = next((i for i in instances if i.role == "head"), None)
+    head = _head(instances)
     alive: Mapping[str, RayNode] = {}
     start = report = None
     if head is not None:
         start = cluster.ray_start(head, head)
         if head.state is State.RUNNING:
             alive, report = await asyncio.gather(cluster.list_nodes(head), _report(cluster, head))
-    silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
-    if silent and head is not None and report is not None:
-        # Asking Ray takes longest. One that was given back meanwhile is not one that failed.
+    missing = _not_alive(instances, alive)
+    if missing and head is not None and report is not None:
+        # Querying Ray is the slowest step: an instance that was terminated meanwhile has not
+        # failed, so list again.
         instances, report = await asyncio.gather(cluster.instances(), _report(cluster, head))
-        silent = [i for i in instances if i.state is State.RUNNING and i.id not in alive]
-        head = next((i for i in instances if i.role == "head"), None)
-    told = await _receipts(cluster, silent)
-    stopped = [i for i in silent if i.id in told and told[i.id].start == applied_state.STOPPED]
-    mute = [i for i in silent if i.id not in told]
-    asked = [i for i in silent if i not in (*stopped, *mute)]
-    odd: Mapping[str, str] = {}
-    if head is not None and head not in mute:
-        odd = await ray_versions.differing(cluster, head, [i for i in asked if i is not head])
-    spare = spare_workers(spec, instances) if head and head.state is State.RUNNING else []
-    doing = _doing(report)
+        missing = _not_alive(instances, alive)
+        head = _head(instances)
+    details = await _diagnose(cluster, head, missing, report)
+    spares = spare_workers(spec, instances) if head and head.state is State.RUNNING else []
     order = sorted(instances, key=lambda i: (i.role != "head", i.created_at or 0, i.name))
-    nodes = [
-        _spare(ctx, i)
-        if i in spare
-        else _stopped(ctx, i)
-        if i in stopped
-        else _status(ctx, i, *doing[i.id])
-        if i.id in doing and i.id not in alive
-        else _status(ctx, i, Phase.FAILED, odd[i.id])
-        if i.id in odd
-        else _status(ctx, i, Phase.FAILED, _MUTE if i in mute else _HEAD_MUTE)
-        if i in mute or (i in silent and head in mute)
-        else _node(ctx, i, alive.get(i.id), has_head=bool(head))
-        for i in order
-    ]
+    nodes = []
+    for instance in order:
+        if instance in spares:
+            why = "stopped until it is needed; its volumes are still billed"
+            node = replace(_status(ctx, instance, Phase.STOPPED, why), is_spare=True)
+        elif (ray_node := alive.get(instance.id)) is not None:
+            phase = Phase.DRAINING if ray_node.status == "draining" else Phase.READY
+            node = _status(ctx, instance, phase, "", ray_node.total, ray_node.available)
+        elif instance.id in details:
+            node = _status(ctx, instance, *details[instance.id])
+        else:
+            node = _status(ctx, instance, *_from_provider(instance, has_head=bool(head)))
+        nodes.append(node)
     return ClusterStatus(
         spec.cluster_name,
         spec.provider.type,
@@ -129,94 +120,95 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     )
 
 
+async def watch(
+    ctx: Context, spec: ClusterSpec, show: Callable[[ClusterStatus], None], *, every: float
+) -> None:
+    """Call `show` with the cluster's status every `every` seconds, until cancelled."""
+    while True:
+        show(await status(ctx, spec))
+        await ctx.clock.sleep(every)
+
+
+def _head(instances: Sequence[Instance]) -> Instance | None:
+    return next((i for i in instances if i.role == "head"), None)
+
+
+def _not_alive(instances: Sequence[Instance], alive: Mapping[str, RayNode]) -> list[Instance]:
+    """Running instances that Ray does not list."""
+    return [i for i in instances if i.state is State.RUNNING and i.id not in alive]
+
+
 async def _report(cluster: ClusterHandle, head: Instance) -> Report | None:
-    """What the controller says. That its head does not answer is told with the head."""
-    with contextlib.suppress(ShoalError):
+    """The controller's report; None if it has none or the head is unreachable."""
+    try:
         return await client.read_report(cluster, head)
-    return None
+    except ShoalError as error:
+        _log.debug("could not read the controller's report: %s", error)
+        return None
 
 
-def _doing(report: Report | None) -> dict[str, tuple[Phase, str]]:
-    """The phase of each node that the controller is busy with, and what it says of it."""
+async def _diagnose(
+    cluster: ClusterHandle,
+    head: Instance | None,
+    missing: Sequence[Instance],
+    report: Report | None,
+) -> dict[str, tuple[Phase, str]]:
+    """Phase and reason of running instances that are not in Ray, by id; the first cause that
+    applies: stopped on purpose, in progress, wrong Ray version, no answer from it or its head."""
+    applied = await _applied_states(cluster, missing)
+    unreachable = [i for i in missing if i.id not in applied]
+    stopped = [i for i in missing if i.id in applied and applied[i.id].start == _STOPPED]
+    others = [i for i in missing if i not in (*stopped, *unreachable)]
+    details: dict[str, tuple[Phase, str]] = {}
+    for instance in unreachable:
+        details[instance.id] = Phase.FAILED, "does not answer"
+    if head is not None and head in unreachable:
+        for instance in others:
+            details[instance.id] = Phase.FAILED, "the head does not answer"
+    elif head is not None:
+        # Loaded here: most clusters have no such node, and `status` should start quickly.
+        from shoal.ops.preflight import ray_version_mismatches
+
+        workers = [i for i in others if i is not head]
+        mismatches = await ray_version_mismatches(cluster, head, workers)
+        details.update({id: (Phase.FAILED, mismatch) for id, mismatch in mismatches.items()})
+    details.update(_in_progress(report))
+    for instance in stopped:
+        details[instance.id] = Phase.STOPPED, "Ray was stopped; shoal start starts it again"
+    return details
+
+
+def _in_progress(report: Report | None) -> dict[str, tuple[Phase, str]]:
+    """Phase and detail of each node that the controller is working on, by id."""
     if report is None or not report.alive:
         return {}
     phases = {n["id"]: (Phase(n["phase"]), str(n["detail"])) for n in report.state.nodes}
     return {id: entry for id, entry in phases.items() if entry[0] is not Phase.READY}
 
 
-async def _receipts(
+async def _applied_states(
     cluster: ClusterHandle, instances: Sequence[Instance]
 ) -> dict[str, applied_state.AppliedState]:
-    """What was last done to these machines, by id; one that does not answer soon is left out."""
-    found: dict[str, applied_state.AppliedState] = {}
+    """The applied state of each instance that answers in time, by id."""
+    states: dict[str, applied_state.AppliedState] = {}
 
-    async def ask(instance: Instance) -> None:
-        with contextlib.suppress(ShoalError, asyncio.TimeoutError):
-            now = await asyncio.wait_for(cluster.probe(instance), _ANSWER_SECONDS)
-            found[instance.id] = now.applied_state
+    async def probe(instance: Instance) -> None:
+        with suppress_and_log(_log, f"probe {instance.name}", ShoalError, asyncio.TimeoutError):
+            node = await asyncio.wait_for(cluster.probe(instance), _PROBE_SECONDS)
+            states[instance.id] = node.applied_state
 
-    await run_all(ask(instance) for instance in instances)
-    return found
-
-
-def _spare(ctx: Context, instance: Instance) -> NodeStatus:
-    why = "switched off until it is needed; its volumes cost money"
-    return replace(_status(ctx, instance, Phase.STOPPED, why), is_spare=True)
+    await run_all(probe(instance) for instance in instances)
+    return states
 
 
-def _stopped(ctx: Context, instance: Instance) -> NodeStatus:
-    return _status(ctx, instance, Phase.STOPPED, "Ray was stopped; shoal start brings it back")
-
-
-def _node(ctx: Context, instance: Instance, ray: RayNode | None, *, has_head: bool) -> NodeStatus:
-    if ray is not None:
-        phase = Phase.DRAINING if ray.status == "draining" else Phase.READY
-        return _status(ctx, instance, phase, "", ray.total, ray.available)
+def _from_provider(instance: Instance, *, has_head: bool) -> tuple[Phase, str]:
+    """Phase and reason of an instance of which only its provider's state is known."""
     if instance.state is State.UNREACHABLE:
-        return _status(ctx, instance, Phase.FAILED, "cannot be reached")
+        return Phase.FAILED, "unreachable"
     if instance.state is State.RUNNING:
         why = "Ray is not running on it" if has_head else "the cluster has no head"
-        return _status(ctx, instance, Phase.FAILED, why)
-    return _status(ctx, instance, _PHASES[instance.state], "")
-
-
-@dataclass(frozen=True)
-class ClusterSummary:
-    """One line of `shoal ls`. The price is not `complete` where nobody knows that of a machine
-    which has one; with a `problem`, nobody could say anything."""
-
-    cluster: str
-    provider: str
-    nodes: int
-    age_s: float | None
-    price_per_hour: float = 0.0
-    complete: bool = True
-    problem: str = ""
-
-
-async def ls(ctx: Context) -> list[ClusterSummary]:
-    """Every cluster known here, and how many machines it has according to its provider."""
-    return await run_all(_listed(ctx, name) for name in await cluster_lookup.names(ctx))
-
-
-async def _listed(ctx: Context, name: str) -> ClusterSummary:
-    provider = ""
-    try:
-        spec = cluster_lookup.recall(ctx, name)
-        provider = spec.provider.type
-        cluster = ClusterHandle.of(ctx, spec)
-        instances = await cluster.instances()
-    except ShoalError as error:
-        # The others are there, whatever is wrong with this one.
-        ctx.emit(Warned(f"cluster {name} cannot be asked for", str(error), error.fix))
-        return ClusterSummary(name, provider, 0, None, complete=False, problem=error.what)
-    there = [i for i in instances if i.state is not State.UNREACHABLE]
-    oldest = min((i.created_at for i in there if i.created_at is not None), default=None)
-    age = None if oldest is None else ctx.clock.now() - oldest
-    on = [i for i in there if i.state not in (State.STOPPED, State.TERMINATED)]
-    price = math.fsum(i.price_per_hour or 0.0 for i in on)
-    complete = not cluster.capabilities.costs_money or all(i.price_per_hour is not None for i in on)
-    return ClusterSummary(name, provider, len(there), age, price, complete)
+        return Phase.FAILED, why
+    return _PHASES[instance.state], ""
 
 
 def _status(
@@ -241,7 +233,8 @@ def _status(
     )
 
 
-_PAID_FOR = frozenset(Phase) - {Phase.STOPPED, Phase.GONE}
+_STOPPED = applied_state.STOPPED
+_BILLED = frozenset(Phase) - {Phase.STOPPED, Phase.GONE}
 _PHASES = {
     State.PENDING: Phase.BOOTING,
     State.STOPPING: Phase.TERMINATING,

@@ -1,8 +1,9 @@
-"""Stops a cluster without giving it up, and brings it back without any setup: Ray ends, and where
-machines can be switched off, they are."""
+"""Stops Ray on a cluster, and the instances too where the provider can stop them, and starts both
+again without repeating the setup."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from shoal.bootstrap import node_probe
@@ -18,35 +19,38 @@ from shoal.core.errors import ConfigError, IncompleteError, NotFoundError, Trans
 from shoal.core.events import ClusterStopped, PlanStep, Unchanged
 from shoal.core.node_phase import Phase
 from shoal.core.polling import PollUntilDeadline
-from shoal.ops import cluster_lookup, cost
+from shoal.ops import cost, known_clusters
 from shoal.ops.context import Context
 from shoal.ops.up import announce_ready, incomplete
 from shoal.ops.up_plan import spare_workers
 from shoal.providers.model import Instance, State
 from shoal.spec.cluster_spec import ClusterSpec
 
-# How long a machine that was just asked for may take to be on.
+_log = logging.getLogger(__name__)
+
+# How long a pending instance may take to run: only a running instance can be stopped.
 _BOOT_SECONDS = 180.0
-_PAUSE_SECONDS = 1.0
-_ON = (State.PENDING, State.RUNNING)
+_POLL_SECONDS = 1.0
+_BILLED = (State.PENDING, State.RUNNING)
 
 
 async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
-    """End Ray on every machine, switch off those that can be, and write on the others that this
-    was meant. None when the person said no. Raises `IncompleteError` when some cannot be
-    reached."""
+    """Stop Ray on every node and, on AWS, stop the instances; elsewhere, record on each machine
+    that Ray was stopped on purpose. None when the user declined. Raises `IncompleteError` when
+    nodes are unreachable."""
     began = ctx.clock.monotonic()
-    cluster, observed = await _there(ctx, spec)
+    cluster, observed = await _observe(ctx, spec)
     name = spec.cluster_name
-    silent = [i for i in observed.instances if i.state is State.UNREACHABLE]
-    if client.has_controller(spec) and any(i.role == "head" for i in silent):
-        raise _unreached(cluster, silent, "its head would start again what is stopped now")
-    switches_off = cluster.capabilities.stops_instances
+    unreachable = [i for i in observed.instances if i.state is State.UNREACHABLE]
+    if client.has_controller(spec) and any(i.role == "head" for i in unreachable):
+        why = "the controller on the unreachable head would restart the stopped nodes"
+        raise _unreachable_error(cluster, unreachable, why)
+    stops_instances = cluster.capabilities.stops_instances
     if loses_head(observed.instances):
         raise ConfigError(
             f"cluster {name} cannot be stopped",
-            why="its head is a spot machine, which can only be ended, and without it nothing "
-            "could be started again",
+            why="its head is a spot instance, which can only be terminated, and without a head "
+            "the cluster cannot be started again",
             fix=f"shoal down {name}",
         )
     runs = {
@@ -54,161 +58,170 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
         for i in observed.instances
         if i.id in observed.probes and observed.probes[i.id].ray_runs
     }
-    nodes = [i for i in observed.instances if i.state in _ON]
-    stopping = nodes if switches_off else [i for i in nodes if i.id in runs]
+    nodes = [i for i in observed.instances if i.state in _BILLED]
+    stopping = nodes if stops_instances else [i for i in nodes if i.id in runs]
     for instance in stopping:
-        ctx.emit(_step(instance, switches_off=switches_off))
+        ctx.emit(_step(instance, stops_instances=stops_instances))
     if stopping and not ctx.confirm(f"Stop cluster {name}?"):
         return None
     for instance in nodes:
-        # It would start what is stopped here.
+        # The controller would restart the stopped nodes.
         is_up = instance.role == "head" and instance.state is State.RUNNING
         if is_up and await client.stop_controller(cluster, instance):
             await cost.import_head_ledger(ctx, cluster, instance)
-    # It may have launched machines while the question was being answered.
-    there = await _settled(ctx, cluster) if switches_off else await cluster.instances()
-    silent = [i for i in there if i.state is State.UNREACHABLE]
-    nodes = [i for i in there if i.state is State.RUNNING]
+            _log.info("stopped the controller on %s", instance.name)
+    # The controller may have launched instances while the user was asked.
+    if stops_instances:
+        instances = await _wait_until_none_pending(ctx, cluster)
+    else:
+        instances = await cluster.instances()
+    unreachable = [i for i in instances if i.state is State.UNREACHABLE]
+    nodes = [i for i in instances if i.state is State.RUNNING]
     cost.record_running(ctx, name, nodes)
     for instance in nodes:
         ctx.emit(instance.entered(Phase.TERMINATING))
-    # Also where nothing seems to run: a stop that was interrupted is finished here.
-    costs = await cluster.stop(nodes)
-    if not switches_off:
-        await run_all(_write_stopped(cluster, i) for i in nodes)
-    if switches_off:
+    # Even if nothing seems to run: this finishes an interrupted stop.
+    remaining_costs = await cluster.stop(nodes)
+    if not stops_instances:
+        await run_all(_record_stopped(cluster, i) for i in nodes)
+    if stops_instances:
         cost.record_ended(ctx, name, nodes)
-    kept = [i for i in nodes if not (switches_off and i.market == "spot")]
+    kept = [i for i in nodes if not (stops_instances and i.market == "spot")]
     for instance in nodes:
         ctx.emit(instance.entered(Phase.STOPPED if instance in kept else Phase.GONE))
     seconds = ctx.clock.monotonic() - began
-    stopped = ClusterStopped(name, len(kept), seconds, tuple(costs))
+    stopped = ClusterStopped(name, len(kept), seconds, tuple(remaining_costs))
     ctx.emit(stopped)
-    if silent:
-        raise _unreached(cluster, silent, "Ray may still run there")
+    if unreachable:
+        raise _unreachable_error(cluster, unreachable, "Ray may still be running there")
     return stopped
 
 
 def loses_head(instances: Sequence[Instance]) -> bool:
-    """Whether a cluster whose machines are switched off would be left without its head."""
-    return any(i.role == "head" and i.market == "spot" and i.state in _ON for i in instances)
+    """Whether stopping the instances would terminate the head, as a spot instance is."""
+    return any(i.role == "head" and i.market == "spot" and i.state in _BILLED for i in instances)
 
 
-def _step(instance: Instance, *, switches_off: bool) -> PlanStep:
-    if switches_off and instance.market == "spot":
-        why = "a spot machine cannot be switched off, so it ends, with its disks"
+def _step(instance: Instance, *, stops_instances: bool) -> PlanStep:
+    if stops_instances and instance.market == "spot":
+        why = "a spot instance cannot be stopped: it is terminated with its disks"
         return PlanStep("terminate", instance.name, why)
-    becomes = "its machine is switched off" if switches_off else "its machine stays"
-    return PlanStep("stop", instance.name, becomes)
+    effect = (
+        "Ray and the instance stop" if stops_instances else "Ray stops, the machine keeps running"
+    )
+    return PlanStep("stop", instance.name, effect)
 
 
-async def _settled(ctx: Context, cluster: ClusterHandle) -> Sequence[Instance]:
-    """The cluster's machines, once none of them is still on its way up: such a one cannot be
-    switched off."""
-    coming: list[Instance] = []
-    async for _ in PollUntilDeadline(ctx.clock, _BOOT_SECONDS, _PAUSE_SECONDS):
-        found = await cluster.instances()
-        coming = [i for i in found if i.state is State.PENDING]
-        if not coming:
-            return found
+async def _wait_until_none_pending(ctx: Context, cluster: ClusterHandle) -> Sequence[Instance]:
+    """The cluster's instances, once none is pending: a pending instance cannot be stopped."""
+    pending: list[Instance] = []
+    async for _ in PollUntilDeadline(ctx.clock, _BOOT_SECONDS, _POLL_SECONDS):
+        instances = await cluster.instances()
+        pending = [i for i in instances if i.state is State.PENDING]
+        if not pending:
+            return instances
     raise TransientError(
-        f"{', '.join(i.name for i in coming)} cannot be stopped yet",
-        why=f"still on the way up after {_BOOT_SECONDS:.0f} s",
-        fix="shoal stop again finishes the job",
+        f"{', '.join(i.name for i in pending)} cannot be stopped yet",
+        why=f"still pending after {_BOOT_SECONDS:.0f} s",
+        fix="run shoal stop again to finish",
     )
 
 
 async def start(ctx: Context, spec: ClusterSpec) -> None:
-    """Start Ray where it does not run. Raises `IncompleteError` when some nodes do not come
-    up, or cannot be reached."""
+    """Start stopped instances, and Ray where it is not running. Raises `IncompleteError` when
+    nodes fail to start or are unreachable."""
     began = ctx.clock.monotonic()
-    cluster, observed = await _there(ctx, spec)
-    off = [i for i in observed.instances if i.state in (State.STOPPED, State.STOPPING)]
-    if not any(i.role == "head" for i in off):
-        spare = spare_workers(
-            spec, observed.instances
-        )  # the controller wakes them when it needs them
-        off = [i for i in off if i not in spare]
-    if off:
-        for instance in off:
+    cluster, observed = await _observe(ctx, spec)
+    stopped = [i for i in observed.instances if i.state in (State.STOPPED, State.STOPPING)]
+    if not any(i.role == "head" for i in stopped):
+        # The controller starts spare workers when it needs them.
+        spares = spare_workers(spec, observed.instances)
+        stopped = [i for i in stopped if i not in spares]
+    if stopped:
+        for instance in stopped:
             ctx.emit(instance.entered(Phase.BOOTING))
-        await cluster.provider.start(spec, off)
+        await cluster.provider.start(spec, stopped)
         observed = await cluster.observe()
-    silent = [i for i in observed.instances if i.state is State.UNREACHABLE]
+    unreachable = [i for i in observed.instances if i.state is State.UNREACHABLE]
     known = [i for i in observed.instances if i.node_type in spec.node_types]
     nodes = [i for i in known if i.state is State.RUNNING]
     head = next((i for i in nodes if i.role == "head"), None)
     if head is None:
-        raise _not_up(spec, "its head cannot be reached")
-    cluster_lookup.remember(ctx, spec)
+        raise _not_up(spec, "its head is unreachable")
+    known_clusters.record(ctx, spec)
     cost.record_running(ctx, spec.cluster_name, nodes)
     modes = {i.id: _mode(observed.probes.get(i.id)) for i in nodes}
-    asleep = [i for i in nodes if modes[i.id] is not None]
-    if not asleep:
+    without_ray = [i for i in nodes if modes[i.id] is not None]
+    if not without_ray:
         await client.deploy_controller(ctx, cluster, head)
-        if silent:
-            raise _unreached(cluster, silent, "Ray runs on all others")
-        ctx.emit(Unchanged(spec.cluster_name, "Ray runs on all of its nodes"))
+        if unreachable:
+            raise _unreachable_error(cluster, unreachable, "Ray is running on all other nodes")
+        ctx.emit(Unchanged(spec.cluster_name, "Ray is running on all nodes"))
         return
     head_starts = modes[head.id] in ("restart", "full")
-    orphans = [i for i in nodes if i not in asleep] if head_starts else []
-    for instance in asleep:
-        knows = instance.id in observed.probes
-        reason = "Ray is not running on it" if knows else "it did not say how it is"
+    # Workers of a head that restarts must restart as well.
+    orphans = [i for i in nodes if i not in without_ray] if head_starts else []
+    for instance in without_ray:
+        is_probed = instance.id in observed.probes
+        reason = "Ray is not running on it" if is_probed else "could not read its state"
         ctx.emit(PlanStep("start", instance.name, reason))
     for instance in orphans:
-        ctx.emit(PlanStep("start", instance.name, "its head starts anew"))
-    works = [cluster.node_plan(i, head, modes[i.id] or "restart") for i in (*asleep, *orphans)]
-    head_work = next((w for w in works if w.instance is head), None) or cluster.node_plan(
-        head, head
-    )
-    board = StatusTagger(cluster.provider, ctx.clock)
+        ctx.emit(PlanStep("start", instance.name, "its head restarts"))
+    node_plans = [
+        cluster.node_plan(i, head, modes[i.id] or "restart") for i in (*without_ray, *orphans)
+    ]
+    head_plan = next((p for p in node_plans if p.instance is head), None)
+    head_plan = head_plan or cluster.node_plan(head, head)
+    tagger = StatusTagger(cluster.provider, ctx.clock)
     async with client.controller_paused(cluster, [head]):
         await cluster.stop_ray(orphans)
-        failures = await bootstrap_nodes(works, head_work, board.wrap(nodes, ctx.emit), ctx.clock)
-        await board.flush()
+        emit = tagger.wrap(nodes, ctx.emit)
+        failures = await bootstrap_nodes(node_plans, head_plan, emit, ctx.clock)
+        await tagger.flush()
         if head.name in failures:
             raise incomplete(failures, len(nodes))
         await client.deploy_controller(ctx, cluster, head)
     if failures:
         raise incomplete(failures, len(nodes))
-    announce_ready(ctx, spec, head_work.start, nodes=len(nodes), began=began)
-    if silent:
-        raise _unreached(cluster, silent, "Ray runs on all others")
+    announce_ready(ctx, spec, head_plan.start, nodes=len(nodes), began=began)
+    if unreachable:
+        raise _unreachable_error(cluster, unreachable, "Ray is running on all other nodes")
 
 
-def _mode(vitals: NodeProbe | None) -> Mode | None:
-    """How much is to be done on a machine so that its Ray runs; None where it does."""
-    if vitals is None:
-        return "update"  # it may have to boot first, and is asked again then
-    if vitals.ray_runs:
+def _mode(probe: NodeProbe | None) -> Mode | None:
+    """How much of the bootstrap a node needs before Ray runs on it; None if it runs already."""
+    if probe is None:
+        return "update"  # it may still boot, and is probed again during the update
+    if probe.ray_runs:
         return None
-    # What was never set up is, since nothing could start there.
-    return "restart" if vitals.applied_state.setup else "full"
+    # A node that was never set up cannot just restart.
+    return "restart" if probe.applied_state.setup else "full"
 
 
-async def _there(ctx: Context, spec: ClusterSpec) -> tuple[ClusterHandle, ObservedCluster]:
+async def _observe(ctx: Context, spec: ClusterSpec) -> tuple[ClusterHandle, ObservedCluster]:
     cluster = ClusterHandle.of(ctx, spec)
     observed = await cluster.observe()
     if not observed.instances:
-        raise _not_up(spec, "it has no machines")
+        raise _not_up(spec, "it has no instances")
     return cluster, observed
 
 
-async def _write_stopped(cluster: ClusterHandle, instance: Instance) -> None:
+async def _record_stopped(cluster: ClusterHandle, instance: Instance) -> None:
     container = cluster.spec.container_for(instance.node_type, instance.role)
     await node_probe.mark_stopped(cluster.runner(instance), instance, container)
 
 
-def _unreached(cluster: ClusterHandle, silent: Sequence[Instance], meaning: str) -> IncompleteError:
-    names = ", ".join(f"{i.name} ({i.address})" for i in silent)
+def _unreachable_error(
+    cluster: ClusterHandle, unreachable: Sequence[Instance], consequence: str
+) -> IncompleteError:
+    names = ", ".join(f"{i.name} ({i.address})" for i in unreachable)
     unreachable_reasons = cluster.capabilities.unreachable_reasons
-    troubles = unreachable_reasons() if unreachable_reasons else {}
-    reasons = [f"{meaning}: {troubles[i.id].what}" for i in silent if i.id in troubles]
+    errors = unreachable_reasons() if unreachable_reasons else {}
+    reasons = [f"{consequence}: {errors[i.id].what}" for i in unreachable if i.id in errors]
     return IncompleteError(
-        f"{names} cannot be reached",
-        why=reasons[0] if reasons else meaning,
-        fix="the same command again, once that is mended, finishes the job",
+        f"unreachable: {names}",
+        why=reasons[0] if reasons else consequence,
+        fix="fix the connection, then run the same command again to finish",
     )
 
 

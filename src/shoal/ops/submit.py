@@ -1,4 +1,4 @@
-"""Runs a script of this machine on a cluster's head."""
+"""Copies a local script to a cluster's head and runs it there."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from shoal.spec.cluster_spec import ClusterSpec
 async def submit(
     ctx: Context, spec: ClusterSpec, script: Path, arguments: Sequence[str], options: ExecOptions
 ) -> int:
-    """Copy the script to the head's home directory, run it there with these arguments, to the
-    letter, and return its exit code. A cluster on this machine runs it where it is."""
+    """Copy the script to the head's home directory, run it there with exactly these arguments, and
+    return its exit code. An embedded cluster runs it in place."""
     execute.check(ctx, spec, options)
-    here = _found(script)
+    local_path = _checked(script)
     async with ephemeral_cluster(ctx, spec, start=options.start, stop=options.stop):
-        command = await _placed(ctx, spec, here, arguments, options.run_env)
+        command = await _copy_to_head(ctx, spec, local_path, arguments, options.run_env)
         return await execute.perform(ctx, spec, command, options)
 
 
-def _found(script: Path) -> Path:
+def _checked(script: Path) -> Path:
     if not script.is_file():
         raise ConfigError(
-            f"there is no script {script}",
+            f"script {script} not found",
             why="it is a directory" if script.is_dir() else "no such file",
-            fix="name a Python file of this machine",
+            fix="pass the path of a local Python file",
         )
     return script.absolute()
 
 
-async def _placed(
+async def _copy_to_head(
     ctx: Context, spec: ClusterSpec, script: Path, arguments: Sequence[str], run_env: RunEnv
 ) -> str:
-    """Bring the script to where it is run, and return the command that runs it there."""
+    """Copy the script to the head and return the command that runs it there."""
     cluster = ClusterHandle.of(ctx, spec)
     head = await cluster.head()
     python = cluster.ray_start(head, head).python

@@ -1,8 +1,9 @@
-"""Brings a cluster up, or brings it to what its file says now. Repeating it does no harm:
-it finishes what an interrupted run began, and does nothing when nothing is left to do."""
+"""Brings a cluster to what its file says. It is idempotent: another run finishes what an
+interrupted run began, and does nothing when nothing is left to do."""
 
 from __future__ import annotations
 
+import logging
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,10 +17,10 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import IncompleteError, ShoalError, UnreachableError
 from shoal.core.events import ClusterReady, Event, LaunchAttempted, Unchanged, Warned
 from shoal.core.node_phase import Phase
-from shoal.ops import cluster_lookup, cost
+from shoal.ops import cost, known_clusters
 from shoal.ops.context import Context
 from shoal.ops.preview import preview_up
-from shoal.ops.up_plan import NOT_THERE, RestartPolicy, UpPlan, plan_up
+from shoal.ops.up_plan import ABSENT_STATES, RestartPolicy, UpPlan, plan_up
 from shoal.providers import provider_for
 from shoal.providers.model import Instance, State
 from shoal.ray_runtime.ray_env import source_command
@@ -27,14 +28,16 @@ from shoal.ray_runtime.ray_start import RayStart
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.loading import SourceOf, unknown_source
 
-# How often machines that are taken away while they boot are asked for again.
-_REFILLS = 2
+_log = logging.getLogger(__name__)
+
+# How often instances that are terminated while they boot are replaced.
+_REPLACEMENT_ROUNDS = 2
 
 
 @dataclass(frozen=True)
 class UpResult:
-    """How `up` ended: the plan it carried out (empty when there was nothing to do, none when
-    the person said no)."""
+    """The plan that `up` executed: empty when there was nothing to do, None when the user
+    declined it."""
 
     plan: UpPlan | None
     instances: tuple[Instance, ...] = ()
@@ -42,8 +45,8 @@ class UpResult:
 
 @dataclass(frozen=True)
 class UpOptions:
-    """How `up` goes about it: what it may restart, and whether it may take a machine from
-    another cluster. `source_of` finds the line of the file that an error is about."""
+    """What `up` may restart, and whether it may use machines that another cluster has claimed.
+    `source_of` maps settings to lines of the file, for findings."""
 
     restart: RestartPolicy = "as needed"
     force: bool = False
@@ -51,15 +54,15 @@ class UpOptions:
 
 
 async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) -> UpResult:
-    """Make the cluster what `spec` says. Raises `IncompleteError` when some nodes are missing
-    at the end, `ConfigError` before anything is touched when it could not have worked."""
+    """Bring the cluster to what `spec` says. Raises `ConfigError` before anything is changed when
+    a preflight check fails, and `IncompleteError` when nodes are missing at the end."""
     began = ctx.clock.monotonic()
     options = options or UpOptions()
-    refusals: list[str] = []
+    launch_errors: list[str] = []
 
     def emit(event: Event) -> None:
         if isinstance(event, LaunchAttempted) and event.error:
-            refusals.append(f"{event.instance_type} in {event.zone}: {event.error}")
+            launch_errors.append(f"{event.instance_type} in {event.zone}: {event.error}")
         ctx.emit(event)
 
     provider = provider_for(spec, ctx.home, ctx.clock, emit)
@@ -67,34 +70,39 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     preview = await preview_up(ctx, cluster, options.source_of, options.restart)
     observed, plan = preview.observed, preview.plan
     if options.restart == "never" and client.has_controller(spec):
-        plan = plan.without_endings()  # the controller drains what is too much
+        plan = plan.without_terminations()  # the controller drains surplus nodes
     if plan.outdated:
-        ctx.emit(_left_as_they_are(plan.outdated))
-    if plan.empty:
-        cluster_lookup.remember(ctx, spec)
+        ctx.emit(_outdated_warning(plan.outdated))
+    if plan.is_empty:
+        known_clusters.record(ctx, spec)
         head = next(i for i in observed.instances if i.role == "head")
         await client.deploy_controller(ctx, cluster, head)
-        as_asked = "it is up" if plan.outdated else "it is up and as asked for"
-        ctx.emit(Unchanged(spec.cluster_name, as_asked))
+        state = "the cluster is up"
+        if not plan.outdated:
+            state += " and matches its file"
+        ctx.emit(Unchanged(spec.cluster_name, state))
         return UpResult(plan, tuple(observed.instances))
-    replace(preview, plan=plan).tell(ctx.emit)
-    # A question is for what costs money or interrupts work; a cluster here does neither.
+    replace(preview, plan=plan).show(ctx.emit)
+    # Confirmation is for what costs money or interrupts work.
     costs = cluster.capabilities.costs_money
     if (costs or plan.is_disruptive) and not ctx.confirm(f"Bring up cluster {spec.cluster_name}?"):
         return UpResult(None)
 
-    cluster_lookup.remember(ctx, spec)
+    for step in plan.steps:
+        _log.info("%s %s: %s", step.action, step.subject, step.reason)
+    known_clusters.record(ctx, spec)
     heads = [i for i in observed.instances if i.role == "head" and i.state is State.RUNNING]
     async with client.controller_paused(cluster, heads):
-        result = await _bring_up(ctx, cluster, observed, plan)
-        for _ in range(_REFILLS):
-            if not await _were_lost(ctx, cluster, result):
+        result = await _execute(ctx, cluster, observed, plan)
+        for _ in range(_REPLACEMENT_ROUNDS):
+            if not await _lost_instances(ctx, cluster, result):
                 break
+            _log.info("instances were lost during bootstrap: planning again")
             observed = await cluster.observe()
-            # Nobody was asked about this round, so nothing ends in it.
-            again: RestartPolicy = "never" if options.restart == "never" else "as needed"
-            refill = plan_up(spec, observed, again).without_endings()
-            result = await _bring_up(ctx, cluster, observed, refill)
+            # The user has not confirmed this round, so nothing is terminated in it.
+            policy: RestartPolicy = "never" if options.restart == "never" else "as needed"
+            replacement_plan = plan_up(spec, observed, policy).without_terminations()
+            result = await _execute(ctx, cluster, observed, replacement_plan)
         if result.head.name in result.failures:
             raise incomplete(result.failures, len(result.nodes))
         await client.deploy_controller(ctx, cluster, result.head)
@@ -102,7 +110,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     if result.failures:
         raise incomplete(result.failures, total)
     if result.missing > 0:
-        raise _not_to_be_had(result.missing, total, refusals)
+        raise _could_not_launch(result.missing, total, launch_errors)
     start = cluster.node_plan(result.head, result.head).start
     announce_ready(ctx, spec, start, nodes=total, began=began)
     return UpResult(plan, result.nodes)
@@ -110,8 +118,8 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
 
 @dataclass(frozen=True)
 class _Result:
-    """What came of carrying out a plan: the nodes, what failed on some of them, and how many
-    machines were not to be had."""
+    """The outcome of executing a plan: the nodes, the errors of those that failed, and how many
+    instances could not be launched."""
 
     head: Instance
     nodes: tuple[Instance, ...]
@@ -119,28 +127,30 @@ class _Result:
     missing: int
 
 
-async def _bring_up(
+async def _execute(
     ctx: Context, cluster: ClusterHandle, observed: ObservedCluster, plan: UpPlan
 ) -> _Result:
-    created, started = await _carry_out(ctx, cluster, plan)
+    created, started = await _change_instances(ctx, cluster, plan)
     gone = {i.id for i in (*plan.terminate, *plan.spare, *created)}
-    there = [i for i in observed.instances if i.id not in gone and i.state not in NOT_THERE]
-    kept = [started.get(i.id, i) for i in there]
+    kept = [
+        started.get(i.id, i)
+        for i in observed.instances
+        if i.id not in gone and i.state not in ABSENT_STATES
+    ]
     head = next(i for i in (*kept, *created) if i.role == "head")
-    works = [
+    node_plans = [
         *(
             cluster.node_plan(started.get(update.instance.id, update.instance), head, update.mode)
             for update in plan.updates
         ),
         *(cluster.node_plan(instance, head) for instance in created),
     ]
-    head_work = next((w for w in works if w.instance is head), None) or cluster.node_plan(
-        head, head
-    )
-    board = StatusTagger(cluster.provider, ctx.clock)
-    heard = board.wrap([work.instance for work in works], ctx.emit)
-    failures = await bootstrap_nodes(works, head_work, heard, ctx.clock)
-    await board.flush()
+    head_plan = next((p for p in node_plans if p.instance is head), None)
+    head_plan = head_plan or cluster.node_plan(head, head)
+    tagger = StatusTagger(cluster.provider, ctx.clock)
+    emit = tagger.wrap([node_plan.instance for node_plan in node_plans], ctx.emit)
+    failures = await bootstrap_nodes(node_plans, head_plan, emit, ctx.clock)
+    await tagger.flush()
     return _Result(
         head=head,
         nodes=(*kept, *created),
@@ -149,31 +159,31 @@ async def _bring_up(
     )
 
 
-async def _were_lost(ctx: Context, cluster: ClusterHandle, result: _Result) -> bool:
-    """Whether machines were taken away while they were being brought up, so that others are to be
-    asked for."""
-    silent = [
+async def _lost_instances(ctx: Context, cluster: ClusterHandle, result: _Result) -> bool:
+    """Whether instances were terminated during their bootstrap, and need a replacement."""
+    unreachable = [
         (node, error)
         for node in result.nodes
         if isinstance(error := result.failures.get(node.name), UnreachableError)
     ]
-    if not silent:
+    if not unreachable:
         return False
-    found = {i.id: i.state for i in await cluster.instances()}
+    states = {i.id: i.state for i in await cluster.instances()}
     lost = [
         (node, error)
-        for node, error in silent
-        if found.get(node.id, State.TERMINATED) in (State.TERMINATING, State.TERMINATED)
+        for node, error in unreachable
+        if states.get(node.id, State.TERMINATED) in (State.TERMINATING, State.TERMINATED)
     ]
     for node, error in lost:
-        ctx.emit(Warned("its machine is gone; another is asked for", error.why, node=node.name))
+        what = "its instance was terminated; launching a replacement"
+        ctx.emit(Warned(what, error.why, node=node.name))
     return bool(lost)
 
 
 def announce_ready(
     ctx: Context, spec: ClusterSpec, start: RayStart, *, nodes: int, began: float
 ) -> None:
-    """Tell that all is there since `began`, and what a person may want to do now."""
+    """Emit that the cluster is ready, with the time since `began` and useful next commands."""
     ctx.emit(
         ClusterReady(
             cluster=spec.cluster_name,
@@ -186,34 +196,35 @@ def announce_ready(
     )
 
 
-async def _carry_out(
+async def _change_instances(
     ctx: Context, cluster: ClusterHandle, plan: UpPlan
 ) -> tuple[list[Instance], dict[str, Instance]]:
-    """End what is surplus, quiet what restarts, switch on what is off, create what is missing:
-    all at once, but for machines whose place others take. Those end first: an account's quota may
-    have room for one of the two only, and two heads would be taken for those of two people.
-    Returns the machines that are new, and those that were off, by id."""
+    """Terminate surplus instances, stop Ray where it restarts, start stopped instances and launch
+    missing ones, in parallel. Replaced instances are terminated before their successors are
+    launched: the quota may have room for only one of them, and two heads would look like two
+    concurrent `up` runs. Returns the launched instances, and the started ones by id."""
     for instance in plan.terminate:
         ctx.emit(instance.entered(Phase.TERMINATING))
-    quieted = [update.instance for update in plan.updates if update.stops_ray]
-    off = [t.instance for t in plan.updates if t.instance.state in (State.STOPPED, State.STOPPING)]
-    others = [i for i in plan.terminate if i not in plan.replaced]
+    restarting = [update.instance for update in plan.updates if update.stops_ray]
+    updated = [update.instance for update in plan.updates]
+    stopped = [i for i in updated if i.state in (State.STOPPED, State.STOPPING)]
+    surplus = [i for i in plan.terminate if i not in plan.replaced]
     created: list[Instance] = []
     started: dict[str, Instance] = {}
 
-    async def create() -> None:
+    async def replace_and_launch() -> None:
         await cluster.terminate(plan.replaced)
         created.extend(await cluster.provider.launch(cluster.spec, plan.launches))
 
     async def start() -> None:
-        started.update({i.id: i for i in await cluster.provider.start(cluster.spec, off)})
+        started.update({i.id: i for i in await cluster.provider.start(cluster.spec, stopped)})
 
     await run_all(
         [
-            create(),
+            replace_and_launch(),
             start(),
-            cluster.stop_ray(quieted),
-            cluster.terminate(others),
+            cluster.stop_ray(restarting),
+            cluster.terminate(surplus),
         ]
     )
     name = cluster.spec.cluster_name
@@ -226,24 +237,24 @@ async def _carry_out(
     return created, started
 
 
-def _left_as_they_are(outdated: Sequence[Instance]) -> Warned:
+def _outdated_warning(outdated: Sequence[Instance]) -> Warned:
     names = ", ".join(i.name for i in outdated)
     return Warned(
-        f"the file asks for other machines than {names}",
-        why="node_config, ssh_user or volumes have changed since they were launched, and only "
-        "another machine could have what is new",
-        fix="shoal up, without --no-restart or --restart-only, replaces them",
+        f"{names} do not match the file",
+        why="node_config, ssh_user or volumes changed since they were launched, which needs new "
+        "instances",
+        fix="shoal up without --no-restart or --restart-only replaces them",
     )
 
 
 def incomplete(failures: Failures, total: int) -> ShoalError:
-    """One error for all that failed. Its words are those of the first, since one cause often
-    stops many nodes; the rest is named."""
+    """One error for all failed nodes. It explains the first, since one cause often fails many
+    nodes, and names the others."""
     if len(failures) == 1 and total == 1:
         return next(iter(failures.values()))
     name, first = next(iter(failures.items()))
     missing = ", ".join(failures)
-    retry = "shoal up again retries only these; shoal down gives everything back"
+    retry = "shoal up again retries only these nodes; shoal down terminates everything"
     own_fix = "" if first.fix.startswith("shoal up again") else first.fix
     return IncompleteError(
         f"{len(failures)} of {total} nodes did not come up: {missing}",
@@ -253,12 +264,12 @@ def incomplete(failures: Failures, total: int) -> ShoalError:
     )
 
 
-def _not_to_be_had(missing: int, total: int, refusals: list[str]) -> ShoalError:
+def _could_not_launch(missing: int, ready: int, launch_errors: list[str]) -> ShoalError:
     return IncompleteError(
-        f"{missing} of {total + missing} machines are not to be had; the other {total} are ready",
-        why=refusals[-1] if refusals else "the provider gave fewer than asked for",
-        fix="shoal up again asks for the missing ones only\n"
-        "name other machine types to take instead: shoal: {fallback: {...}}",
+        f"could not launch {missing} of {ready + missing} nodes; {ready} are ready",
+        why=launch_errors[-1] if launch_errors else "the provider launched fewer than requested",
+        fix="shoal up again launches only the missing nodes\n"
+        "name alternative instance types: shoal: {fallback: {...}}",
     )
 
 
@@ -268,9 +279,9 @@ def _next_steps(spec: ClusterSpec) -> tuple[tuple[str, str], ...]:
         f"{source_command(spec.shoal.environment)}; python -i -c 'import ray; ray.init(\"auto\")'"
     )
     return (
-        *([("a driver, on the head", driver)] if spec.shoal.environment else []),
-        ("run a program on it", f"shoal exec {name} 'python script.py'"),
-        ("look at it", f"shoal status {name}"),
-        ("open a shell on it", f"shoal attach {name}"),
-        ("give it back", f"shoal down {name}"),
+        *([("driver on the head", driver)] if spec.shoal.environment else []),
+        ("run a program", f"shoal exec {name} 'python script.py'"),
+        ("show its status", f"shoal status {name}"),
+        ("open a shell", f"shoal attach {name}"),
+        ("terminate it", f"shoal down {name}"),
     )

@@ -1,6 +1,6 @@
-"""What `up` would do, decided from data alone: what is asked for, what is there, what lives.
+"""Plans `up`: pure functions from a spec and an observed cluster to an `UpPlan`.
 
-Nothing here acts. `ops.up` carries a plan out, and a person sees it first.
+Nothing here acts: the user sees the plan first, and `ops.up` executes it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ if TYPE_CHECKING:
 
 RestartPolicy = Literal["as needed", "never", "only"]
 
-
-# States in which a machine does not count.
-NOT_THERE = (State.UNREACHABLE, State.TERMINATING, State.TERMINATED)
+# States in which an instance does not count as part of the cluster.
+ABSENT_STATES = (State.UNREACHABLE, State.TERMINATING, State.TERMINATED)
 
 
 @dataclass(frozen=True)
 class NodeUpdate:
-    """A machine that is there, and how much is to be done on it again. `mode` is that of
-    `bootstrap.node_plan.NodePlan`."""
+    """An existing instance to bootstrap again, and how much of it (see `NodePlan.mode`)."""
 
     instance: Instance
     mode: Mode
@@ -40,9 +38,10 @@ class NodeUpdate:
 
 @dataclass(frozen=True)
 class UpPlan:
-    """Machines to create, machines to work on again, machines to end, machines that stay switched
-    off, and the steps in words. Of those to end, others take the place of the `replaced`;
-    `outdated` are those that stay although the file asks for others."""
+    """What `up` will do: launches, updates of existing nodes, and terminations, with `steps` as
+    the description for the user. Of the instances in `terminate`, `replaced` get a successor.
+    `spare` are stopped workers that stay stopped; `outdated` are kept although their launch
+    settings changed in the file."""
 
     launches: tuple[LaunchRequest, ...] = ()
     updates: tuple[NodeUpdate, ...] = ()
@@ -53,25 +52,25 @@ class UpPlan:
     steps: tuple[PlanStep, ...] = ()
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         return not (self.launches or self.updates or self.terminate)
 
-    def without_endings(self) -> UpPlan:
-        """The plan, with every machine left to live."""
+    def without_terminations(self) -> UpPlan:
+        """The plan without its terminations."""
         steps = tuple(step for step in self.steps if step.action != "terminate")
         return replace(self, terminate=(), replaced=(), steps=steps)
 
     @property
     def is_disruptive(self) -> bool:
-        """Whether something that runs now would be interrupted."""
+        """Whether it interrupts something that is running."""
         return bool(self.terminate) or any(update.stops_ray for update in self.updates)
 
 
 def plan_up(
     spec: ClusterSpec, observed: ObservedCluster, restart: RestartPolicy = "as needed"
 ) -> UpPlan:
-    """The steps from what is there to what was asked for. A machine that cannot be reached does
-    not count as there, so that it is tried for, or replaced."""
+    """The plan that brings the observed cluster to what the spec says. An unreachable instance
+    counts as absent, so that it is replaced."""
     classified = _classify(spec, observed.instances, restart)
     head, keep = classified.head, classified.keep
     action: Literal["use", "create"] = "use" if observed.uses_existing_hosts else "create"
@@ -82,15 +81,15 @@ def plan_up(
     updates: list[NodeUpdate] = []
     head_stays = False
     if head is not None:
-        mode, reason = _touch(head, observed, restart)
+        mode, reason = _update_mode(head, observed, restart)
         head_stays = mode in (None, "update")
-        _add(updates, steps, head, observed, mode, reason)
+        _add_update(updates, steps, head, observed, mode, reason)
     for worker in keep:
-        mode, reason = _touch(worker, observed, restart)
+        mode, reason = _update_mode(worker, observed, restart)
         if not head_stays and mode in (None, "update"):
             mode = "restart" if mode is None else "full"
             reason = "its head is new" if head is None else "its head restarts"
-        _add(updates, steps, worker, observed, mode, reason)
+        _add_update(updates, steps, worker, observed, mode, reason)
     return UpPlan(
         launches=tuple(launches),
         updates=tuple(updates),
@@ -102,18 +101,18 @@ def plan_up(
     )
 
 
-def needs_machines(
+def needs_launches(
     spec: ClusterSpec, instances: Sequence[Instance], restart: RestartPolicy = "as needed"
 ) -> bool:
-    """Whether machines are missing, as can be told from a list alone."""
+    """Whether instances are missing, judged by the provider's list alone."""
     classified = _classify(spec, instances, restart)
     return bool(_launches(spec, classified.head, classified.keep)[0])
 
 
 @dataclass
 class _Classified:
-    """Of what there is: the head, workers to keep, machines whose place others take, machines that
-    are too many, and those that stay off."""
+    """The existing instances by what happens to them: the head, workers to keep, instances to
+    replace, surplus instances, and spare workers that stay stopped."""
 
     head: Instance | None
     keep: list[Instance]
@@ -125,14 +124,14 @@ class _Classified:
 def _classify(
     spec: ClusterSpec, instances: Sequence[Instance], restart: RestartPolicy
 ) -> _Classified:
-    there = [i for i in instances if i.state not in NOT_THERE]
-    # Whoever wants no restart, or nothing else, wants no other machine.
-    replaced = [i for i in there if restart == "as needed" and _is_outdated(spec, i)]
-    there = [i for i in there if i not in replaced]
-    spare = spare_workers(spec, there)
-    keep, surplus = _sort_out(spec, [i for i in there if i not in spare])
-    # Two people who bring up one cluster in the same moment may leave two heads: the elder stays.
-    heads = sorted((i for i in there if i.role == "head"), key=lambda i: i.created_at or 0.0)
+    present = [i for i in instances if i.state not in ABSENT_STATES]
+    # With --no-restart or --restart-only, no instance is replaced.
+    replaced = [i for i in present if restart == "as needed" and _is_outdated(spec, i)]
+    present = [i for i in present if i not in replaced]
+    spare = spare_workers(spec, present)
+    keep, surplus = _split_by_limits(spec, [i for i in present if i not in spare])
+    # Two concurrent `up` runs may have launched two heads: the older one stays.
+    heads = sorted((i for i in present if i.role == "head"), key=lambda i: i.created_at or 0.0)
     head = heads[0] if heads else None
     surplus += heads[1:]
     if head is not None and head.node_type != spec.head_node_type:
@@ -142,40 +141,40 @@ def _classify(
 
 
 def _is_outdated(spec: ClusterSpec, instance: Instance) -> bool:
-    """Whether the file asks for another machine in its place now. One that does not say what it was
-    made from is as asked for."""
+    """Whether its launch settings changed in the file since it was launched. An instance without
+    a recorded launch hash counts as current."""
     known = instance.made_from and instance.node_type in spec.node_types
     return bool(known) and instance.made_from != launch_hash(spec, instance.node_type)
 
 
-def _touch(
+def _update_mode(
     instance: Instance, observed: ObservedCluster, restart: RestartPolicy
 ) -> tuple[Mode | None, str]:
-    """How much is to be done on a machine for its own sake, and why."""
-    vitals = observed.probes.get(instance.id)
+    """How much of the bootstrap a node needs, regardless of other nodes, and why."""
+    probe = observed.probes.get(instance.id)
     goal = observed.desired_states[instance.id]
     if restart == "only":
-        return "restart", "asked for by --restart-only"
+        return "restart", "requested by --restart-only"
     if instance.state in (State.STOPPED, State.STOPPING):
-        return "full", "it is switched off"
-    if vitals is None and instance.state is State.RUNNING:
-        # It is asked again when it is worked on, and a Ray that then runs is left alone.
-        return "update", "it did not say how it is"
-    if vitals is None or not vitals.ray_runs:
+        return "full", "it is stopped"
+    if probe is None and instance.state is State.RUNNING:
+        # It is probed again during the update, and a running Ray is left alone.
+        return "update", "could not read its state"
+    if probe is None or not probe.ray_runs:
         return "full", "Ray is not running on it"
-    if vitals.applied_state == goal:
+    if probe.applied_state == goal:
         return None, ""
-    if vitals.applied_state.container != goal.container and restart != "never":
+    if probe.applied_state.container != goal.container and restart != "never":
         return "full", "its container changed"
-    if vitals.applied_state.volumes != goal.volumes and restart != "never":
+    if probe.applied_state.volumes != goal.volumes and restart != "never":
         return "full", "its volumes changed"
-    changed = "its files" if vitals.applied_state.files != goal.files else "its setup"
-    if (vitals.applied_state.files, vitals.applied_state.setup) == (goal.files, goal.setup):
+    changed = "its files" if probe.applied_state.files != goal.files else "its setup"
+    if (probe.applied_state.files, probe.applied_state.setup) == (goal.files, goal.setup):
         return (None, "") if restart == "never" else ("restart", "its start commands changed")
     return ("update" if restart == "never" else "full"), f"{changed} changed"
 
 
-def _add(
+def _add_update(
     updates: list[NodeUpdate],
     steps: list[PlanStep],
     instance: Instance,
@@ -192,11 +191,11 @@ def _add(
 
 
 def spare_workers(spec: ClusterSpec, instances: Sequence[Instance]) -> list[Instance]:
-    """Workers that are switched off and stay so until the load asks for them: those beyond the
-    number to start with."""
+    """Stopped workers beyond the number to start with: they stay stopped until the controller
+    needs them."""
     workers = [i for i in instances if i.role == "worker" and i.node_type in spec.node_types]
     off = [i for i in workers if i.state in (State.STOPPED, State.STOPPING)]
-    room = Counter(_wanted_workers(spec))
+    room = Counter(_initial_workers(spec))
     room.subtract(i.node_type for i in workers if i not in off)
     spare = []
     for instance in sorted(off, key=lambda i: i.created_at or 0.0):
@@ -206,10 +205,10 @@ def spare_workers(spec: ClusterSpec, instances: Sequence[Instance]) -> list[Inst
     return spare
 
 
-def _sort_out(
+def _split_by_limits(
     spec: ClusterSpec, instances: Sequence[Instance]
 ) -> tuple[list[Instance], list[Instance]]:
-    """Workers to keep and workers beyond what the spec allows, the youngest going first."""
+    """Workers to keep, and surplus workers above max_workers, the youngest first."""
     keep: list[Instance] = []
     surplus: list[Instance] = []
     room = Counter({name: t.max_workers for name, t in spec.node_types.items()})
@@ -238,27 +237,28 @@ def _launches(
         launches.append(LaunchRequest(spec.head_node_type, "head", 1, secrets.token_hex(8)))
         steps.append(PlanStep(action, f"1 x {spec.head_node_type}", "the head"))
     have = Counter(i.node_type for i in keep)
-    for name, wanted in _wanted_workers(spec).items():
-        missing = wanted - have[name]
+    for name, target in _initial_workers(spec).items():
+        missing = target - have[name]
         if missing > 0:
             launches.append(LaunchRequest(name, "worker", missing, secrets.token_hex(8)))
-            there = f", {have[name]} there" if have[name] else ""
-            steps.append(PlanStep(action, f"{missing} x {name}", f"min_workers is {wanted}{there}"))
+            existing = f", {have[name]} exist" if have[name] else ""
+            reason = f"min_workers is {target}{existing}"
+            steps.append(PlanStep(action, f"{missing} x {name}", reason))
     return launches, steps
 
 
-def _wanted_workers(spec: ClusterSpec) -> dict[str, int]:
-    """How many workers of each type to start with. The old `initial_workers` asks for so many
-    at the start, whatever the minimum."""
-    wanted = {name: t.min_workers for name, t in spec.node_types.items()}
-    short = (spec.scaling.initial_workers or 0) - sum(wanted.values())
+def _initial_workers(spec: ClusterSpec) -> dict[str, int]:
+    """How many workers of each type to start with. The legacy `initial_workers` may raise the
+    total above the minimum."""
+    counts = {name: t.min_workers for name, t in spec.node_types.items()}
+    short = (spec.scaling.initial_workers or 0) - sum(counts.values())
     for name, node_type in spec.node_types.items():
         if short <= 0:
             break
-        extra = min(short, node_type.max_workers - wanted[name])
-        wanted[name] += extra
+        extra = min(short, node_type.max_workers - counts[name])
+        counts[name] += extra
         short -= extra
-    return wanted
+    return counts
 
 
 def _why_replaced(spec: ClusterSpec, instance: Instance) -> str:
@@ -267,12 +267,12 @@ def _why_replaced(spec: ClusterSpec, instance: Instance) -> str:
         return why
     if instance.node_type != spec.head_node_type:
         why = f"the head's node type is now {spec.head_node_type}"
-    return f"{why}; what is on its disks goes with it"
+    return f"{why}; the data on its disks is lost"
 
 
 def _why_surplus(spec: ClusterSpec, instance: Instance) -> str:
     if instance.role == "head":
-        return "another head is older"
+        return "another, older head exists"
     node_type = spec.node_types.get(instance.node_type)
     if node_type is None:
         return f"node type {instance.node_type} is no longer in the file"

@@ -1,5 +1,4 @@
-"""Why the cluster is as it is: the controller's last decisions, one node's story, or what becomes
-of the work that waits."""
+"""Explains the controller: its latest decisions, the history of a node, or the pending demand."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from shoal.spec.cluster_spec import ClusterSpec
 
 @dataclass(frozen=True)
 class NodeHistory:
-    """One node: why it exists, what it is now, and why it ended if it did."""
+    """One node: why it was launched, its phase, and why it was terminated, if it was."""
 
     name: str
     node_type: str
@@ -32,8 +31,8 @@ class NodeHistory:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What was asked: decisions, the nodes of the nodes of a name (the last one first), or the
-    rows that wait."""
+    """The controller's latest decisions, the nodes of a name (the latest first), or the pending
+    demand. Not `alive` if the controller is not running, and the report is its last one."""
 
     decisions: tuple[Decision, ...] = ()
     nodes: tuple[NodeHistory, ...] = ()
@@ -44,15 +43,15 @@ class Explanation:
 async def why(
     ctx: Context, spec: ClusterSpec, node: str | None = None, *, pending: bool = False
 ) -> Explanation:
-    """The account that the controller of a cluster gives. Raises `NotFoundError` when it has
-    none, or no such node, and `UnreachableError` when there is no way to ask."""
+    """Read the controller's report. Raises `NotFoundError` when there is no controller or no such
+    node, and `UnreachableError` when the head is unreachable."""
     cluster = ClusterHandle.of(ctx, spec)
     head = await cluster.head()
     report = await read_report(cluster, head)
     if report is None:
         raise NotFoundError(
-            f"cluster {spec.cluster_name} has no controller to ask",
-            why="it was brought up without one, or has not begun yet",
+            f"cluster {spec.cluster_name} has no controller",
+            why="it was brought up without one, or the controller has not started yet",
             fix="shoal up starts it",
         )
     if pending:
@@ -60,13 +59,13 @@ async def why(
     if node is None:
         return Explanation(decisions=report.state.decisions, alive=report.alive)
     nodes = _histories(report, node)
-    if not nodes:  # the report has the last ones only
+    if not nodes:  # the report only has recent nodes
         nodes = tuple(_history(vars(found)) for found in await read_nodes(cluster, head, node))[
             ::-1
         ]
     if not nodes:
         names = ", ".join(n["name"] for n in report.state.nodes)
-        raise NotFoundError(f"no node {node} is remembered", why=f"there are {names}")
+        raise NotFoundError(f"unknown node: {node}", why=f"the nodes are {names}")
     decisions = tuple(d for d in report.state.decisions if d.subject == node)
     return Explanation(decisions, nodes, alive=report.alive)
 

@@ -84,7 +84,7 @@ async def test_a_cluster_with_a_spot_head_is_not_stopped_but_can_be_ended(accoun
     assert len(account.cloud.ledger.running()) == 2
 
     account.file(shoal={"down": "stop"})
-    assert (await down(context(account), account.spec)).ended == 2
+    assert (await down(context(account), account.spec)).terminated == 2
     (warning,) = [e for e in account.events if isinstance(e, Warned)]
-    assert "cannot be switched off" in warning.why
+    assert "cannot be stopped" in warning.why
     await account.cloud.assert_nothing_left()

@@ -53,7 +53,7 @@ async def test_a_plan_tells_what_would_be_made_and_its_price_and_makes_nothing(b
     done = await bed.laptop.run(f"{SHOAL} plan c.yaml")
     assert done.code == 0, done.stderr
     assert "+ create" in done.stderr
-    assert "an hour" in done.stderr
+    assert "/h" in done.stderr
     assert not set(bed.cloud.ledger.answered()) & {"RunInstances", "ImportKeyPair", "CreateRole"}
 
 
@@ -82,7 +82,7 @@ async def test_a_cluster_comes_up_is_found_again_and_goes_without_a_trace(bed: B
     await bed.down(home="~/another-laptop")
     done = await bed.shoal("down c.yaml --yes")
     assert done.code == 0
-    assert "nothing to end" in done.stderr
+    assert "nothing to terminate" in done.stderr
 
 
 @pytest.mark.long
@@ -253,8 +253,8 @@ async def test_a_head_that_hangs_is_told_and_ended_all_the_same(bed: Bed) -> Non
     await bed.cloud.ec2.host(of_kind(bed, "head")["InstanceId"]).freeze()
     nodes = json.loads((await bed.shoal("status c.yaml --json")).stdout)["nodes"]
     assert {(node["role"], node["phase"], node["detail"]) for node in nodes} == {
-        ("head", "failed", "it does not answer"),
-        ("worker", "failed", "its head does not answer"),
+        ("head", "failed", "does not answer"),
+        ("worker", "failed", "the head does not answer"),
     }
     await bed.down()
 

@@ -44,7 +44,7 @@ async def test_twelve_mistakes_are_told_at_once_with_their_lines_and_their_fixes
     events = events_of(refused)
     told = [{**e, "event": ""} for e in events if e["event"] == "finding"]
     assert sorted(told, key=str) == sorted(({**f, "event": ""} for f in found), key=str)
-    assert events[-1]["what"] == "12 mistakes were found, and nothing was done"
+    assert events[-1]["what"] == "12 errors found, nothing was changed"
     assert not bed.running()
 
 

@@ -13,7 +13,7 @@ import pytest
 from shoal.core.clock import SystemClock
 from shoal.core.errors import AuthError
 from shoal.core.events import PlanStep, ResourcesDeleted, Warned
-from shoal.ops.account import ClusterListing, collect_garbage, everything
+from shoal.ops.account import ClusterListing, collect_garbage, list_clusters
 from shoal.ops.context import Context
 from shoal.providers.aws.pricing import listed
 from tests.providers.aws.aws_bed import CLUSTER, Bed, cluster_file
@@ -83,7 +83,7 @@ def context(
 
 
 async def owned(account: Account) -> dict[str, ClusterListing]:
-    return {one.cluster: one for one in await everything(context(account))}
+    return {one.cluster: one for one in await list_clusters(context(account))}
 
 
 def warnings(account: Account) -> list[str]:
@@ -104,8 +104,8 @@ async def test_clusters_are_listed_and_what_is_new_is_left_alone(bed: Bed) -> No
 
     done = await bed.shoal("gc --yes")
     assert done.code == 0, done.stderr
-    assert "lost in us-west-2 is left alone" in done.stderr
-    assert "nothing was left behind" in done.stderr
+    assert "lost in us-west-2 is not deleted" in done.stderr
+    assert "nothing to delete" in done.stderr
     client(bed.cloud).terminate_instances(InstanceIds=[rays, lost])
     await bed.down()
 
@@ -182,7 +182,7 @@ async def test_what_an_up_has_just_made_is_no_leftover(account: Account) -> None
     client(account.cloud).create_key_pair(KeyName="shoal-mine", TagSpecifications=[pair])
     assert await collect_garbage(context(account, later=False))
     assert account.events[-1] == ResourcesDeleted(())
-    assert any("mine in us-west-2 is left alone" in words for words in warnings(account))
+    assert any("mine in us-west-2 is not deleted" in words for words in warnings(account))
     assert await collect_garbage(context(account))
     assert not client(account.cloud).describe_key_pairs()["KeyPairs"]
 
@@ -223,7 +223,7 @@ async def test_volumes_that_the_file_keeps_are_told_of_and_never_removed(account
     assert client(account.cloud).describe_volumes(Filters=ours)["Volumes"] == found
     told = [e for e in account.events if isinstance(e, Warned) and "is kept" in e.what]
     assert len(told) == 2
-    assert "500 GiB, about $40.00 a month" in told[0].what
+    assert "500 GiB, about $40.00/month" in told[0].what
     assert told[0].fix.startswith("aws ec2 delete-volume --region us-west-2 --volume-id vol-")
     mine = (await owned(account))[CLUSTER]
     assert (mine.state, len(mine.kept), mine.others) == ("volumes kept", 2, ())
@@ -256,7 +256,7 @@ async def test_without_good_credentials_nothing_is_said_to_be_all(account: Accou
     expired = ApiError("RequestExpired", "Request has expired.")
     account.cloud.faults.fail_call("DescribeSecurityGroups", error=expired, times=99)
     with pytest.raises(AuthError):
-        await everything(context(account))
+        await list_clusters(context(account))
 
 
 async def test_a_cluster_whose_file_names_its_profile_goes_without_a_word_to_iam(

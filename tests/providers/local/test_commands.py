@@ -159,14 +159,14 @@ class TestExec:
             done = await bed.shoal(command)
             assert done.code == 2
         done = await bed.shoal("exec mine true --screen")
-        assert "there is no screen on the machine" in done.stderr
+        assert "screen is not installed" in done.stderr
         assert "apt-get install -y screen" in done.stderr
 
     async def test_what_cannot_be_is_refused_with_the_reason(self, bed: Bed) -> None:
         for options, reason in (
             ("--run-env docker", "have no container"),
-            ("--tmux --stop", "--stop does not go with --tmux"),
-            ("--tmux -p 80", "--port-forward does not go with --tmux"),
+            ("--tmux --stop", "--stop cannot be combined with --tmux"),
+            ("--tmux -p 80", "--port-forward cannot be combined with --tmux"),
         ):
             done = await bed.shoal(f"exec mine true {options}")
             assert done.code == 2
@@ -268,7 +268,7 @@ cluster.download("/tmp/parcel", "returned")
 
     async def test_what_is_not_there_is_named(self, bed: Bed) -> None:
         done = await bed.shoal("rsync-up mine nothing /tmp/x")
-        assert (done.code, "there is no nothing to send" in done.stderr) == (2, True)
+        assert (done.code, "nothing does not exist" in done.stderr) == (2, True)
         done = await bed.shoal("rsync-down mine /no/such x")
         assert done.code == 6
         assert "/no/such" in done.stderr
@@ -349,12 +349,12 @@ class TestStopAndStart:
         assert (await bed.shoal("status mine")).code == 0
         assert await bed.read(bed.head, "wc -l < setups") == before
         again = await bed.shoal("start mine")
-        assert (again.code, "nothing was done" in again.stderr) == (0, True)
+        assert (again.code, "nothing to do" in again.stderr) == (0, True)
 
 
 async def test_down_may_keep_the_head_or_the_minimum_of_workers(bed: Bed) -> None:
     nothing = await bed.shoal("down mine --yes --workers-only --keep-min-workers")
-    assert "nothing to end" in nothing.stderr
+    assert "nothing to terminate" in nothing.stderr
     done = await bed.shoal("down mine --yes --workers-only")
     assert done.code == 0, done.stderr
     assert "2 nodes ended" in done.stderr

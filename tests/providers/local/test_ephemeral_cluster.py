@@ -34,7 +34,7 @@ async def test_a_cluster_comes_for_a_command_and_goes_with_it_even_if_that_fails
     done = await bed.shoal("exec c.yaml 'echo ran; exit 7' --start --stop -n trial")
     assert (done.code, done.stdout) == (7, "ran\n"), done.stderr
     assert "trial is ready: 3 nodes" in done.stderr
-    assert "trial is gone: 3 nodes" in done.stderr
+    assert "trial is terminated: 3 nodes" in done.stderr
     assert await owners(bed) == ["", "", ""]
 
 
@@ -94,6 +94,6 @@ async def test_a_list_of_machines_is_a_cluster_that_is_remembered_by_name(bed: B
     assert there.stdout == f"{head}\n", there.stderr
     assert (await bed.shoal(f"exec {options} 'exit 3'")).code == 3
     again = await bed.shoal(f"up {options}")
-    assert "nothing was done" in again.stderr
+    assert "nothing to do" in again.stderr
     assert (await bed.shoal("down lab --yes")).code == 0
     assert await owners(bed) == ["", "", ""]

@@ -1,4 +1,4 @@
-"""Turns events into something to look at: a live table, plain lines, or JSON."""
+"""Renders events: as a live table, as plain lines, or as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.core.events import Event
 
 
 class Renderer(Protocol):
-    """Shows events as they happen. Used as a context around an operation."""
+    """Shows events as they happen. It is a context manager around an operation."""
 
     def event(self, event: Event) -> None: ...
 
@@ -27,13 +27,13 @@ class Renderer(Protocol):
     ) -> None: ...
 
 
-def renderer(*, json: bool, verbose: bool, answers: bool = False) -> Renderer:
-    """The renderer that fits where the output goes. A command that `answers` prints its own JSON,
-    which no event may get between."""
+def renderer(*, json: bool, verbose: bool, result_only: bool = False) -> Renderer:
+    """The renderer for the current output. With `result_only`, the command prints its own JSON,
+    and events must not mix with it."""
     if json:
         from shoal.cli.render.json_lines import JsonRenderer
 
-        return JsonRenderer(events=not answers)
+        return JsonRenderer(events=not result_only)
     if sys.stderr.isatty():
         from shoal.cli.render.live import LiveRenderer
 

@@ -1,4 +1,4 @@
-"""A line chart as SVG, written by hand: two or three step lines need no plotting library."""
+"""A step chart of node counts as SVG. A few lines do not justify a plotting library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COLOURS = ("#2563eb", "#dc2626", "#059669", "#d97706")
 
 
 def node_counts(series: Sequence[tuple[str, Sequence[Sample]]]) -> str:
-    """Workers over time, a line for each named series."""
+    """Workers over time, one line per named series."""
     end = max((s.at for _, samples in series for s in samples), default=0.0) or 1.0
     top = max((s.ready + s.launching for _, samples in series for s in samples), default=0) or 1
 
@@ -54,6 +54,6 @@ def node_counts(series: Sequence[tuple[str, Sequence[Sample]]]) -> str:
 
 
 def _hours(end: float) -> list[float]:
-    """About six marks, at whole steps."""
+    """About six tick marks, at round numbers of hours."""
     step = next((s for s in (0.25, 0.5, 1, 2, 4, 6, 12, 24, 48) if end / 3600 / s <= 7), 168)
     return [n * step for n in range(int(end / 3600 / step) + 1)]

@@ -1,4 +1,4 @@
-"""Events for a program: one JSON object a line on standard output."""
+"""Renders events as JSON, one object per line on standard output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.core.events import Event, to_json
 
 
 class JsonRenderer:
-    """Errors are always told; events may be left out."""
+    """Prints errors always, and events unless they are disabled."""
 
     def __init__(self, *, events: bool = True) -> None:
         self._events = events

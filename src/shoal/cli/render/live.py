@@ -1,5 +1,5 @@
-"""A table that redraws itself: every node with its phase, how long it has been in it, and the
-last thing it printed. What is finished scrolls away above it as plain lines."""
+"""A live table: each node with its phase, elapsed time, and last line of output. Other events are
+printed above it as plain lines."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from shoal.core.errors import ShoalError
 from shoal.core.events import ClusterGone, ClusterReady, Event, NodeChanged, Output, Stage
 from shoal.core.node_phase import Phase
 
-_SETTLED = {Phase.READY, Phase.GONE, Phase.STOPPED, Phase.FAILED}
+_FINAL = {Phase.READY, Phase.GONE, Phase.STOPPED, Phase.FAILED}
 _STYLES = {Phase.READY: "green", Phase.FAILED: "red", Phase.GONE: "dim", Phase.STOPPED: "dim"}
-_MARKS = {Phase.READY: "✓", Phase.FAILED: "✗", Phase.GONE: "·", Phase.STOPPED: "·"}
+_SYMBOLS = {Phase.READY: "✓", Phase.FAILED: "✗", Phase.GONE: "·", Phase.STOPPED: "·"}
 
 
 @dataclass
@@ -35,6 +35,8 @@ class _Row:
 
 
 class LiveRenderer:
+    """Draws to standard error, which must be a terminal."""
+
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
         self._rows: dict[str, _Row] = {}
@@ -85,7 +87,7 @@ class LiveRenderer:
                 event.node_type, event.address, event.phase, event.detail, now
             )
         row.phase, row.detail = event.phase, event.detail
-        row.ended = now if event.phase in _SETTLED else None
+        row.ended = now if event.phase in _FINAL else None
 
     def _output(self, event: Output) -> None:
         if self._verbose:
@@ -112,11 +114,11 @@ class LiveRenderer:
         for name, row in self._rows.items():
             style = _STYLES.get(row.phase, "yellow")
             seconds = (row.ended or now) - row.began
-            mark = Text(_MARKS[row.phase], style) if row.phase in _SETTLED else row.spinner
-            # Terminal codes that a node prints must not reach this terminal.
+            symbol = Text(_SYMBOLS[row.phase], style) if row.phase in _FINAL else row.spinner
+            # Escape codes from a node must not reach this terminal.
             detail = "" if row.phase is Phase.READY else Text.from_ansi(row.detail).plain
             table.add_row(
-                mark, Text(name, "bold"), Text(row.node_type), Text(str(row.phase), style),
+                symbol, Text(name, "bold"), Text(row.node_type), Text(str(row.phase), style),
                 f"{seconds:.1f}s", Text(detail or row.address),
             )  # fmt: skip
         return table
@@ -132,6 +134,6 @@ class LiveRenderer:
 
     def _hide(self) -> None:
         if self._live.is_started:
-            self._live.transient = not self._rows  # a mere stage leaves no trace
+            self._live.transient = not self._rows  # a stage alone is erased
             self._live.refresh()
             self._live.stop()

@@ -1,6 +1,5 @@
-"""Events as plain lines with the seconds since the start, for pipes and logs.
-
-Progress goes to standard error, so that standard output holds only what was asked for."""
+"""Renders events as plain lines with the elapsed seconds, for pipes and logs. All go to standard
+error: standard output is for results only."""
 
 from __future__ import annotations
 
@@ -15,25 +14,27 @@ from shoal.core.events import Event, NodeChanged, Output
 
 
 class PlainRenderer:
+    """Prints each event when it happens."""
+
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
-        self._began = time.monotonic()
+        self._started = time.monotonic()
 
     def event(self, event: Event) -> None:
         if isinstance(event, NodeChanged):
-            elapsed = time.monotonic() - self._began
+            elapsed = time.monotonic() - self._started
             detail = f"  {event.detail}" if event.detail else ""
-            _say(f"{elapsed:6.1f}s  {event.node:<12} {event.phase}{detail}")
+            _print(f"{elapsed:6.1f}s  {event.node:<12} {event.phase}{detail}")
         elif isinstance(event, Output):
             if self._verbose:
-                _say(f"{event.node} | {event.line}")
+                _print(f"{event.node} | {event.line}")
         else:
             for line in messages.lines(event):
-                _say(line)
+                _print(line)
 
     def error(self, error: ShoalError) -> None:
         for line in messages.error_lines(error):
-            _say(line)
+            _print(line)
 
     def __enter__(self) -> PlainRenderer:
         return self
@@ -47,5 +48,5 @@ class PlainRenderer:
         pass
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     click.echo(line, err=True)

@@ -1,0 +1,1 @@
+"""Shell scripts that operations run on nodes."""
