@@ -188,7 +188,7 @@ class TestContainers:
         )
         container = loaded(AWS + docker).spec.head_setup.container
         assert container is not None
-        assert container.engine == "podman"
+        assert container.runtime == "podman"
         assert container.name
         assert not container.detect_gpu_runtime
         assert not container.detect_shm_size

@@ -49,7 +49,7 @@ async def probe(
         processes = script_command(
             _SCRIPTS,
             "probe_container.sh",
-            container.engine,
+            container.runtime,
             container.name,
             CONTAINER_HASH_LABEL,
             read_script(_SCRIPTS, _LIST_PROCESSES),

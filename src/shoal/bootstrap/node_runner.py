@@ -15,4 +15,4 @@ def node_runner(provider: Provider, spec: ClusterSpec, instance: Instance) -> Ru
     container = spec.container_for(instance.node_type, instance.role)
     if container is None:
         return host
-    return host.in_container(Container(container.engine, container.name))
+    return host.in_container(Container(container.runtime, container.name))

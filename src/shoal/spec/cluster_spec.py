@@ -26,7 +26,7 @@ class ContainerSpec:
 
     image: str
     name: str
-    engine: Literal["docker", "podman"] = "docker"
+    runtime: Literal["docker", "podman"] = "docker"
     run_options: tuple[str, ...] = ()
     pull_before_run: bool = True
     detect_gpu_runtime: bool = True

@@ -191,13 +191,13 @@ def _container(reader: _Reader, setup: KeyPath, role: Role, node_type: str) -> C
     def common(field: str, key: str, default: Any) -> Any:
         return reader.value((*target, field), "docker", key, default=default) or default
 
-    podman = common("engine", "use_podman", False)
+    use_podman = common("runtime", "use_podman", False)
     no_gpu = common("detect_gpu_runtime", "disable_automatic_runtime_detection", False)
     no_shm = common("detect_shm_size", "disable_shm_size_detection", False)
     return ContainerSpec(
         image=reader.value((*target, "image"), *keys.image),
         name=common("name", "container_name", CONTAINER_NAME),
-        engine="podman" if podman else "docker",
+        runtime="podman" if use_podman else "docker",
         run_options=reader.joined((*target, "run_options"), keys.run_options),
         pull_before_run=reader.value(
             (*target, "pull_before_run"), *keys.pull_before_run, default=True

@@ -21,7 +21,7 @@ class ContainerContext:
 
     @property
     def runtime(self) -> str:
-        return self.container.engine
+        return self.container.runtime
 
     @property
     def image(self) -> str:

@@ -51,7 +51,7 @@ class NodeContainer:
 
     @property
     def runtime(self) -> str:
-        return self.spec.engine
+        return self.spec.runtime
 
     @property
     def container(self) -> Container:
