@@ -10,8 +10,8 @@ from pathlib import Path
 
 from shoal import spec
 from shoal.controller.controller_config import ControllerConfig
-from shoal.controller.loop import Controller, Tools
-from shoal.controller.paths import HANDOVER
+from shoal.controller.loop import Controller, Dependencies
+from shoal.controller.paths import CONFIG
 from shoal.core.clock import SystemClock
 from shoal.providers.model import Instance, State
 from shoal.ray_runtime import gcs_client
@@ -57,9 +57,10 @@ class IdleCluster:
         self._spec = self._file(nodes)
 
     def controller(self, directory: Path) -> Controller:
-        handover = ControllerConfig(self._spec, "", "", "")
-        (directory / HANDOVER).write_text(json.dumps(handover.to_json()))
-        return Controller(directory, handover, Tools(self, lambda _: self, SystemClock()))  # type: ignore[arg-type,return-value]
+        config = ControllerConfig(self._spec, "", "", "")
+        (directory / CONFIG).write_text(json.dumps(config.to_json()))
+        dependencies = Dependencies(self, lambda _: self, SystemClock())  # type: ignore[arg-type,return-value]
+        return Controller(directory, config, dependencies)
 
     def read(self) -> Reading:
         state = self._messages.ClusterResourceState()
@@ -74,13 +75,13 @@ class IdleCluster:
     ) -> None:
         pass
 
-    async def offers(self) -> Sequence[Offering]:
+    async def offerings(self) -> Sequence[Offering]:
         return []
 
     list_interval_s = 20.0
     worker_hosts = None
 
-    async def find(self) -> Sequence[Instance]:
+    async def list_instances(self) -> Sequence[Instance]:
         return self._instances
 
     @staticmethod

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.fake_world import Life, World
+from tests.controller.fake_cluster import FakeCluster, Harness
 
 
 @pytest.fixture
-async def life(tmp_path: Path) -> AsyncIterator[Life]:
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
     """A controller of a cluster with a head and up to five workers of one CPU."""
-    life = Life(World(), tmp_path)
-    yield life
-    await life.controller.close()
+    harness = Harness(FakeCluster(), tmp_path)
+    yield harness
+    await harness.controller.close()

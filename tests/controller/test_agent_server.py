@@ -38,7 +38,7 @@ class Controller:
         self.asked.append(role)
         return self.promise if role == "worker" or self.promise is None else 0.0
 
-    def hear(self, node_id: str, notice: Interruption) -> bool:
+    def on_interruption(self, node_id: str, notice: Interruption) -> bool:
         if node_id in self.known:
             self.heard.append((node_id, notice))
         return node_id in self.known
@@ -108,25 +108,26 @@ async def test_nonsense_is_not_answered(cluster: Cluster) -> None:
 
 async def test_a_notice_without_the_clusters_token_is_refused(cluster: Cluster) -> None:
     for token in ("", "Authorization: Bearer guessed\r\n", "Authorization: Bearer \r\n"):
-        told = f"POST /notices/i-1 HTTP/1.0\r\n{token}Content-Length: 4\r\n\r\nrisk"
+        told = f"POST /interruptions/i-1 HTTP/1.0\r\n{token}Content-Length: 9\r\n\r\nrebalance"
         assert await cluster.ask(told) == "no"
     (cluster.home / ".shoal" / "auth_token").unlink()
-    told = "POST /notices/i-1 HTTP/1.0\r\nAuthorization: Bearer \r\nContent-Length: 4\r\n\r\nrisk"
+    token = "Authorization: Bearer \r\n"
+    told = f"POST /interruptions/i-1 HTTP/1.0\r\n{token}Content-Length: 9\r\n\r\nrebalance"
     assert await cluster.ask(told) == "no", "without a token of one's own, nobody has the right one"
     assert cluster.controller.heard == []
 
 
 async def test_the_agent_brings_every_notice_until_it_is_heard(cluster: Cluster) -> None:
     cluster.controller.known = set()
-    watch = "echo risk; echo end 1763260000; sleep 60"
+    watch = "echo rebalance; echo termination 1763260000; sleep 60"
     gcs = f"{cluster.address}:6379"
     for _ in range(2):  # the second leaves at once
         await cluster.leave_running(agents.interruption_agent_command(gcs, "i-1", watch))
     cluster.controller.known = {"i-1"}  # as when its controller has just been started
     await until(lambda: len(cluster.controller.heard) == 2, "both are heard")
     assert cluster.controller.heard == [
-        ("i-1", Interruption("risk")),
-        ("i-1", Interruption("end", 1763260000.0)),
+        ("i-1", Interruption("rebalance")),
+        ("i-1", Interruption("termination", 1763260000.0)),
     ]
 
 

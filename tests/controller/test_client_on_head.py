@@ -17,9 +17,9 @@ from shoal.cluster.handle import ClusterHandle
 from shoal.controller import client
 from shoal.controller.journal import Journal
 from shoal.controller.lifecycle import Node
-from shoal.controller.paths import CONTROLLER_LOCK, DIRECTORY, HANDOVER, JOURNAL, PULSE, STATE
+from shoal.controller.paths import CONFIG, CONTROLLER_LOCK, DIRECTORY, HEARTBEAT, JOURNAL, STATE
 from shoal.controller.state import Decision, NodeUpdated
-from shoal.controller.status_file import State
+from shoal.controller.status_file import ControllerStatus
 from shoal.core.clock import SystemClock
 from shoal.core.errors import SetupError, UnreachableError
 from shoal.core.node_phase import Phase
@@ -43,7 +43,7 @@ async def head(tmp_path: Path) -> AsyncIterator[Head]:
     (broken / "__init__.py").write_text("raise ImportError('it is broken')")
     directory = home / DIRECTORY
     directory.mkdir(parents=True)
-    (directory / HANDOVER).touch()
+    (directory / CONFIG).touch()
     yield ClusterHandle(provider, spec), instance, directory
     await provider.terminate(spec, [instance])
 
@@ -61,7 +61,7 @@ def holding(directory: Path, script: str) -> Iterator[None]:
 
 async def test_a_controller_is_dismissed_where_no_python_works(head: Head) -> None:
     site, instance, directory = head
-    with holding(directory, f"while [ -e {HANDOVER} ]; do sleep 0.1; done; touch ended"):
+    with holding(directory, f"while [ -e {CONFIG} ]; do sleep 0.1; done; touch ended"):
         await until((directory / "held").exists, "a controller runs")
         assert await client.stop_controller(site, instance)
         assert (directory / "ended").exists(), "it is waited for"
@@ -71,10 +71,10 @@ async def test_a_controller_that_does_not_end_is_told(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site, instance, directory = head
-    monkeypatch.setattr(client, "_LOOKS", 1)
+    monkeypatch.setattr(client, "_EXIT_POLLS", 1)
     with holding(directory, "exec sleep 60"):
         await until((directory / "held").exists, "a controller runs")
-        with pytest.raises(SetupError, match="does not end") as caught:
+        with pytest.raises(SetupError, match="does not stop") as caught:
             await client.stop_controller(site, instance)
     assert "it is broken" in "".join(caught.value.output)
     assert CONTROLLER_LOCK in caught.value.fix
@@ -88,7 +88,7 @@ async def test_whether_a_controller_lives_is_told_by_the_clock_of_its_head(
     now = time.time()
     _write_state(directory, said_at=now - ago, turned_at=now - ago)
     monkeypatch.setattr(time, "time", lambda: now + 86_400)  # it is another day here
-    report = await client.read_report(site, instance)
+    report = await client.read_status(site, instance)
     assert report is not None
     assert report.alive is alive
     assert report.age_s == pytest.approx(ago, abs=12)
@@ -100,20 +100,20 @@ async def test_a_controller_that_turns_and_cannot_write_is_told_from_one_that_di
     site, instance, directory = head
     now = time.time()
     _write_state(directory, said_at=now - 300, turned_at=now)
-    report = await client.read_report(site, instance)
+    report = await client.read_status(site, instance)
     assert report is not None
     assert report.alive
-    assert "disk full" in report.state.trouble
+    assert "disk full" in report.state.error
 
 
 def _write_state(directory: Path, *, said_at: float, turned_at: float) -> None:
-    (directory / STATE).write_text(json.dumps(vars(State(said_at, 1, "c"))))
-    (directory / PULSE).touch()
-    os.utime(directory / PULSE, (turned_at, turned_at))
+    (directory / STATE).write_text(json.dumps(vars(ControllerStatus(said_at, 1, "c"))))
+    (directory / HEARTBEAT).touch()
+    os.utime(directory / HEARTBEAT, (turned_at, turned_at))
 
 
 async def test_a_head_without_a_word_of_a_controller_is_no_error(head: Head) -> None:
-    assert await client.read_report(*head[:2]) is None
+    assert await client.read_status(*head[:2]) is None
 
 
 async def test_a_head_that_does_not_answer_is_not_one_without_a_controller(
@@ -123,7 +123,7 @@ async def test_a_head_that_does_not_answer_is_not_one_without_a_controller(
     site, instance, directory = head
     os.mkfifo(directory / STATE)  # whoever reads it waits
     with pytest.raises(UnreachableError, match="does not answer"):
-        await client.read_report(site, instance)
+        await client.read_status(site, instance)
 
 
 async def test_a_node_that_went_long_ago_is_found_in_the_journal(head: Head) -> None:

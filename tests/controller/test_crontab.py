@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.controller import crontab
-from shoal.controller.paths import HANDOVER, SUPERVISOR_LOCK
+from shoal.controller.paths import CONFIG, SUPERVISOR_LOCK
 from shoal.core.file_lock import FileLock
 
 # A crontab in a file, which behaves as the real one does when there is none.
@@ -62,14 +62,14 @@ def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Head:
 
 
 def test_it_is_started_when_it_should_run_and_does_not(head: Head) -> None:
-    (head.directory / HANDOVER).touch()
+    (head.directory / CONFIG).touch()
     crontab.enable(head.directory)
     head.minute()
     assert head.started.read_text() == f"-m shoal.controller start {head.directory}\n"
 
 
 def test_nothing_is_started_beside_a_supervisor_that_lives(head: Head) -> None:
-    (head.directory / HANDOVER).touch()
+    (head.directory / CONFIG).touch()
     crontab.enable(head.directory)
     with FileLock(head.directory / SUPERVISOR_LOCK) as lock:
         assert lock.try_acquire()

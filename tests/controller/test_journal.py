@@ -13,7 +13,7 @@ import pytest
 from shoal.controller.journal import replay
 from shoal.controller.paths import JOURNAL
 from shoal.core.node_phase import Phase
-from tests.controller.fake_world import Life, World, never
+from tests.controller.fake_cluster import FakeCluster, Harness, never_return
 
 
 @contextlib.contextmanager
@@ -27,59 +27,63 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-async def test_a_full_disk_stops_launches_and_nothing_else(life: Life) -> None:
-    life.world.wants(2)
-    await life.turns(2)
-    first, second = life.world.workers
-    life.world.wants(0)
+async def test_a_full_disk_stops_launches_and_nothing_else(harness: Harness) -> None:
+    harness.cluster.set_pending_tasks(2)
+    await harness.iterate(2)
+    first, second = harness.cluster.workers
+    harness.cluster.set_pending_tasks(0)
     with full_disk():
-        del life.world.ray[first]
-        life.world.idle(second, 1000)
-        await life.turns(3, seconds=400)
-        assert life.world.brought_up.count("worker-1") == 2, "a node that was lost is brought back"
-        assert second not in life.world.machines, "and one that is idle is given back"
-        life.world.busy = {first}
-        life.world.wants(1)
-        await life.turns(20)
-        assert life.world.workers == [first], "what could be forgotten is not begun"
-        life.world.busy = set()
-        life.world.setup_failures = 1
-        del life.world.ray[first]
-        await life.turns(3, seconds=20)
-        assert life.world.workers == [], "one that cannot be brought back is ended, log or no log"
-        life.again()
-        await life.turns(3)
-        life.controller._leave_sign()
-        assert life.controller.lease("worker") is not None, "the others need not fear"
-    await life.turns(3, seconds=40)
-    assert len(life.world.workers) == 1
-    life.world.wants(0)
-    await life.turns()
-    memory, unreadable = replay(life.directory / JOURNAL)
-    assert (memory.nodes, unreadable) == (life.memory.nodes, 0), "nothing is missing"
-    assert not list(life.directory.glob("*.new"))
+        del harness.cluster.ray[first]
+        harness.cluster.set_idle(second, 1000)
+        await harness.iterate(3, seconds=400)
+        assert harness.cluster.bootstrapped.count("worker-1") == 2, (
+            "a node that was lost is brought back"
+        )
+        assert second not in harness.cluster.instances, "and one that is idle is given back"
+        harness.cluster.busy = {first}
+        harness.cluster.set_pending_tasks(1)
+        await harness.iterate(20)
+        assert harness.cluster.workers == [first], "what could be forgotten is not begun"
+        harness.cluster.busy = set()
+        harness.cluster.setup_failures = 1
+        del harness.cluster.ray[first]
+        await harness.iterate(3, seconds=20)
+        assert harness.cluster.workers == [], (
+            "one that cannot be brought back is ended, log or no log"
+        )
+        harness.restart()
+        await harness.iterate(3)
+        harness.controller._heartbeat()
+        assert harness.controller.lease("worker") is not None, "the others need not fear"
+    await harness.iterate(3, seconds=40)
+    assert len(harness.cluster.workers) == 1
+    harness.cluster.set_pending_tasks(0)
+    await harness.iterate()
+    state, unreadable = replay(harness.directory / JOURNAL)
+    assert (state.nodes, unreadable) == (harness.state.nodes, 0), "nothing is missing"
+    assert not list(harness.directory.glob("*.new"))
 
 
 @pytest.mark.parametrize("when", ["before the call", "after the call"])
 async def test_killed_around_a_create_call_it_launches_once(tmp_path: Path, when: str) -> None:
-    world = World()
-    life = Life(world, tmp_path)
-    await life.turns()
-    world.wants(2)
-    dead = life.controller
+    fake = FakeCluster()
+    harness = Harness(fake, tmp_path)
+    await harness.iterate()
+    fake.set_pending_tasks(2)
+    dead = harness.controller
     if when == "after the call":
-        world.kill_at_create = True
-        await _die_in_a_turn(life)
+        fake.kill_during_launch = True
+        await _die_in_a_turn(harness)
     else:
-        real, world.create = world.create, never  # type: ignore[assignment, method-assign]
-        await _die_in_a_turn(life)
-        world.create = real  # type: ignore[method-assign]
-    world.kill_at_create = False
-    assert len(dead.memory.intents) == 1
-    life.again()
-    await life.turns(3)
-    assert len(world.workers) == 2
-    assert {n.phase for n in life.memory.nodes.values()} == {Phase.READY}
+        real, fake.launch = fake.launch, never_return  # type: ignore[assignment, method-assign]
+        await _die_in_a_turn(harness)
+        fake.launch = real  # type: ignore[method-assign]
+    fake.kill_during_launch = False
+    assert len(dead.state.intents) == 1
+    harness.restart()
+    await harness.iterate(3)
+    assert len(fake.workers) == 2
+    assert {n.phase for n in harness.state.nodes.values()} == {Phase.READY}
 
 
 async def test_killed_after_any_line_of_its_journal_it_comes_to_the_same_cluster(
@@ -87,10 +91,10 @@ async def test_killed_after_any_line_of_its_journal_it_comes_to_the_same_cluster
 ) -> None:
     first = tmp_path / "first"
     first.mkdir()
-    world = World()
-    life = Life(world, first)
-    world.wants(3)
-    await life.turns(3)
+    fake = FakeCluster()
+    harness = Harness(fake, first)
+    fake.set_pending_tasks(3)
+    await harness.iterate(3)
     journal = (first / "journal.jsonl").read_text().splitlines(keepends=True)
     assert len(journal) > 15
     for cut in range(len(journal)):
@@ -98,24 +102,24 @@ async def test_killed_after_any_line_of_its_journal_it_comes_to_the_same_cluster
         directory.mkdir()
         torn = journal[cut][: len(journal[cut]) // 2]
         (directory / "journal.jsonl").write_text("".join(journal[:cut]) + torn)
-        other = Life(world, directory)
-        world.time += 100
-        await other.turns(4)
-        assert len(world.workers) == 3, f"after {cut} lines"
+        other = Harness(fake, directory)
+        fake.time += 100
+        await other.iterate(4)
+        assert len(fake.workers) == 3, f"after {cut} lines"
         await other.controller.close()
 
 
-async def test_a_journal_with_damage_is_told(life: Life) -> None:
-    await life.turns()
-    await life.controller.close()
-    with (life.directory / JOURNAL).open("a") as file:
+async def test_a_journal_with_damage_is_told(harness: Harness) -> None:
+    await harness.iterate()
+    await harness.controller.close()
+    with (harness.directory / JOURNAL).open("a") as file:
         file.write("{torn\n")
-    life.again()
-    assert life.said("odd")[0].startswith("lines left out as damaged: 1")
+    harness.restart()
+    assert harness.reasons("anomaly")[0].startswith("skipped 1 damaged lines")
 
 
-async def _die_in_a_turn(life: Life) -> None:
+async def _die_in_a_turn(harness: Harness) -> None:
     """A turn whose tasks are dropped, with no chance to write anything down."""
-    life.world.time += 1
-    await life.controller.turn()
+    harness.cluster.time += 1
+    await harness.controller.run_once()
     await asyncio.sleep(0.02)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.controller.lifecycle import DEADLINES, LEGAL, Node, moved, overdue
+from shoal.controller.lifecycle import DEADLINES, TRANSITIONS, Node, overdue_phase, with_phase
 from shoal.core.node_phase import Phase
 
 
@@ -12,9 +12,9 @@ def node(phase: Phase) -> Node:
 
 
 def test_every_phase_has_its_moves_and_a_way_out() -> None:
-    assert set(LEGAL) == set(Phase)
+    assert set(TRANSITIONS) == set(Phase)
     for phase in set(Phase) - {Phase.GONE}:
-        assert Phase.GONE in LEGAL[phase]
+        assert Phase.GONE in TRANSITIONS[phase]
 
 
 def test_every_phase_in_which_someone_waits_has_a_deadline_that_leads_on() -> None:
@@ -22,29 +22,29 @@ def test_every_phase_in_which_someone_waits_has_a_deadline_that_leads_on() -> No
     assert set(DEADLINES) == waits
     for phase, (seconds, then) in DEADLINES.items():
         assert seconds > 0
-        assert then in LEGAL[phase]
+        assert then in TRANSITIONS[phase]
 
 
 def test_a_phase_that_takes_too_long_ends() -> None:
     seconds, then = DEADLINES[Phase.STARTING]
-    assert overdue(node(Phase.STARTING), 100 + seconds - 1) is None
-    assert overdue(node(Phase.STARTING), 100 + seconds) is then
+    assert overdue_phase(node(Phase.STARTING), 100 + seconds - 1) is None
+    assert overdue_phase(node(Phase.STARTING), 100 + seconds) is then
 
 
 @given(st.lists(st.sampled_from(list(Phase)), max_size=30))
 def test_no_observation_brings_back_what_is_gone(seen: list[Phase]) -> None:
     current = node(Phase.GONE)
     for phase in seen:
-        current = moved(current, phase, 200.0) or current
+        current = with_phase(current, phase, 200.0) or current
     assert current.phase is Phase.GONE
 
 
 @given(st.sampled_from(list(Phase)), st.sampled_from(list(Phase)))
 def test_the_table_decides_every_move(before: Phase, after: Phase) -> None:
-    result = moved(node(before), after, 200.0, "news")
+    result = with_phase(node(before), after, 200.0, "news")
     if after is before:
         assert result is not None and result.since == 100.0
-    elif after in LEGAL[before]:
+    elif after in TRANSITIONS[before]:
         assert result is not None and (result.phase, result.since) == (after, 200.0)
     else:
         assert result is None

@@ -123,7 +123,7 @@ def test_its_figures_can_be_scraped(elastic: Elastic) -> None:
         text = page.read().decode()
     assert 'shoal_nodes{node_type="boss",phase="ready"} 1.0' in text
     assert re.search(r'shoal_decisions_total\{action="launch"\} [1-9]', text)
-    for name in ("shoal_waiting", "shoal_price_per_hour", "shoal_turn_seconds_bucket"):
+    for name in ("shoal_waiting", "shoal_price_per_hour", "shoal_loop_seconds_bucket"):
         assert name in text
 
 

@@ -125,10 +125,10 @@ class Soak:
         return not claims and len(self.state()["nodes"]) == 1
 
     def journal_agrees(self) -> bool:
-        memory, unreadable = replay(self.control / "journal.jsonl")
-        told = json.loads(json.dumps(status_file.remembered(memory), default=vars))
-        state = self.state()
-        return unreadable == 0 and all(told[key] == state[key] for key in ("nodes", "gone"))
+        replayed, unreadable = replay(self.control / "journal.jsonl")
+        expected = json.loads(json.dumps(status_file.journaled(replayed), default=vars))
+        status = self.state()
+        return unreadable == 0 and all(expected[key] == status[key] for key in ("nodes", "gone"))
 
     async def _kill_holders(self, *names: str) -> None:
         # Each brings the other back: who kills one while the other is away kills both, and cron

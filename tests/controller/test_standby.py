@@ -10,7 +10,7 @@ import pytest
 
 from shoal.controller import standby
 from shoal.controller.controller_config import ControllerConfig
-from shoal.controller.paths import HANDOVER, LAST_HANDOVER
+from shoal.controller.paths import CONFIG, PAUSED_CONFIG
 from tests.polling import until
 from tests.specs import cluster
 
@@ -28,9 +28,9 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tell(directory: Path, workers: int) -> str:
-    handover = ControllerConfig(cluster(min_workers=workers), "digest", "~/home", "127.77.0.9:6379")
-    text = json.dumps(handover.to_json())
-    (directory / HANDOVER).write_text(text)
+    config = ControllerConfig(cluster(min_workers=workers), "digest", "~/home", "127.77.0.9:6379")
+    text = json.dumps(config.to_json())
+    (directory / CONFIG).write_text(text)
     return text
 
 
@@ -42,32 +42,32 @@ async def started(directory: Path) -> str:
 
 async def test_a_controller_that_is_had_again_knows_what_it_knew(directory: Path) -> None:
     told = tell(directory, workers=3)
-    standby.remember(directory)
-    assert not (directory / HANDOVER).exists()
-    standby.give_back(directory)
-    assert (directory / HANDOVER).read_text() == told
+    standby.pause_config(directory)
+    assert not (directory / CONFIG).exists()
+    standby.resume_controller(directory)
+    assert (directory / CONFIG).read_text() == told
     assert await started(directory) == "supervise"
 
 
-def test_a_deputy_gives_the_cluster_back_when_nobody_has_come_for_it(directory: Path) -> None:
+def test_a_standby_gives_the_cluster_back_when_nobody_has_come_for_it(directory: Path) -> None:
     told = tell(directory, workers=3)
-    standby.remember(directory)
+    standby.pause_config(directory)
     standby.run(directory, 0.1)
-    assert (directory / HANDOVER).read_text() == told
+    assert (directory / CONFIG).read_text() == told
 
 
 def test_a_cluster_that_was_handed_over_meanwhile_is_not_given_back(directory: Path) -> None:
     tell(directory, workers=3)
-    standby.remember(directory)
+    standby.pause_config(directory)
     new = tell(directory, workers=5)
-    standby.give_back(directory)
-    assert (directory / HANDOVER).read_text() == new
-    assert (directory / LAST_HANDOVER).exists()
+    standby.resume_controller(directory)
+    assert (directory / CONFIG).read_text() == new
+    assert (directory / PAUSED_CONFIG).exists()
 
 
 def test_a_cluster_that_was_stopped_for_good_is_not_given_back(directory: Path) -> None:
     tell(directory, workers=3)
-    standby.remember(directory)
-    standby.forget(directory)
-    standby.give_back(directory)
-    assert not (directory / HANDOVER).exists()
+    standby.pause_config(directory)
+    standby.forget_config(directory)
+    standby.resume_controller(directory)
+    assert not (directory / CONFIG).exists()

@@ -14,7 +14,7 @@ import pytest
 from shoal.bootstrap.containers.registry_login import PASSWORD_VARIABLE
 from shoal.controller import supervisor
 from shoal.controller.__main__ import main
-from shoal.controller.paths import CONTROLLER_LOCK, HANDOVER, PULSE, SUPERVISOR_LOCK
+from shoal.controller.paths import CONFIG, CONTROLLER_LOCK, HEARTBEAT, SUPERVISOR_LOCK
 from shoal.core.file_lock import FileLock
 from tests.polling import alive, until
 
@@ -26,14 +26,14 @@ from pathlib import Path
 from shoal.core.file_lock import FileLock
 from shoal.controller import paths, supervisor
 
-supervisor.LOOK_SECONDS, supervisor.MOST_LOOKS = 0.1, 30
+supervisor.HEARTBEAT_CHECK_SECONDS, supervisor.MAX_MISSED_HEARTBEATS = 0.1, 30
 
 def control():
     if "deaf" in sys.argv:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
         time.sleep(0.05)
-        Path(sys.argv[1], paths.PULSE).touch()
+        Path(sys.argv[1], paths.HEARTBEAT).touch()
 
 supervisor.supervise(Path(sys.argv[1]), lambda: None, control)
 """
@@ -41,7 +41,7 @@ supervisor.supervise(Path(sys.argv[1]), lambda: None, control)
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
-    (tmp_path / HANDOVER).touch()
+    (tmp_path / CONFIG).touch()
     yield tmp_path
     supervisor.stop(tmp_path)
 
@@ -76,12 +76,12 @@ async def test_a_controller_that_stands_still_is_replaced_and_one_that_turns_is_
     start(directory)
     await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
     first = holder(directory, CONTROLLER_LOCK)
-    await until((directory / PULSE).exists, "it shows that it lives")
+    await until((directory / HEARTBEAT).exists, "it shows that it lives")
     watchdog = supervisor.Watchdog(directory)
-    for _ in range(3 * supervisor.MOST_LOOKS):
-        watchdog.look()
-        seen = (directory / PULSE).stat().st_mtime_ns
-        await until(lambda seen=seen: (directory / PULSE).stat().st_mtime_ns > seen)  # type: ignore[misc]
+    for _ in range(3 * supervisor.MAX_MISSED_HEARTBEATS):
+        watchdog.check()
+        seen = (directory / HEARTBEAT).stat().st_mtime_ns
+        await until(lambda seen=seen: (directory / HEARTBEAT).stat().st_mtime_ns > seen)  # type: ignore[misc]
     assert holder(directory, CONTROLLER_LOCK) == first
     os.kill(first, signal.SIGSTOP)
     await until(lambda: holder(directory, CONTROLLER_LOCK) not in (0, first), "another runs")
@@ -106,7 +106,7 @@ async def test_a_new_supervisor_waits_for_the_controller_that_is_there(directory
 async def test_what_does_not_end_when_asked_is_killed(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(supervisor, "_TERM_SECONDS", 0.3)
     start(directory, "deaf")
     await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
     controller = holder(directory, CONTROLLER_LOCK)
@@ -121,10 +121,10 @@ async def test_what_cannot_be_killed_is_not_waited_for_for_ever(
     start(directory)
     await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
     with monkeypatch.context() as patch:
-        patch.setattr(supervisor, "_GRACE_SECONDS", 0.1)
+        patch.setattr(supervisor, "_TERM_SECONDS", 0.1)
         patch.setattr(supervisor, "_KILL_SECONDS", 0.1)
         patch.setattr(os, "kill", lambda pid, sign: None)
-        with pytest.raises(SystemExit, match="do not end"):
+        with pytest.raises(SystemExit, match="could not kill"):
             supervisor.stop(directory)
 
 
@@ -134,11 +134,11 @@ async def test_a_password_that_the_running_supervisor_does_not_have_brings_anoth
     first = start(directory)
     await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
     monkeypatch.setenv(PASSWORD_VARIABLE, "a secret")
-    main("start", str(directory), "now", PASSWORD_VARIABLE)
+    main(["start", str(directory), "--secret", PASSWORD_VARIABLE])
     await until(lambda: holder(directory, SUPERVISOR_LOCK) not in (0, first.pid), "another runs")
     second = holder(directory, SUPERVISOR_LOCK)
     first.wait(timeout=20)
-    main("start", str(directory), "now", PASSWORD_VARIABLE)
+    main(["start", str(directory), "--secret", PASSWORD_VARIABLE])
     monkeypatch.delenv(PASSWORD_VARIABLE)
-    main("start", str(directory))
+    main(["start", str(directory)])
     assert holder(directory, SUPERVISOR_LOCK) == second, "who knows it, or needs none, stays"

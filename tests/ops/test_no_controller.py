@@ -13,7 +13,6 @@ import pytest
 from shoal.cluster.handle import ClusterHandle
 from shoal.controller import client
 from shoal.core.events import Event, Warned
-from shoal.ops.context import Context
 from shoal.providers.model import Instance, State
 from shoal.providers.protocol import Capabilities, Provider
 from shoal.ray_runtime.ray_start import RayStart
@@ -58,7 +57,7 @@ class FakeCluster(ClusterHandle):
             assert isinstance(event, Warned)
             self.warnings.append(event)
 
-        await client.deploy_controller(Context(emit=collect, home=self._homes / "home"), self, HEAD)
+        await client.deploy_controller(self, HEAD, emit=collect, home=self._homes / "home")
         return {file.parents[1].name for file in self._homes.glob("*/.shoal/no-controller")}
 
 
@@ -75,7 +74,7 @@ async def test_a_cluster_whose_controller_does_not_start_keeps_running_with_a_wa
     fake = FakeCluster(tmp_path)
     assert await fake.deploy() == {"head", "w"}
     (warning,) = fake.warnings
-    assert warning.what == "the cluster does not size itself"
+    assert warning.what == "the cluster does not autoscale"
     assert "within 2 h" in warning.fix, "workers that had a controller before still have a lease"
     assert "controller: false" in warning.fix
 

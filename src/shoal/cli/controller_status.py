@@ -11,15 +11,22 @@ import click
 from shoal.cli.formatting import columns, duration, number
 
 if TYPE_CHECKING:
-    from shoal.controller.client import Report
+    from shoal.controller.client import StatusReport
     from shoal.controller.state import Decision
-    from shoal.controller.status_file import State, Waiting
+    from shoal.controller.status_file import ControllerStatus, WaitingDemand
 
 _RECENT = 5
-_COLOURS = {"launch": "green", "failed": "red", "give up": "red", "cannot": "red", "odd": "yellow"}
+_COLOURS = {
+    "launch": "green",
+    "failed": "red",
+    "give up": "red",
+    "unmet": "red",
+    "anomaly": "yellow",
+    "interruption": "yellow",
+}
 
 
-def controller_lines(report: Report | None) -> list[str]:
+def controller_lines(report: StatusReport | None) -> list[str]:
     """The lines that `shoal status` shows for the controller."""
     if report is None:
         return []
@@ -28,14 +35,14 @@ def controller_lines(report: Report | None) -> list[str]:
         return [click.style(silence, fg="red") + "; shoal up restarts it"]
     state = report.state
     lines = [_summary(state)]
-    if state.trouble:
-        lines.append(click.style(f"controller error: {state.trouble}", fg="red"))
+    if state.error:
+        lines.append(click.style(f"controller error: {state.error}", fg="red"))
     lines += pending_lines(state.waiting)
     recent = decision_lines(state.decisions[-_RECENT:])
     return [*lines, *(["", "recent decisions"] if recent else []), *recent]
 
 
-def _summary(state: State) -> str:
+def _summary(state: ControllerStatus) -> str:
     workers = sum(n["role"] == "worker" for n in state.nodes)
     cpus = state.usage.get("CPU")
     parts = [f"{workers} of at most {state.limits['max_workers']} workers"]
@@ -44,7 +51,7 @@ def _summary(state: State) -> str:
     return ", ".join(parts)
 
 
-def pending_lines(rows: Iterable[Waiting]) -> list[str]:
+def pending_lines(rows: Iterable[WaitingDemand]) -> list[str]:
     """Demand that does not fit yet: for how long it has been pending, and what happens next."""
     lines = []
     for row in rows:

@@ -1,30 +1,35 @@
-"""Where a cluster's machines turn to its controller: an HTTP server on the address of the head's
-GCS, reachable by whoever reaches that.
+"""The HTTP server for the agents on the cluster's nodes, on the address of the head's GCS.
 
-It answers one kind of question, for how long a lease is good, and takes one kind of message, that
-a machine will be taken away. The answer reveals nothing and is for everyone; a message changes the
-cluster, so it must come with the cluster's token. It runs in the controller's own event loop: a
-controller that is stopped answers nothing, and one whose loop stands still says so.
+It answers `GET /lease/ROLE` with the number of seconds that a lease is valid, and takes
+`POST /interruptions/NODE`. A lease reveals nothing and needs no authentication; an interruption
+changes the cluster, so it must carry the cluster's token. The server runs in the controller's event
+loop: a stopped controller does not answer, and a stalled one answers 503.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
+import logging
 from http import HTTPStatus
 from pathlib import Path
 from typing import Protocol
 
+from shoal.bootstrap import agents
+from shoal.controller.controller_config import ControllerConfig
 from shoal.controller.interruption import Interruption, parse
+from shoal.controller.paths import TOKEN
+from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Role
 
-# A thousand workers may ask in the same moment, when a controller has been away.
+_log = logging.getLogger(__name__)
+
+# A thousand workers may connect at once when a controller has been away.
 _BACKLOG = 1024
-_SECONDS = 5.0
-_MOST_BYTES = 4096
-# What becomes of a question whose asker has gone, or never knew how to ask.
-_NO_QUESTION = (
+_TIMEOUT_SECONDS = 5.0
+_MAX_BYTES = 4096
+# A client that has gone, or does not speak HTTP.
+_BAD_REQUEST_ERRORS = (
     asyncio.TimeoutError,
     asyncio.IncompleteReadError,
     asyncio.LimitOverrunError,
@@ -33,36 +38,37 @@ _NO_QUESTION = (
 _ROLES: dict[str, Role] = {"head": "head", "worker": "worker"}
 
 
-class Host(Protocol):
-    """Who is asked."""
+class Handler(Protocol):
+    """Answers the requests: the controller, or a standby."""
 
     def lease(self, role: Role) -> float | None:
-        """For how many seconds a lease is good from now on, 0 for ever; None when nothing can be
-        promised."""
+        """For how many seconds a lease is valid from now on, 0 if it never expires; None when
+        nothing can be promised."""
         ...
 
-    def hear(self, node_id: str, notice: Interruption) -> bool:
-        """Take a notice. False while no such node is known."""
+    def on_interruption(self, node_id: str, notice: Interruption) -> bool:
+        """Handle a notice. Returns False while the node is unknown."""
         ...
 
 
 class AgentServer:
-    """The server. It is opened again and again until it is: whoever had its place before may be
-    just about to leave."""
+    """The server. `open` is repeated until it succeeds: the previous process on the port may be
+    about to exit."""
 
-    def __init__(self, host: Host, address: str, port: int, token: Path) -> None:
-        self._host = host
+    def __init__(self, handler: Handler, address: str, port: int, token: Path) -> None:
+        self._handler = handler
         self._address = (address, port)
         self._token = token
         self._server: asyncio.Server | None = None
 
     async def open(self) -> bool:
-        """Whether it is open now."""
+        """Start to listen, and return whether that succeeded."""
         if self._server is None:
-            with contextlib.suppress(OSError):
+            with suppress_and_log(_log, "listen for agents", OSError):
                 self._server = await asyncio.start_server(
-                    self._serve, *self._address, limit=_MOST_BYTES, backlog=_BACKLOG
+                    self._serve, *self._address, limit=_MAX_BYTES, backlog=_BACKLOG
                 )
+                _log.info("listening for agents on %s:%d", *self._address)
         return self._server is not None
 
     async def close(self) -> None:
@@ -71,48 +77,47 @@ class AgentServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            status, text = await asyncio.wait_for(self._answer(reader), _SECONDS)
-            head = f"HTTP/1.0 {status.value} {status.phrase}\r\nContent-Type: text/plain\r\n\r\n"
-            writer.write(f"{head}{text}\n".encode())
-            await asyncio.wait_for(writer.drain(), _SECONDS)
-        except _NO_QUESTION:
-            pass
+            with suppress_and_log(_log, "answer an agent", *_BAD_REQUEST_ERRORS):
+                status, text = await asyncio.wait_for(self._respond(reader), _TIMEOUT_SECONDS)
+                head = f"HTTP/1.0 {status.value} {status.phrase}\r\nContent-Type: text/plain"
+                writer.write(f"{head}\r\n\r\n{text}\n".encode())
+                await asyncio.wait_for(writer.drain(), _TIMEOUT_SECONDS)
         finally:
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader) -> tuple[HTTPStatus, str]:
+    async def _respond(self, reader: asyncio.StreamReader) -> tuple[HTTPStatus, str]:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         request, *lines = head.split("\r\n")
-        fields = {k.strip().lower(): v.strip() for k, _, v in (x.partition(":") for x in lines)}
-        verb, _, rest = request.partition(" ")
-        _, what, who, *_ = [*rest.partition(" ")[0].split("/"), "", ""]
-        if verb == "GET" and what == "lease" and who in _ROLES:
-            return self._lease(_ROLES[who])
-        if verb == "POST" and what == "notices" and who:
-            if not self._is_ours(fields.get("authorization", "")):
-                return HTTPStatus.FORBIDDEN, "the cluster's token is missing"
-            length = fields.get("content-length", "")
+        headers = {k.strip().lower(): v.strip() for k, _, v in (x.partition(":") for x in lines)}
+        method, _, rest = request.partition(" ")
+        _, resource, name, *_ = [*rest.partition(" ")[0].split("/"), "", ""]
+        if method == "GET" and resource == "lease" and name in _ROLES:
+            return self._lease(_ROLES[name])
+        if method == "POST" and resource == "interruptions" and name:
+            if not self._is_authorized(headers.get("authorization", "")):
+                return HTTPStatus.FORBIDDEN, "missing or wrong cluster token"
+            length = headers.get("content-length", "")
             size = int(length) if length.isdigit() else 0
-            body = await reader.readexactly(min(size, _MOST_BYTES))
-            return self._notice(who, body.decode("utf-8", "replace"))
-        return HTTPStatus.NOT_FOUND, "there is nothing here"
+            body = await reader.readexactly(min(size, _MAX_BYTES))
+            return self._interruption(name, body.decode("utf-8", "replace"))
+        return HTTPStatus.NOT_FOUND, "not found"
 
     def _lease(self, role: Role) -> tuple[HTTPStatus, str]:
-        seconds = self._host.lease(role)
+        seconds = self._handler.lease(role)
         if seconds is None:
-            return HTTPStatus.SERVICE_UNAVAILABLE, "the controller stands still"
+            return HTTPStatus.SERVICE_UNAVAILABLE, "controller loop is stalled"
         return HTTPStatus.OK, str(round(seconds))
 
-    def _notice(self, node_id: str, text: str) -> tuple[HTTPStatus, str]:
+    def _interruption(self, node_id: str, text: str) -> tuple[HTTPStatus, str]:
         try:
             notice = parse(text)
         except ValueError as error:
             return HTTPStatus.BAD_REQUEST, str(error)
-        if not self._host.hear(node_id, notice):
-            return HTTPStatus.NOT_FOUND, "no such node is known, yet"
-        return HTTPStatus.OK, "heard"
+        if not self._handler.on_interruption(node_id, notice):
+            return HTTPStatus.NOT_FOUND, "unknown node"
+        return HTTPStatus.OK, "accepted"
 
-    def _is_ours(self, authorization: str) -> bool:
+    def _is_authorized(self, authorization: str) -> bool:
         try:
             token = self._token.read_text().strip()
         except OSError:
@@ -120,3 +125,9 @@ class AgentServer:
         return bool(token) and hmac.compare_digest(
             authorization.encode(), f"Bearer {token}".encode()
         )
+
+
+def make_agent_server(handler: Handler, config: ControllerConfig, directory: Path) -> AgentServer:
+    """The agent server of the cluster with this config; `directory` is the controller's."""
+    address = agents.controller_host(config.gcs_address)
+    return AgentServer(handler, address, agents.CONTROLLER_PORT, directory.parent / TOKEN)

@@ -1,8 +1,9 @@
-"""Has the whole cluster go when nobody has used it for long enough."""
+"""Stops an idle cluster: decides when it has been unused for long enough, and shuts it down."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -14,15 +15,16 @@ from shoal.core.clock import Clock
 from shoal.core.errors import ShoalError
 from shoal.ray_runtime.gcs_client import Reading
 
-# How long one turn waits for the cluster's end before the loop turns again.
-_TURN_SECONDS = 5.0
-# How long it rests when that failed: longer each time, since it may be throttled.
+_log = logging.getLogger(__name__)
+
+# How long one iteration of the loop waits for the shutdown.
+_WAIT_SECONDS = 5.0
 _FIRST_BACKOFF_SECONDS = 5.0
 _LONGEST_BACKOFF_SECONDS = 300.0
 
 
-class Engine(Protocol):
-    """The part of the GCS that knows programs. Calls block."""
+class GcsActivity(Protocol):
+    """The part of the GCS client that knows running programs. Calls block."""
 
     def read(self) -> Reading: ...
 
@@ -30,96 +32,109 @@ class Engine(Protocol):
 
 
 class Autostop:
-    """Knows since when nobody can have used the cluster. `say` records a decision, by its verb and
-    its reason. An end that has begun is gone through with: a head that has taken its leave, and
-    could not be switched off, has nobody else who would try again."""
+    """Tracks since when the cluster is unused. `decide` records a decision: its action and reason.
+
+    A shutdown that has begun is retried until it succeeds: once the head's restart is disabled,
+    nothing else would terminate a head that could not be stopped.
+    """
 
     def __init__(
-        self, actor: ActionExecutor, engine: Engine, clock: Clock, say: Callable[[str, str], None]
+        self,
+        executor: ActionExecutor,
+        gcs: GcsActivity,
+        clock: Clock,
+        decide: Callable[[str, str], None],
     ) -> None:
-        self._actor = actor
-        self._engine = engine
+        self._executor = executor
+        self._gcs = gcs
         self._clock = clock
-        self._say = say
+        self._decide = decide
         self._used_at = float("-inf")
-        self._ending: asyncio.Task[None] | None = None
-        self._begun = False
+        self._shutdown: asyncio.Task[None] | None = None
+        self._has_begun = False
         self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
 
     @property
     def has_begun(self) -> bool:
-        """Whether the cluster is being given back."""
-        return self._begun
+        """Whether the cluster is being shut down."""
+        return self._has_begun
 
     async def is_due(
-        self, handover: ControllerConfig, reading: Reading, memory: ControllerState
+        self, config: ControllerConfig, reading: Reading, state: ControllerState
     ) -> bool:
-        """Whether nobody has used the cluster for as long as its file allows; handing it over is
-        use. People and programs that ask for nothing are looked for only when Ray's own account
-        says that it is time."""
-        now, after = self._clock.now(), handover.spec.shoal.autostop
-        used_at = max(self._used_at, memory.handed_over.at)
-        if not after or now - used_at < after or idle_seconds(reading, memory) < after:
+        """Whether the cluster has been unused for as long as its file says. `shoal up` counts as
+        use. User sessions and idle drivers are looked for only when Ray reports that it is time."""
+        now, idle_limit = self._clock.now(), config.spec.shoal.autostop
+        used_at = max(self._used_at, state.applied_config.at)
+        if not idle_limit or now - used_at < idle_limit:
+            return False
+        if idle_seconds(reading, state) < idle_limit:
             return False
         try:
-            runs = await asyncio.to_thread(self._engine.has_drivers)
-        except ShoalError:
+            has_drivers = await asyncio.to_thread(self._gcs.has_drivers)
+        except ShoalError as error:
+            _log.debug("could not list the drivers: %s", error)
             return False
-        machines = list(self._actor.known.values())
-        if runs or await self._actor.workshop.is_attended(handover.gcs_address, machines):
+        instances = list(self._executor.instances.values())
+        node_manager = self._executor.node_manager
+        if has_drivers or await node_manager.has_user_sessions(config.gcs_address, instances):
             self._used_at = now
             return False
         try:
-            # Asking all machines takes a while, and work may have come meanwhile.
-            latest = await asyncio.to_thread(self._engine.read)
-        except ShoalError:
+            # Asking all nodes takes a while, and work may have arrived meanwhile.
+            latest = await asyncio.to_thread(self._gcs.read)
+        except ShoalError as error:
+            _log.debug("could not read the GCS: %s", error)
             return False
-        return idle_seconds(latest, memory) >= after
+        return idle_seconds(latest, state) >= idle_limit
 
-    async def stop(self, handover: ControllerConfig) -> bool:
-        """Whether the whole cluster is gone, or switched off. That takes as many calls as it takes;
-        a machine that does not go is tried again."""
-        if not self._begun:
-            self._begun = True
-            self._say("stop", f"idle for {handover.spec.shoal.autostop:.0f} s, as autostop allows")
-            await self._actor.close()
-        if self._ending is None:
+    async def stop(self, config: ControllerConfig) -> bool:
+        """Continue the shutdown, and return whether it is complete. It takes as many calls as
+        needed; a failed attempt is retried."""
+        if not self._has_begun:
+            self._has_begun = True
+            idle_limit = config.spec.shoal.autostop
+            self._decide("stop", f"idle for {idle_limit:.0f} s (autostop)")
+            await self._executor.close()
+        if self._shutdown is None:
             if self._backoff.is_active(self._clock.now()):
                 return False
-            machines = list(self._actor.known.values())
-            self._ending = asyncio.ensure_future(self._actor.workshop.give_back(machines))
-        await asyncio.wait([self._ending], timeout=_TURN_SECONDS)
-        if not self._ending.done():
+            instances = list(self._executor.instances.values())
+            shutdown = self._executor.node_manager.shut_down_cluster(instances)
+            self._shutdown = asyncio.ensure_future(shutdown)
+        await asyncio.wait([self._shutdown], timeout=_WAIT_SECONDS)
+        if not self._shutdown.done():
             return False
-        ended, self._ending = self._ending, None
+        task, self._shutdown = self._shutdown, None
         try:
-            ended.result()
-        except Exception as error:  # whatever it is, nobody else would try again
-            self._say("retry", str(as_shoal_error(error)))
+            task.result()
+        except Exception as error:  # any failure: nothing else would try again
+            self._decide("retry", str(as_shoal_error(error)))
             self._backoff.record_failure(self._clock.now())
             return False
         return True
 
-    def call_off(self) -> bool:
-        """Whether the cluster stays after all, because somebody wants it again. What is being ended
-        at this very moment cannot be held."""
-        if self._ending is not None:
+    def cancel(self) -> bool:
+        """Cancel the shutdown, because `shoal up` was run. Returns False while an attempt is in
+        flight, which cannot be undone."""
+        if self._shutdown is not None:
             return False
-        self._begun = False
+        self._has_begun = False
         self._backoff.reset()
-        self._say("keep", "somebody wants it again")
+        self._decide("keep", "autostop cancelled by `shoal up`")
         return True
 
     def close(self) -> None:
-        """Let go of it; whoever comes next finds the same idle cluster."""
-        if self._ending is not None:
-            self._ending.cancel()
+        """Abandon an attempt in flight; the next controller finds the same idle cluster."""
+        if self._shutdown is not None:
+            self._shutdown.cancel()
 
 
-def idle_seconds(reading: Reading, memory: ControllerState) -> float:
-    """For how long nothing has run, waited or been on its way. A floor is a wish for machines, and
-    does not count as use."""
-    coming = memory.intents or any(node.on_the_way for node in memory.nodes.values())
-    if reading.demand.requests or reading.demand.gangs or coming or not reading.nodes:
+def idle_seconds(reading: Reading, state: ControllerState) -> float:
+    """For how long nothing has run, waited or been launched. A `request_resources` floor does not
+    count as use."""
+    is_launching = state.intents or any(node.is_pending for node in state.nodes.values())
+    has_demand = reading.demand.requests or reading.demand.gangs
+    if has_demand or is_launching or not reading.nodes:
         return 0.0
     return min(node.idle_s for node in reading.nodes.values())

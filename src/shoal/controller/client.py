@@ -1,19 +1,21 @@
-"""A cluster's controller, from outside: handing it the cluster, ending it, and reading what it
-has to say. It runs on the head; everything here is one command there."""
+"""The laptop's side of the controller: deploy, pause, resume and stop it, and read its status.
+Everything here is a command on the head."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import logging
 import math
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from shoal.bootstrap import agents
 from shoal.bootstrap.containers import registry_login
-from shoal.bootstrap.package_upload import PackageArchive, package_archive, upload_package
+from shoal.bootstrap.package_upload import package_archive, upload_package
 from shoal.cluster.handle import ClusterHandle
 from shoal.controller import status_file
 from shoal.controller.controller_config import ControllerConfig
@@ -21,224 +23,188 @@ from shoal.controller.lifecycle import Node
 from shoal.controller.paths import (
     CONTROLLER_LOCK,
     DIRECTORY,
-    HANDOVER,
+    HEARTBEAT,
     JOURNAL,
-    LAST_HANDOVER,
-    PULSE,
     STATE,
     SUPERVISOR_LOCK,
 )
 from shoal.controller.state import NodeUpdated, from_line
-from shoal.controller.status_file import State
+from shoal.controller.status_file import ControllerStatus
 from shoal.core.concurrency import run_all
 from shoal.core.errors import SetupError, ShoalError, UnreachableError
-from shoal.core.events import Warned
-from shoal.ops.context import Context
-from shoal.providers.model import Instance
-from shoal.providers.model import State as MachineState
+from shoal.core.events import Emit, Warned
+from shoal.core.logs import suppress_and_log
+from shoal.providers.model import Instance, State
 from shoal.ray_runtime import cluster_secrets
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import Completed, Runner, capture, quote
+from shoal.remote.scripts import script_command
 from shoal.spec.cluster_spec import ClusterSpec
 
-_SECONDS = 60.0
+_log = logging.getLogger(__name__)
+
+_COMMAND_SECONDS = 60.0
 _READ_SECONDS = 20.0
 _CONNECT_SECONDS = 10.0
-# How often it is looked, two times a second, whether a controller that lost its handover has ended.
-_LOOKS = 40
-# How long someone who interrupts us waits for the controller to be back.
-_RESUME_SECONDS = 30.0
-_FILE = f"{DIRECTORY}/{HANDOVER}"
-_VERSION = f"{DIRECTORY}/version"
-_PACKAGES_THERE = ".shoal/packages"
-# The newest parcel is as good as any to end a controller with, or to have it again.
-_TELL = f"""
-test -d {DIRECTORY} || exit 0
-newest=$(ls -td "$PWD"/.shoal/lib/*/ 2>/dev/null | head -n 1)
-[ -z "$newest" ] || export PYTHONPATH="$newest:$PWD/{_PACKAGES_THERE}"
-{{module}} {{verb}}
-"""
-# Where no Python can end a controller, taking its handover away does: it ends by itself, and is
-# waited for as long as it has its locks.
-_TAKE_AWAY = f"""
-cd {DIRECTORY} || exit
-[ ! -e {HANDOVER} ] || mv {HANDOVER} {LAST_HANDOVER} || rm {HANDOVER} || exit
-command -v flock > /dev/null || exit
-looks=0
-for lock in {SUPERVISOR_LOCK} {CONTROLLER_LOCK}; do
-  while [ -e $lock ] && ! flock --nonblock $lock true; do
-    looks=$((looks + 1))
-    [ $looks -le {{looks}} ] || exit 1
-    sleep 0.5
-  done
-done
-"""
-# Hands over what arrives on standard input. A controller of another Shoal does not know what
-# this one writes, so it is replaced.
-_HAND_OVER = f"""
-mkdir -p {DIRECTORY} || exit
-cat > {_FILE}.new || exit
-[ ! -e {_VERSION} ] || [ "$(cat {_VERSION})" = {{version}} ] || {{module}} stop {DIRECTORY} || exit
-echo {{version}} > {_VERSION}
-mv {_FILE}.new {_FILE} && {{module}} start {DIRECTORY} {{when}} {{secrets}}
-"""
-# Has Python packages where only the controller looks; what the head has is used as it is.
-_BRING_PACKAGES = """
-for package in {packages}; do
-  {python} -c "import $package" 2>/dev/null ||
-  {python} -m pip install --quiet --target {directory} "$package" || exit
-done
-"""
-
-# Where providers keep local state on a head that is not this machine.
-_HOME_THERE = "~/.shoal/home"
 _INSTALL_SECONDS = 300.0
+# How often, twice a second, the locks of a controller without a config are polled.
+_EXIT_POLLS = 40
+# How long an interrupted command waits for the controller to be resumed.
+_RESUME_SECONDS = 30.0
+# Python packages for the controller, where the head has none of its own.
+_PACKAGES_DIRECTORY = ".shoal/packages"
+# Where providers keep local state on a head that is not this machine.
+_HOME_ON_HEAD = "~/.shoal/home"
 
 
 def has_controller(spec: ClusterSpec) -> bool:
-    """Whether a controller looks after this cluster. Also where there is nothing to size: it
-    brings back what was lost."""
+    """Whether this cluster has a controller. Also one of fixed size has: it repairs nodes."""
     return spec.shoal.controller
 
 
-async def deploy_controller(ctx: Context, site: ClusterHandle, head: Instance) -> None:
-    """Give the cluster, as its spec is now, to the controller, which is started if it does not
-    run. One that runs takes it over without being restarted. A cluster without a controller is
-    still a cluster: what stands in the way is a warning."""
-    if not has_controller(site.spec):
+async def deploy_controller(
+    cluster: ClusterHandle, head: Instance, *, emit: Emit, home: Path
+) -> None:
+    """Deploy the cluster's current spec to the controller, and start it if it does not run. A
+    running one applies the spec without a restart. `home` is Shoal's directory on this machine. A
+    cluster without a controller is still usable, so a failure is only a warning."""
+    if not has_controller(cluster.spec):
         try:
-            await stop_controller(site, head, deputy_seconds=math.inf)  # it may have had one
+            await stop_controller(cluster, head, standby_seconds=math.inf)  # it may have had one
         except SetupError as error:
-            ctx.emit(Warned(error.what, error.why, error.fix, head.name))
-        await _leave_unattended(site)
+            emit(Warned(error.what, error.why, error.fix, head.name))
+        await _disable_lease_wait(cluster)
         return
-    start = site.ray_start(head, head)
-    runner = site.node_runner(head)
-    capabilities = site.capabilities
-    here = capabilities.shares_this_machine
-    told = capabilities.head_spec(site.spec) if capabilities.head_spec else site.spec
-    handover = ControllerConfig(
-        told,
-        site.planner.files_digest,
-        str(ctx.home) if here else _HOME_THERE,
+    try:
+        error_text = await _deploy(cluster, head, home)
+    except (ShoalError, TimeoutError) as error:
+        error_text = str(error)
+    if error_text is not None:
+        _log.warning("could not deploy the controller: %s", error_text)
+        emit(_not_deployed(cluster.spec, error_text, head.name))
+        if not cluster.spec.shoal.autostop:
+            await _disable_lease_wait(cluster)
+
+
+async def _deploy(cluster: ClusterHandle, head: Instance, home: Path) -> str | None:
+    """Deploy the controller, and return the last line of the output if that failed."""
+    spec, capabilities = cluster.spec, cluster.capabilities
+    start = cluster.ray_start(head, head)
+    is_this_machine = capabilities.shares_this_machine
+    config = ControllerConfig(
+        capabilities.head_spec(spec) if capabilities.head_spec else spec,
+        cluster.planner.files_digest,
+        str(home) if is_this_machine else _HOME_ON_HEAD,
         start.gcs_address,
         capabilities.host_keys.keys() if capabilities.host_keys else {},
     )
-    try:
-        prelude = ""
-        if not here:
-            sent = await _move_in(site, head, start)
-            prelude = f'{sent.python_path}:"$PWD/{_PACKAGES_THERE}"'
-        version = quote([package_archive().directory])
-        # The machine that this program runs on is the user's own to start things on.
-        when = "now" if here else "at-boot-too"
-        secrets = await registry_login.controller_env(site.spec.shoal.registry)
-        script = _HAND_OVER.format(
-            version=version, module=_module(start), when=when, secrets=quote(list(secrets))
-        )
-        command = f"{prelude}\n{script}"
-        told_as = json.dumps(handover.to_json()).encode()
-        done = await _run(runner, start, command, told_as, secrets)
-        output = done.tail if not done.ok else None
-    except (ShoalError, TimeoutError) as error:
-        output = (str(error),)
-    if output is not None:
-        ctx.emit(_not_handed_over(site.spec, " ".join(output[-1:]), head.name))
-        if not site.spec.shoal.autostop:
-            await _leave_unattended(site)
+    package = package_archive().directory
+    if not is_this_machine:
+        await _install_on_head(cluster, head, start)
+    secrets = await registry_login.controller_env(spec.shoal.registry)
+    options = [f"--secret={name}" for name in secrets]
+    if not is_this_machine:  # what runs on this machine after a reboot is up to its user
+        options.append("--at-boot")
+    package_path = "" if is_this_machine else package
+    done = await _run_script(
+        cluster.node_runner(head),
+        start,
+        _script("deploy_controller.sh", start, package, package_path, *options),
+        stdin=json.dumps(config.to_json()).encode(),
+        secrets=secrets,
+    )
+    return None if done.ok else " ".join(done.tail[-1:])
 
 
-def _not_handed_over(spec: ClusterSpec, why: str, node: str) -> Warned:
-    """What it means that there is no controller, for one who wanted one. Who wants a cluster to go
-    when nobody uses it must not find it there for ever; and workers that had a controller before
-    are held to it once its deputy has left."""
-    settings, what = spec.shoal, "the cluster does not size itself"
+def _not_deployed(spec: ClusterSpec, why: str, node: str) -> Warned:
+    """What it means that the controller is missing. A user who wants autostop must know that the
+    cluster does not stop; and workers that had a controller wait for it after its standby ends."""
+    settings, what = spec.shoal, "the cluster does not autoscale"
     if settings.autostop:
         hours = math.ceil((settings.max_maintenance_s + settings.lease) / 3600)
-        ends = f"; its machines end themselves in about {hours} h" if settings.lease else ""
-        what += f", and does not stop when it is idle{ends}"
+        ends = f"; its nodes shut down in about {hours} h" if settings.lease else ""
+        what += f" and does not stop when it is idle{ends}"
     within = f"within {settings.max_maintenance_s / 3600:.0f} h"
-    fix = f"shoal up again {within}, or do without: shoal: {{controller: false}}"
+    fix = f"run shoal up again {within}, or disable it: shoal: {{controller: false}}"
     return Warned(what, why, fix, node)
 
 
-async def _leave_unattended(site: ClusterHandle) -> None:
-    """Tell the cluster's machines not to wait for a controller, so that the head's Ray is enough
-    for them. One that cannot be told ends itself when it has waited in vain."""
+async def _disable_lease_wait(cluster: ClusterHandle) -> None:
+    """Have the nodes not wait for a controller, so that the head's GCS is enough to renew their
+    leases. A node that cannot be reached shuts down when it has waited in vain."""
 
-    async def tell(instance: Instance) -> None:
-        with contextlib.suppress(ShoalError, TimeoutError):
-            runner = site.runner(instance)
+    async def disable(instance: Instance) -> None:
+        action = f"disable the lease wait of {instance.name}"
+        with suppress_and_log(_log, action, ShoalError, TimeoutError):
+            runner = cluster.runner(instance)
             await runner.run(
                 agents.no_controller_command(), timeout=_READ_SECONDS, skip_profile=True
             )
 
-    if not site.capabilities.has_leases:
+    if not cluster.capabilities.has_leases:
         return
-    with contextlib.suppress(ShoalError):
-        found = await site.instances()
-        await run_all(tell(i) for i in found if i.state is MachineState.RUNNING)
+    with suppress_and_log(_log, "list the instances", ShoalError):
+        instances = await cluster.instances()
+        await run_all(disable(i) for i in instances if i.state is State.RUNNING)
 
 
-async def _move_in(site: ClusterHandle, head: Instance, start: RayStart) -> PackageArchive:
-    """Bring Shoal to the head, and let the head into itself and into its future workers: its
-    controller reaches every machine of the cluster in the same way."""
-    machine, inside = site.runner(head), site.node_runner(head)
-    made = await cluster_secrets.create_credentials(machine, site.spec.cluster_name, head.id)
-    errands: list[Coroutine[Any, Any, object]] = [
-        cluster_secrets.trust_head(machine, made),
+async def _install_on_head(cluster: ClusterHandle, head: Instance, start: RayStart) -> None:
+    """Upload Shoal to the head, and give the head the cluster key, with which its controller
+    reaches every node, itself included."""
+    machine, inside = cluster.runner(head), cluster.node_runner(head)
+    secrets = await cluster_secrets.create_credentials(machine, cluster.spec.cluster_name, head.id)
+    steps: list[Coroutine[Any, Any, object]] = [
+        cluster_secrets.trust_head(machine, secrets),
         upload_package(inside, start.python),
     ]
-    if site.existing_hosts is not None:
-        errands.append(site.existing_hosts.authorize_key(made))
-    if site.capabilities.head_packages:
-        errands.append(_bring_packages(inside, start, site.capabilities.head_packages))
-    await run_all(errands)
-    return package_archive()
+    if cluster.existing_hosts is not None:
+        steps.append(cluster.existing_hosts.authorize_key(secrets))
+    if cluster.capabilities.head_packages:
+        steps.append(_install_packages(inside, start, cluster.capabilities.head_packages))
+    await run_all(steps)
 
 
-async def _bring_packages(runner: Runner, start: RayStart, packages: Sequence[str]) -> None:
-    script = _BRING_PACKAGES.format(
-        packages=quote(packages), python=start.python, directory=_PACKAGES_THERE
-    )
+async def _install_packages(runner: Runner, start: RayStart, packages: Sequence[str]) -> None:
+    script = _script("install_packages.sh", start, _PACKAGES_DIRECTORY, *packages)
     done = await runner.run(start.with_prelude(script), timeout=_INSTALL_SECONDS)
     if not done.ok:
         names = " ".join(packages)
         raise SetupError(
-            f"the head has no {names}, and cannot install it",
-            why="the controller needs it to launch machines",
+            f"could not install {names} on the head",
+            why="the controller needs it to launch instances",
             fix=f"add it to the file: head_setup_commands: [pip install {names}]",
             output=done.tail,
         )
 
 
 async def stop_controller(
-    site: ClusterHandle, head: Instance, *, deputy_seconds: float = 0.0
+    cluster: ClusterHandle, head: Instance, *, standby_seconds: float = 0.0
 ) -> bool:
-    """End the controller, so that nobody else changes the cluster; for so long, a deputy promises
-    the cluster's machines in its place that they are not lost. Without a controller, nothing is
-    done; a head that cannot be reached has nobody to dismiss. Returns whether it was reached.
-    Raises `SetupError` for a controller that does not end."""
-    start = site.ray_start(head, head)
-    runner = site.node_runner(head)
-    stop = _TELL.format(module=_module(start), verb=f"stop {DIRECTORY} {deputy_seconds} && exit")
-    script = stop + _TAKE_AWAY.format(looks=_LOOKS)
+    """Stop the controller; for `standby_seconds`, a standby renews the leases of the nodes in its
+    place. Does nothing without a controller. Returns whether the head was reached. Raises
+    `SetupError` for a controller that does not stop."""
+    start = cluster.ray_start(head, head)
+    runner = cluster.node_runner(head)
+    stop = _script("controller_command.sh", start, "stop", f"--standby-seconds={standby_seconds}")
+    fallback = script_command(_SCRIPTS, "remove_config.sh", str(_EXIT_POLLS))
     try:
         await runner.connect(timeout=_CONNECT_SECONDS)
-    except (ShoalError, TimeoutError):
+    except (ShoalError, TimeoutError) as error:
+        _log.info("could not reach the head to stop its controller: %s", error)
         return False
     try:
-        done = await _run(runner, start, script)
-    except ShoalError:  # also a container that is not running: nor is what was in it
+        done = await _run_script(runner, start, f"{stop} || {fallback}")
+    except ShoalError as error:  # also a container that does not run: then nor does a controller
+        _log.info("could not run a command on the head: %s", error)
         return False
     except TimeoutError:
-        done = Completed(1, (f"no reply within {_SECONDS:.0f} s",))
+        done = Completed(1, (f"no reply within {_COMMAND_SECONDS:.0f} s",))
     if not done.ok:
         locks = f"{DIRECTORY}/{SUPERVISOR_LOCK} {DIRECTORY}/{CONTROLLER_LOCK}"
         raise SetupError(
-            "the cluster's controller does not end",
-            why="two hands must not change one cluster",
-            fix=f"shoal exec {site.spec.cluster_name} 'kill -9 $(cat {locks})', and again",
+            "the controller does not stop",
+            why="the controller and this command must not modify the cluster at the same time",
+            fix=f"shoal exec {cluster.spec.cluster_name} 'kill -9 $(cat {locks})', then retry",
             node=head.name,
             output=done.tail,
         )
@@ -246,34 +212,37 @@ async def stop_controller(
 
 
 @contextlib.asynccontextmanager
-async def controller_paused(site: ClusterHandle, heads: Sequence[Instance]) -> AsyncIterator[None]:
-    """Nobody else changes the cluster meanwhile: its controller is dismissed. Whoever does not get
-    as far as handing the cluster over, because of an error or an interrupt, gives it back as it
-    was where its Ray still runs: nobody would look after it."""
+async def controller_paused(
+    cluster: ClusterHandle, heads: Sequence[Instance]
+) -> AsyncIterator[None]:
+    """Pause the controller, so that it does not modify the cluster at the same time as the caller,
+    who deploys it at the end. On an error or interrupt it is resumed with the config it had, unless
+    the head's Ray was stopped."""
     for head in heads:
-        await stop_controller(site, head, deputy_seconds=site.spec.shoal.max_maintenance_s)
+        await stop_controller(cluster, head, standby_seconds=cluster.spec.shoal.max_maintenance_s)
     try:
         yield
     except BaseException:
-        with contextlib.suppress(ShoalError, TimeoutError, asyncio.TimeoutError):
-            resumed = run_all(_resume(site, head) for head in heads)
+        errors = (ShoalError, TimeoutError, asyncio.TimeoutError)
+        with suppress_and_log(_log, "resume the controller", *errors):
+            resumed = run_all(_resume(cluster, head) for head in heads)
             await asyncio.wait_for(resumed, _RESUME_SECONDS)
         raise
 
 
-async def _resume(site: ClusterHandle, head: Instance) -> None:
-    if (await site.probe(head)).ray_runs:
-        start = site.ray_start(head, head)
-        script = _TELL.format(module=_module(start), verb=f"resume {DIRECTORY}")
-        secrets = await registry_login.controller_env(site.spec.shoal.registry)
-        await _run(site.node_runner(head), start, script, secrets=secrets)
+async def _resume(cluster: ClusterHandle, head: Instance) -> None:
+    if (await cluster.probe(head)).ray_runs:
+        start = cluster.ray_start(head, head)
+        secrets = await registry_login.controller_env(cluster.spec.shoal.registry)
+        script = _script("controller_command.sh", start, "resume")
+        await _run_script(cluster.node_runner(head), start, script, secrets=secrets)
 
 
 @dataclass(frozen=True)
-class Report:
-    """What the controller said last. `age_s` is how long ago."""
+class StatusReport:
+    """The status that the controller published last, and its age."""
 
-    state: State
+    state: ControllerStatus
     age_s: float
 
     @property
@@ -281,60 +250,69 @@ class Report:
         return self.age_s < status_file.STALE_SECONDS
 
 
-async def read_report(site: ClusterHandle, head: Instance) -> Report | None:
-    """The controller's own account; None when there is none. Raises `UnreachableError` when there
-    is no way to the head."""
-    runner = site.node_runner(head)
-    # The time is the head's, too: the clock here may be a different one. One whose disk is full
-    # lives, and shows it by its pulse only, if it had room for that at least.
-    pulse = f"date -r {DIRECTORY}/{PULSE} +%s 2>/dev/null || echo 0"
-    script = f"cat {DIRECTORY}/{STATE} && echo && date +%s && {{ {pulse}; }}"
+async def read_status(cluster: ClusterHandle, head: Instance) -> StatusReport | None:
+    """The controller's status; None when there is none. Raises `UnreachableError` when the head
+    cannot be reached."""
+    runner = cluster.node_runner(head)
+    # The ages are computed with the head's clock: this machine's may differ. A controller whose
+    # disk is full cannot write its status, but may still update its heartbeat.
+    heartbeat = f"date -r {DIRECTORY}/{HEARTBEAT} +%s 2>/dev/null || echo 0"
+    script = f"cat {DIRECTORY}/{STATE} && echo && date +%s && {{ {heartbeat}; }}"
     try:
-        done, printed = await capture(runner, script, timeout=_READ_SECONDS)
+        done, output_lines = await capture(runner, script, timeout=_READ_SECONDS)
     except TimeoutError:
         why = f"no reply within {_READ_SECONDS:.0f} s"
         raise UnreachableError("the head does not answer", why=why, node=head.name) from None
-    with contextlib.suppress(ValueError):
+    with suppress_and_log(_log, "parse the controller's status", ValueError):
         if done.ok:
-            *_, text, now, turned_at = printed
-            return _report(status_file.parse(text), float(now), float(turned_at))
+            *_, text, now, heartbeat_at = output_lines
+            return _make_report(status_file.parse(text), float(now), float(heartbeat_at))
     return None
 
 
-def _report(state: State, now: float, turned_at: float) -> Report:
-    said, lives = Report(state, max(0.0, now - state.at)), Report(state, max(0.0, now - turned_at))
-    if said.alive or not lives.alive:
-        return said
-    old = f"it cannot write down how things are, for {said.age_s:.0f} s: is the head's disk full?"
-    return replace(lives, state=replace(state, trouble=old))
+def _make_report(status: ControllerStatus, now: float, heartbeat_at: float) -> StatusReport:
+    published = StatusReport(status, max(0.0, now - status.at))
+    by_heartbeat = StatusReport(status, max(0.0, now - heartbeat_at))
+    if published.alive or not by_heartbeat.alive:
+        return published
+    age = f"{published.age_s:.0f} s"
+    error = f"this status is {age} old: the controller cannot write it (is the head's disk full?)"
+    return replace(by_heartbeat, state=replace(status, error=error))
 
 
-async def read_nodes(site: ClusterHandle, head: Instance, name: str) -> list[Node]:
-    """The nodes of a name or id that the controller's journal still knows, as it last wrote of
-    them, the oldest first."""
+async def read_nodes(cluster: ClusterHandle, head: Instance, name: str) -> list[Node]:
+    """The nodes with this name or id in the controller's journal, each as last recorded, the
+    oldest first."""
     journal = f"{DIRECTORY}/{JOURNAL}"
     kind = f'"kind": "{NodeUpdated.kind}"'
     script = f"{quote(['grep', '-F', '--', name, journal])} | {quote(['grep', '-F', kind])}"
-    _, printed = await capture(site.node_runner(head), script, timeout=_READ_SECONDS)
-    found: dict[str, Node] = {}
-    for line in printed:
-        with contextlib.suppress(ValueError):
+    _, output_lines = await capture(cluster.node_runner(head), script, timeout=_READ_SECONDS)
+    nodes: dict[str, Node] = {}
+    for line in output_lines:
+        with suppress_and_log(_log, "parse a journal entry", ValueError):
             entry = from_line(line)
             if isinstance(entry, NodeUpdated) and name in (entry.node.name, entry.node.id):
-                found[entry.node.id] = entry.node
-    return list(found.values())
+                nodes[entry.node.id] = entry.node
+    return list(nodes.values())
 
 
-def _module(start: RayStart) -> str:
-    return f"{start.python} {quote(['-m', 'shoal.controller'])}"
+_SCRIPTS = "shoal.controller.scripts"
 
 
-async def _run(
+def _script(name: str, start: RayStart, *args: str) -> str:
+    """A command that runs one of our scripts, with the head's Python as its first argument. That is
+    shell text, which the head's shell expands."""
+    return f"{script_command(_SCRIPTS, name)} {start.python} {quote(args)}"
+
+
+async def _run_script(
     runner: Runner,
     start: RayStart,
     command: str,
+    *,
     stdin: bytes | None = None,
     secrets: Mapping[str, str] | None = None,
 ) -> Completed:
     env = {**start.driver_env(), **(secrets or {})}
-    return await runner.run(start.with_prelude(command), env=env, stdin=stdin, timeout=_SECONDS)
+    command = start.with_prelude(command)
+    return await runner.run(command, env=env, stdin=stdin, timeout=_COMMAND_SECONDS)

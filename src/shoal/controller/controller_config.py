@@ -1,27 +1,29 @@
-"""What `up` hands to the controller: the cluster's spec, and where things are on the head.
+"""The controller's config: the cluster's spec, as `shoal up` wants it, and where things are on the
+head.
 
-It lies in the controller's directory and is replaced as a whole. A new one reaches the running
-controller at its next look; one that is taken away tells it to end.
+The file is replaced as a whole. A running controller applies a new one at its next iteration, and
+exits when the file is removed.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from shoal import spec
-from shoal.controller.paths import HANDOVER
+from shoal import spec as specs
+from shoal.controller.paths import CONFIG
 from shoal.remote.known_hosts import HostKeys
-from shoal.spec.cluster_spec import ClusterSpec
+from shoal.spec.cluster_spec import ClusterSpec, ProviderSpec
+
+CLUSTER_KEY = "~/.shoal/cluster_key"
 
 
 @dataclass(frozen=True)
 class ControllerConfig:
-    """`home` is where providers keep local state on the head; `files_digest` stands for what the
-    laptop has sent, and the address is that of the GCS. `host_keys` are those by which the laptop
-    knows the machines."""
+    """`files_digest` identifies the files that the laptop has sent; `home` is where providers keep
+    local state on the head; `host_keys` are the SSH host keys that the laptop has pinned."""
 
     spec: ClusterSpec
     files_digest: str
@@ -30,14 +32,14 @@ class ControllerConfig:
     host_keys: HostKeys = field(default_factory=dict)
 
     @property
-    def is_of_one_machine(self) -> bool:
-        """Whether all nodes share the head's machine, as embedded ones do: none can lose it."""
+    def is_single_machine(self) -> bool:
+        """Whether all nodes run on the head's machine, as embedded ones do: they need no lease."""
         return self.gcs_address.startswith("127.")
 
     def to_json(self) -> dict[str, Any]:
-        """As data that `json.dumps` takes."""
+        """As data for `json.dumps`."""
         return {
-            "spec": spec.to_json(self.spec),
+            "spec": specs.to_json(self.spec),
             "files_digest": self.files_digest,
             "home": self.home,
             "gcs_address": self.gcs_address,
@@ -45,19 +47,39 @@ class ControllerConfig:
         }
 
 
-def read(directory: Path, name: str = HANDOVER) -> ControllerConfig | None:
-    """The current handover, or one kept under another name; None when there is none any more.
-    Raises ValueError for a file that is not one."""
+def read(directory: Path, name: str = CONFIG) -> ControllerConfig | None:
+    """The config in a file of this directory; None when there is none. Raises ValueError for an
+    invalid file."""
     try:
         data = json.loads((directory / name).read_text())
     except FileNotFoundError:
         return None
-    return ControllerConfig(**{**data, "spec": spec.from_json(data["spec"])})
+    return ControllerConfig(**{**data, "spec": specs.from_json(data["spec"])})
 
 
 def stamp(directory: Path) -> int | None:
-    """Something that changes whenever the handover does; None when there is none."""
+    """A number that changes whenever the config is replaced; None when there is no config."""
     try:
-        return (directory / HANDOVER).stat().st_mtime_ns
+        return (directory / CONFIG).stat().st_mtime_ns
     except FileNotFoundError:
         return None
+
+
+def spec_on_head(spec: ClusterSpec) -> ClusterSpec:
+    """The spec with which a program on the head reaches and bootstraps nodes: with the cluster's
+    own key, without the laptop's proxies, and with files where `up` has put them. Not for a
+    cluster on a single machine, which needs no changes."""
+    settings = {k: v for k, v in spec.provider.settings.items() if k != "external_head_ip"}
+    mounts = {path: str(Path(path).expanduser()) for path in spec.files.mounts}
+    return replace(
+        spec,
+        provider=ProviderSpec(spec.provider.type, settings),
+        auth=replace(
+            spec.auth,
+            ssh_private_key=CLUSTER_KEY,
+            ssh_proxy_command=None,
+            ssh_proxy_use_node_id=False,
+        ),
+        files=replace(spec.files, mounts=mounts),
+        shoal=replace(spec.shoal, via_head=False),
+    )

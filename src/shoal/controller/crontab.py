@@ -1,11 +1,11 @@
-"""Brings the controller back where nothing of it is left to do so: when its head was rebooted, or
-when it and its supervisor were killed at once. Two lines in the user's own crontab see to it: the
-one way that needs neither root nor a certain init system. A machine without cron is left as it
-is; there `shoal up` does it.
+"""Starts the controller again after a reboot of the head, or when the controller and its supervisor
+were killed together. Two lines in the user's crontab do it: the one way that needs neither root nor
+a particular init system. Without cron, `shoal up` starts the controller.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import shutil
@@ -13,74 +13,77 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shoal.controller.paths import HANDOVER, SUPERVISOR_LOCK
+from shoal.controller.paths import CONFIG, RESTART_SCRIPT, SUPERVISOR_LOCK
+from shoal.remote.scripts import read_script
 
-_SCRIPT = "bring-back"
-# What of this environment a controller needs, and cron does not give.
-_KEPT = ("PATH", "PYTHONPATH", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
-_SECONDS = 10.0
+_log = logging.getLogger(__name__)
 
-# The first for a rebooted head at once; the second for all else, within a minute.
-_TIMES = ("@reboot", "* * * * *")
+# Variables that a controller needs and cron does not set.
+_ENVIRONMENT = ("PATH", "PYTHONPATH", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+_TIMEOUT_SECONDS = 10.0
 
-# Where a supervisor lives this ends before any Python is loaded, so that a run every minute costs
-# nothing worth counting.
-_LOOK = """\
-[ -e {handover} ] || exit 0
-! command -v flock > /dev/null || flock --nonblock {lock} true || exit 0
-exec {start}
-"""
+# At once after a reboot, and within a minute in all other cases.
+_SCHEDULES = ("@reboot", "* * * * *")
 
 
 def enable(directory: Path) -> None:
-    """Have the controller of this directory started whenever it should run and does not."""
-    start = [sys.executable, "-m", "shoal.controller", "start", str(directory)]
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in kept.items()]
-    look = _LOOK.format(
-        handover=shlex.quote(str(directory / HANDOVER)),
-        lock=shlex.quote(str(directory / SUPERVISOR_LOCK)),
-        start=shlex.join(start),
-    )
-    script = directory / _SCRIPT
-    script.write_text("\n".join(["#!/bin/sh", *exports, look]))
+    """Have cron start the controller of this directory whenever it should run and does not."""
+    environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+    args = [
+        str(directory / CONFIG),
+        str(directory / SUPERVISOR_LOCK),
+        *(sys.executable, "-m", "shoal.controller", "start", str(directory)),
+    ]
+    body = read_script("shoal.controller.scripts", "start_if_stopped.sh")
+    script = directory / RESTART_SCRIPT
+    script.write_text("\n".join(["#!/bin/sh", *exports, f"set -- {shlex.join(args)}", body]))
     script.chmod(0o700)
-    _write_crontab([*_others(directory), *_lines(directory, script)])
+    _write_crontab([*_other_lines(directory), *_lines(directory, script)])
 
 
 def disable(directory: Path) -> None:
-    """Leave nothing of it."""
-    (directory / _SCRIPT).unlink(missing_ok=True)
-    if _mark(directory) in "\n".join(_crontab()):
-        _write_crontab(_others(directory))
+    """Remove the lines and the script that `enable` made."""
+    (directory / RESTART_SCRIPT).unlink(missing_ok=True)
+    if _marker(directory) in "\n".join(_read_crontab()):
+        _write_crontab(_other_lines(directory))
 
 
 def _lines(directory: Path, script: Path) -> list[str]:
-    # Should the directory ever be removed without these lines, they do nothing. To cron a percent
-    # sign is the end of the command.
+    # The lines do nothing if the directory is removed without them. In a crontab, an unescaped
+    # percent sign ends the command.
     path = shlex.quote(str(script))
     command = f"[ ! -x {path} ] || {path}".replace("%", r"\%")
-    return [f"{time} {command} {_mark(directory)}" for time in _TIMES]
+    return [f"{schedule} {command} {_marker(directory)}" for schedule in _SCHEDULES]
 
 
-def _mark(directory: Path) -> str:
+def _marker(directory: Path) -> str:
     return f"# shoal, {directory}"
 
 
-def _others(directory: Path) -> list[str]:
-    return [line for line in _crontab() if not line.endswith(_mark(directory))]
+def _other_lines(directory: Path) -> list[str]:
+    return [line for line in _read_crontab() if not line.endswith(_marker(directory))]
 
 
-def _crontab() -> list[str]:
+def _read_crontab() -> list[str]:
     if shutil.which("crontab") is None:
         return []
-    done = subprocess.run(["crontab", "-l"], capture_output=True, text=True, timeout=_SECONDS)
+    done = subprocess.run(
+        ["crontab", "-l"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
+    )
     return done.stdout.splitlines() if done.returncode == 0 else []
 
 
 def _write_crontab(lines: list[str]) -> None:
-    """Replace the crontab, or remove one that is empty. A user who may have none has none."""
-    if shutil.which("crontab") is not None:
-        text = "".join(f"{line}\n" for line in lines)
-        words = ["crontab", "-"] if lines else ["crontab", "-r"]
-        subprocess.run(words, input=text, capture_output=True, text=True, timeout=_SECONDS)
+    """Replace the crontab, or remove it when it would be empty. A user without the right to have
+    one keeps none."""
+    if shutil.which("crontab") is None:
+        _log.info("no crontab on this machine: a reboot needs `shoal up`")
+        return
+    text = "".join(f"{line}\n" for line in lines)
+    argv = ["crontab", "-"] if lines else ["crontab", "-r"]
+    done = subprocess.run(
+        argv, input=text, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
+    )
+    if done.returncode != 0:
+        _log.info("could not write the crontab: %s", done.stderr.strip())

@@ -1,400 +1,368 @@
-"""Observe, plan, act, again and again. One turn never waits for a machine: what takes time runs
-as a task of the actor, and what cannot be seen just now is looked at in the next turn."""
+"""The loop: observe, reconcile, plan, execute, publish. An iteration never waits for a machine:
+slow work runs as a task of the executor, and what cannot be observed now is used later."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Collection, Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from shoal.catalog import offerings_for
-from shoal.controller import controller_config as handovers
-from shoal.controller import paths, status_file
-from shoal.controller.autostop import Autostop
-from shoal.controller.autostop import Engine as CountingEngine
+from shoal.controller import controller_config, paths, status_file
+from shoal.controller.autostop import Autostop, GcsActivity
 from shoal.controller.controller_config import ControllerConfig
-from shoal.controller.decision_dedup import DecisionDeduplicator
-from shoal.controller.executor import ActionExecutor, as_shoal_error
-from shoal.controller.executor import Engine as ActingEngine
+from shoal.controller.executor import ActionExecutor, GcsDrainer
 from shoal.controller.head_monitor import HeadMonitor
-from shoal.controller.interruption import Interruption, apply_interruption, in_words
+from shoal.controller.interruption import Interruption, apply_interruption, describe
 from shoal.controller.journal import Journal
 from shoal.controller.lifecycle import Node
-from shoal.controller.metrics import Metrics
 from shoal.controller.node_manager import NodeManager
-from shoal.controller.offering_cache import OfferingCache
-from shoal.controller.planner_input import Sizing, within_reach
+from shoal.controller.observer import GcsReader, Observer
+from shoal.controller.planner_input import ClusterPlanner, OfferingCache, limit_to_usable_hosts
 from shoal.controller.reconcile import Observation, reconcile
 from shoal.controller.state import ConfigApplied, ControllerState, Decision, NodeUpdated
-from shoal.controller.status_publisher import Engine as ToldEngine
-from shoal.controller.status_publisher import StatusPublisher
-from shoal.controller.supervisor import STILL_SECONDS
+from shoal.controller.status_publisher import GcsReporter, Metrics, StatusPublisher
+from shoal.controller.supervisor import STALLED_SECONDS
 from shoal.core.clock import Clock
-from shoal.core.errors import ShoalError
+from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Role
 from shoal.providers.model import Instance
 from shoal.ray_runtime.gcs_client import Reading
 from shoal.scaling import Plan
 
-# How long a turn lasts while something moves. While nothing does, resting for so many times the
-# length of a turn bounds what an idle cluster's controller takes of a core: well under a hundredth
-# for hundreds of nodes, a fifteenth for ten thousand.
-_QUICK_SECONDS = 0.4
-_SMALL_REST_PER_WORK, _SMALL_REST_SECONDS = 120.0, 1.0
-_REST_PER_WORK, _LONGEST_REST_SECONDS = 15.0, 5.0
-# One that does not agree with what else is known is soon followed by another.
-_LIST_SECONDS_IN_DOUBT = 5.0
-# A list that has not come after so long is asked for again.
-_LONGEST_LIST_SECONDS = 120.0
-# A turn may take this long to read the GCS; a slower answer belongs to the next.
-_READ_SECONDS = 8.0
-# How old the knowledge of what may move can be: an actor that came since is not asked about.
-_PIN_SECONDS = 10.0
-# How long a turn waits for the first list before the next one does.
-_FIRST_LIST_SECONDS = 20.0
-# So many kinds of demand that must wait are told one by one.
-_MOST_SAID = 20
-_NEVER = float("-inf")
+_log = logging.getLogger(__name__)
+
+# Pause between iterations while something changes. While nothing does, a pause of this many times
+# the length of an iteration bounds the CPU use of an idle cluster's controller: well under 1 % of a
+# core for hundreds of nodes, 7 % for ten thousand.
+_ACTIVE_PAUSE_SECONDS = 0.4
+_SHORT_PAUSE_FACTOR, _MAX_SHORT_PAUSE_SECONDS = 120.0, 1.0
+_LONG_PAUSE_FACTOR, _MAX_LONG_PAUSE_SECONDS = 15.0, 5.0
+# How many kinds of unmet demand are recorded one by one.
+_MAX_UNMET_DECISIONS = 20
+_MAX_ANOMALIES = 20
 
 
-class Engine(ActingEngine, CountingEngine, ToldEngine, Protocol):
+class Gcs(GcsReader, GcsDrainer, GcsActivity, GcsReporter, Protocol):
     """Ray's GCS. Calls block."""
-
-    def pinned(self) -> Collection[str]: ...
 
 
 @dataclass(frozen=True)
-class Tools:
-    """What the controller works with; a test brings its own."""
+class Dependencies:
+    """What the controller works with; a test brings fakes."""
 
-    engine: Engine
-    workshop: Callable[[ControllerConfig], NodeManager]
+    gcs: Gcs
+    make_node_manager: Callable[[ControllerConfig], NodeManager]
     clock: Clock
     metrics: Metrics | None = None
 
 
 class Controller:
-    """One cluster's controller. `run` returns when it was told to end."""
+    """Sizes and repairs one cluster. Three things are kept apart, as in `ActionExecutor`:
 
-    def __init__(self, directory: Path, handover: ControllerConfig, tools: Tools) -> None:
+    planned:   `_plan`, what the planner wants now; recomputed in every iteration
+    requested: `state`, what the journal says was decided and done; survives a crash
+    observed:  `Observer`, what the provider and Ray report; may be late, incomplete or absent
+
+    `_config` is the config in force and `_stamp` identifies its file; `_iterated_at` is when the
+    loop last completed an iteration. `run` returns when the config is removed or the cluster is
+    shut down.
+    """
+
+    def __init__(
+        self, directory: Path, config: ControllerConfig, dependencies: Dependencies
+    ) -> None:
+        gcs, clock = dependencies.gcs, dependencies.clock
         self._directory = directory
-        self._handover = handover
-        self._stamp = handovers.stamp(directory)
-        self._tools = tools
-        self._clock = tools.clock
+        self._config = config
+        self._stamp = controller_config.stamp(directory)
+        self._make_node_manager = dependencies.make_node_manager
+        self._clock = clock
         self._journal = Journal(directory / paths.JOURNAL)
-        self._actor = ActionExecutor(
-            tools.workshop(handover),
-            tools.engine,
+        self._observer = Observer(
+            gcs, clock, lambda why: self._decide_once("anomaly", "instance list", why)
+        )
+        self._executor = ActionExecutor(
+            self._make_node_manager(config),
+            gcs,
             self._journal,
-            self._clock,
-            directory / paths.SETUP_LOGS,
+            clock,
+            directory / paths.BOOTSTRAP_LOGS,
         )
-        self._head = HeadMonitor(self._actor, self._journal, self._clock)
-        self._sizing = Sizing(self._journal, offerings_for(handover.spec))
-        self._selling = OfferingCache(self._clock)
-        cluster = handover.spec.cluster_name
+        self._head_monitor = HeadMonitor(self._executor, self._journal, clock)
+        self._planner = ClusterPlanner(self._journal, offerings_for(config.spec))
+        self._offering_cache = OfferingCache(clock)
+        cluster = config.spec.cluster_name
         self._autostop = Autostop(
-            self._actor,
-            tools.engine,
-            self._clock,
-            lambda action, why: self._say_once(action, cluster, why),
+            self._executor, gcs, clock, lambda action, why: self._decide_once(action, cluster, why)
         )
-        self._said = DecisionDeduplicator(self.memory.decisions, self._clock.now())
-        self._teller = StatusPublisher(
-            directory, self._journal, tools.engine, self._clock, tools.metrics
+        self._publisher = StatusPublisher(
+            directory, self._journal, gcs, clock, dependencies.metrics
         )
-        self._asked_at = self._listed_at = self._pins_asked_at = _NEVER
-        self._listing: asyncio.Task[Sequence[Instance]] | None = None
-        self._in_doubt = False
-        self._reading: Reading | None = None
-        self._turned_at = _NEVER
         self._plan = Plan()
-        self._turn_seconds = 0.0
+        self._iterated_at = float("-inf")
+        self._loop_seconds = 0.0
         if damaged := self._journal.unreadable:
-            why = f"lines left out as damaged: {damaged}; the provider's list makes good for them"
-            self._say_once("odd", "the journal", why)
-        if self._stamp is not None and self._stamp != self.memory.handed_over.stamp:
-            self._take_over(self._stamp, handover)
+            why = f"skipped {damaged} damaged lines; the provider's instance list replaces them"
+            self._decide_once("anomaly", "journal", why)
+        if self._stamp is not None and self._stamp != self.state.applied_config.stamp:
+            self._record_config(self._stamp, config)
 
     @property
-    def memory(self) -> ControllerState:
-        return self._journal.memory
+    def state(self) -> ControllerState:
+        return self._journal.state
 
     @property
-    def busy(self) -> bool:
-        """Whether anything is under way."""
-        return bool(self._actor.busy or self._head.busy)
+    def is_busy(self) -> bool:
+        """Whether any task is running."""
+        return bool(self._executor.busy or self._head_monitor.is_busy)
 
     async def run(self) -> None:
-        """Take turns until the handover is taken away; an end that has begun is finished."""
-        self._leave_sign()
+        """Iterate until the config is removed; a shutdown that has begun is finished."""
+        self._heartbeat()
         try:
-            while self.is_wanted() and not await self.turn():
-                self._leave_sign()
+            while self.should_run() and not await self.run_once():
+                self._heartbeat()
                 await self._pause()
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Let go of everything that is under way; the journal knows it."""
-        if self._listing is not None:
-            self._listing.cancel()
-        self._selling.close()
+        """Cancel everything that is running; the journal knows it."""
+        self._observer.close()
+        self._offering_cache.reset()
         self._autostop.close()
-        await self._head.close()
-        await self._actor.close()
+        await self._head_monitor.close()
+        await self._executor.close()
         self._journal.close()
 
-    async def turn(self) -> bool:
-        """Look once, decide once, and start what follows. Returns whether that was the last:
-        the cluster has been given back."""
-        if self._autostop.has_begun and not self._is_wanted_again():
-            return await self._autostop.stop(self._handover)
+    async def run_once(self) -> bool:
+        """Observe, reconcile, plan, execute and publish once. Returns whether that was the last
+        iteration, because the cluster is shut down."""
+        if self._autostop.has_begun and not self._should_resume():
+            return await self._autostop.stop(self._config)
         began = self._clock.monotonic()
-        fresh = await self._list()
-        reading = self._reading = await self._read_gcs()
-        self._reconcile(fresh, reading)
-        self._head.watch(reading, self._actor.known)
-        if reading is not None and self._listed_at != _NEVER:
-            self._resume_intents()
-            if await self._autostop.is_due(self._handover, reading, self.memory):
-                return await self._autostop.stop(self._handover)
-            self._learn_offers()
-            await self._learn_what_may_move()
-            spec = within_reach(
-                self._handover.spec,
-                self._actor.workshop.worker_hosts,
-                self._actor.known,
-                self.memory.nodes,
-            )
-            self._plan = self._sizing.plan(spec, reading, self._clock.now())
-            self._carry_out(self._plan, reading)
-        await self._tell(reading)
-        self._turn_seconds = self._clock.monotonic() - began
+        instances, reading = await self._observe()
+        self._reconcile(instances, reading)
+        self._head_monitor.check(reading, self._executor.instances)
+        if reading is not None and self._observer.has_listed:
+            self._resume_launches()
+            if await self._autostop.is_due(self._config, reading, self.state):
+                return await self._autostop.stop(self._config)
+            self._plan = await self._make_plan(reading)
+            self._execute(self._plan, reading)
+        await self._publish(reading)
+        self._loop_seconds = self._clock.monotonic() - began
         return False
 
-    async def _tell(self, reading: Reading | None) -> None:
-        spec = self._handover.spec
-        await self._teller.tell(
-            spec,
-            reading,
-            self._plan,
-            self._sizing.sizes(spec),
-            self._head.trouble or self._journal.trouble,
-            self._turn_seconds,
-            self._stamp,
-        )
+    # The agent server calls these two.
 
     def lease(self, role: Role) -> float | None:
-        """For how long a machine may count on its cluster from now on; see `reception.Host`."""
-        if self._clock.monotonic() - self._turned_at > STILL_SECONDS:
+        """For how long a node may run on without hearing from the controller; see
+        `agent_server.Handler`."""
+        if self._clock.monotonic() - self._iterated_at > STALLED_SECONDS:
             return None
-        return self._handover.spec.shoal.lease_for(role)
+        return self._config.spec.shoal.lease_for(role)
 
-    def hear(self, node_id: str, notice: Interruption) -> bool:
-        """Take note, at once, that a machine will be taken away: nothing new runs there, and the
-        next turn, which begins now, asks for another. False while no such node is known."""
-        node = self.memory.nodes.get(node_id)
+    def on_interruption(self, node_id: str, notice: Interruption) -> bool:
+        """Drain a node that its provider will terminate, and wake the loop, which replaces it.
+        Returns False while the node is unknown."""
+        node = self.state.nodes.get(node_id)
         if node is None:
             return False
         if node.role == "head":
-            self._say_once("warn", node.name, in_words(notice), "notice")
+            self._decide_once("interruption", node.name, describe(notice), "interruption")
         after = apply_interruption(node, notice, self._clock.now())
         if after is not None:
-            said = Decision(self._clock.now(), "drain", node.name, after.ended, "notice")
-            self._journal.record(NodeUpdated(after), said)
-            if after.on_the_way:
-                self._actor.end(after, after.ended)
+            decision = self._decision("drain", node.name, after.ended, "interruption")
+            self._journal.record(NodeUpdated(after), decision)
+            if after.is_pending:
+                self._executor.terminate(after, after.ended)
             else:
-                self._keep_work_away(after)
-            self._actor.stir()
+                self._drain_interrupted(after)
+            self._executor.wake()
         return True
 
-    def _keep_work_away(self, node: Node) -> None:
-        """Have Ray know that a node is leaving; while the GCS is silent, the next turn does."""
-        ray = self._reading.nodes.get(node.id) if self._reading is not None else None
+    # observe
+
+    async def _observe(self) -> tuple[Sequence[Instance] | None, Reading | None]:
+        executor = self._executor
+        instances = await self._observer.list_instances(executor.node_manager)
+        if instances is not None:
+            known = {id: i for id, i in executor.instances.items() if id in self.state.nodes}
+            executor.instances = {**known, **{i.id: i for i in instances}}
+        return instances, await self._observer.read_gcs()
+
+    # reconcile
+
+    def _reconcile(self, instances: Sequence[Instance] | None, reading: Reading | None) -> None:
+        observation = Observation(
+            now=self._clock.now(),
+            instances=instances,
+            listed_at=self._observer.listed_at,
+            ray=None if reading is None else reading.nodes,
+            busy=self._executor.busy,
+        )
+        outcome = reconcile(self.state, observation)
+        if outcome.changed:
+            self._journal.record(*(NodeUpdated(node) for node in outcome.changed.values()))
+        if instances is not None:
+            self._observer.has_anomalies = bool(outcome.anomalies)
+        if outcome.anomalies:
+            why = "; ".join(outcome.anomalies[:_MAX_ANOMALIES])
+            self._decide_once("anomaly", "observation", why)
+        head = self._head_monitor.instance(self._executor.instances)
+        for id, action in outcome.actions.items():
+            node, instance = self.state.nodes[id], self._executor.instances.get(id)
+            if action == "terminate":
+                self._executor.terminate(node, node.ended or node.detail)
+            elif action == "drain":
+                self._drain_interrupted(node)
+            elif instance is not None and head is not None:
+                self._executor.bootstrap(node, instance, head, restart=True)
+
+    def _drain_interrupted(self, node: Node) -> None:
+        """Drain an interrupted node in Ray; while the GCS is unreachable, a later iteration does
+        it."""
+        reading = self._observer.reading
+        ray = reading.nodes.get(node.id) if reading is not None else None
         if ray is not None:
-            self._actor.leave(node, ray.ray_id)
+            self._executor.drain_for_interruption(node, ray.ray_id)
 
-    def _leave_sign(self) -> None:
-        """Show that the loop turns, to the supervisor and to whoever asks for a lease."""
-        self._turned_at = self._clock.monotonic()
-        with contextlib.suppress(OSError):  # the cluster may be on its way out, or its disk full
-            (self._directory / paths.PULSE).touch()
+    def _resume_launches(self) -> None:
+        """Repeat launches that a previous controller began and whose result it did not record."""
+        head = self._head_monitor.instance(self._executor.instances)
+        for token, intent in list(self.state.intents.items()):
+            if token not in self._executor.busy and head is not None:
+                self._executor.resume_launch(intent, head)
 
-    def _learn_offers(self) -> None:
-        """Decide by what the provider itself says of its machines, as soon as it has; until then,
-        and if it does not, by the catalog."""
-        offers = self._selling.news(self._actor.workshop)
-        if offers is not None:
-            self._sizing.offers = offers
+    # plan
 
-    async def _learn_what_may_move(self) -> None:
-        """Ask Ray, now and then, which nodes have work that does not end by itself. Only those who
-        consolidate need to know."""
-        now = self._clock.now()
-        if not self._handover.spec.shoal.consolidate or now - self._pins_asked_at < _PIN_SECONDS:
+    async def _make_plan(self, reading: Reading) -> Plan:
+        offerings = self._offering_cache.poll(self._executor.node_manager)
+        if offerings is not None:
+            self._planner.offerings = offerings
+        # Only consolidation moves work, so only it needs to know which work cannot move.
+        if self._config.spec.shoal.consolidate and self._observer.is_pinned_due():
+            self._planner.pinned = await self._observer.read_pinned()
+        spec = limit_to_usable_hosts(
+            self._config.spec,
+            self._executor.node_manager.worker_hosts,
+            self._executor.instances,
+            self.state.nodes,
+        )
+        return self._planner.plan(spec, reading, self._clock.now())
+
+    # execute
+
+    def _execute(self, plan: Plan, reading: Reading) -> None:
+        head = self._head_monitor.instance(self._executor.instances)
+        if head is None:
             return
-        self._pins_asked_at = now
-        try:
-            self._sizing.pinned = await asyncio.to_thread(self._tools.engine.pinned)
-        except ShoalError:
-            self._sizing.pinned = None
+        if plan.launches and self._journal.ensure_writable():
+            for launch in plan.launches:
+                self._executor.launch(launch, head)
+        for cancel in plan.cancels:
+            if cancel.node_id in self.state.nodes:
+                self._executor.cancel(cancel)
+        for drain in plan.drains:
+            if drain.node_id not in self._executor.busy:
+                self._executor.drain(drain, reading.nodes[drain.node_id].ray_id)
+        self._record_unmet(plan)
 
-    def _is_wanted_again(self) -> bool:
-        """Whether somebody has run `up` while the cluster was being given back, and it is still
-        there."""
-        anew = handovers.stamp(self._directory) not in (None, self._stamp)
-        return anew and self._autostop.call_off() and self.is_wanted()
+    def _record_unmet(self, plan: Plan) -> None:
+        decisions = [
+            self._decision("unmet", unmet.subject, unmet.reason.text, str(unmet.reason.cause))
+            for unmet in plan.unmet[:_MAX_UNMET_DECISIONS]
+        ]
+        more = len(plan.unmet) - _MAX_UNMET_DECISIONS
+        if more > 0:
+            why = f"{more} more kinds of demand must wait; shoal why --pending lists them"
+            decisions.append(self._decision("unmet", "further demand", why, "more"))
+        self._journal.record_new(decisions, self._clock.now())
 
-    def is_wanted(self) -> bool:
-        """Whether to go on, with the newest wishes. An end that has begun is finished."""
+    # publish
+
+    async def _publish(self, reading: Reading | None) -> None:
+        spec = self._config.spec
+        await self._publisher.publish(
+            spec,
+            reading,
+            self._plan,
+            self._planner.node_resources(spec),
+            self._head_monitor.error or self._journal.error,
+            self._loop_seconds,
+            self._stamp,
+        )
+
+    # config and pace
+
+    def should_run(self) -> bool:
+        """Whether to go on; applies a config that was replaced. A shutdown that has begun is
+        finished without a config."""
         if self._autostop.has_begun:
             return True
-        stamp = handovers.stamp(self._directory)
+        stamp = controller_config.stamp(self._directory)
         if stamp is None:
+            _log.info("the config was removed; exiting")
             return False
         if stamp != self._stamp:
             self._stamp = stamp
-            with contextlib.suppress(ValueError, TypeError, KeyError):
-                new = handovers.read(self._directory)
-                if new is not None:
-                    self._take_over(stamp, new)
+            with suppress_and_log(_log, "read the new config", ValueError, TypeError, KeyError):
+                config = controller_config.read(self._directory)
+                if config is not None:
+                    self._record_config(stamp, config)
         return True
 
-    def _take_over(self, stamp: int, handover: ControllerConfig) -> None:
-        """Follow what `up` says. Also where it says what it said before: whoever runs it may have
-        mended what nothing here can see."""
+    def _should_resume(self) -> bool:
+        """Whether `shoal up` was run during a shutdown, and the cluster still exists."""
+        is_new = controller_config.stamp(self._directory) not in (None, self._stamp)
+        return is_new and self._autostop.cancel() and self.should_run()
+
+    def _record_config(self, stamp: int, config: ControllerConfig) -> None:
+        """Record that `shoal up` was run. That counts even if the config is unchanged: the user may
+        have fixed a problem outside of it."""
+        _log.info("config %d: %s", stamp, status_file.describe_limits(config.spec))
         self._journal.record(ConfigApplied(stamp, self._clock.now()))
-        if handover != self._handover:
-            self._adopt(handover)
+        if config != self._config:
+            self._apply_config(config)
 
-    def _adopt(self, handover: ControllerConfig) -> None:
-        self._handover = handover
-        self._actor.workshop = self._tools.workshop(handover)
-        self._sizing.offers = offerings_for(handover.spec)
-        self._selling.close()
-        text, cluster = status_file.in_words(handover.spec), handover.spec.cluster_name
-        self._journal.record(
-            Decision(self._clock.now(), "follow", cluster, f"new settings: {text}")
-        )
+    def _apply_config(self, config: ControllerConfig) -> None:
+        self._config = config
+        self._executor.node_manager = self._make_node_manager(config)
+        self._planner.offerings = offerings_for(config.spec)
+        self._offering_cache.reset()
+        why = f"new settings: {status_file.describe_limits(config.spec)}"
+        self._journal.record(self._decision("reconfigure", config.spec.cluster_name, why))
 
-    async def _list(self) -> Sequence[Instance] | None:
-        """The provider's list if a new one has arrived. The first is waited for, since nothing
-        may be launched before it is known what is there."""
-        every = self._actor.workshop.list_interval_s
-        if self._in_doubt:
-            every = min(every, _LIST_SECONDS_IN_DOUBT)
-        if self._listing is None and self._clock.now() - self._asked_at >= every:
-            self._asked_at = self._clock.now()
-            self._listing = asyncio.ensure_future(self._actor.workshop.find())
-        if self._listing is None:
-            return None
-        patience = _FIRST_LIST_SECONDS if self._listed_at == _NEVER else 0.05
-        await asyncio.wait([self._listing], timeout=patience)
-        if not self._listing.done():
-            if self._clock.now() - self._asked_at > _LONGEST_LIST_SECONDS:
-                self._listing.cancel()
-                self._listing = None
-                self._say_once("odd", "the provider's list", "no answer; it is asked again")
-            return None
-        task, self._listing = self._listing, None
-        try:
-            found = task.result()
-        except Exception as error:  # whatever it is, the next list may be better
-            self._say_once("odd", "the provider's list", str(as_shoal_error(error)))
-            return None
-        self._listed_at = self._asked_at
-        mine = {id: i for id, i in self._actor.known.items() if id in self.memory.nodes}
-        self._actor.known = {**mine, **{i.id: i for i in found}}
-        return found
-
-    async def _read_gcs(self) -> Reading | None:
-        try:
-            return await asyncio.wait_for(asyncio.to_thread(self._tools.engine.read), _READ_SECONDS)
-        except (ShoalError, asyncio.TimeoutError):
-            return None
-
-    def _reconcile(self, fresh: Sequence[Instance] | None, reading: Reading | None) -> None:
-        sight = Observation(
-            now=self._clock.now(),
-            instances=fresh,
-            listed_at=self._listed_at,
-            ray=None if reading is None else reading.nodes,
-            busy=self._actor.busy,
-        )
-        outcome = reconcile(self.memory, sight)
-        if outcome.changed:
-            self._journal.record(*(NodeUpdated(node) for node in outcome.changed.values()))
-        if fresh is not None:
-            self._in_doubt = bool(outcome.oddities)
-        if outcome.oddities:
-            self._say_once("odd", "what was seen", "; ".join(outcome.oddities[:_MOST_SAID]))
-        head = self._head.instance(self._actor.known)
-        for id, errand in outcome.errands.items():
-            node, instance = self.memory.nodes[id], self._actor.known.get(id)
-            if errand == "end":
-                self._actor.end(node, node.ended or node.detail)
-            elif errand == "drain":
-                self._keep_work_away(node)
-            elif instance is not None and head is not None:
-                self._actor.bring_up(node, instance, head, anew=True)
-
-    def _resume_intents(self) -> None:
-        """Ask again for what a controller before this one asked for and never heard of."""
-        head = self._head.instance(self._actor.known)
-        for token, intent in list(self.memory.intents.items()):
-            if token not in self._actor.busy and head is not None:
-                self._actor.resume(intent, head)
-
-    def _carry_out(self, plan: Plan, reading: Reading) -> None:
-        head = self._head.instance(self._actor.known)
-        if head is None:
-            return
-        if plan.launches and self._journal.is_whole():
-            for launch in plan.launches:
-                self._actor.launch(launch, head)
-        for cancel in plan.cancels:
-            if cancel.node_id in self.memory.nodes:
-                self._actor.cancel(cancel)
-        for drain in plan.drains:
-            if drain.node_id not in self._actor.busy:
-                self._actor.drain(drain, reading.nodes[drain.node_id].ray_id)
-        self._say_what_waits(plan)
-
-    def _say_what_waits(self, plan: Plan) -> None:
-        now, more = self._clock.now(), len(plan.unmet) - _MOST_SAID
-        said = [
-            Decision(now, "cannot", unmet.subject, unmet.reason.text, str(unmet.reason.cause))
-            for unmet in plan.unmet[:_MOST_SAID]
-        ]
-        if more > 0:
-            why = f"{more} more kinds must wait; shoal why --pending names them"
-            said.append(Decision(now, "cannot", "further demand", why, "more"))
-        self._record_news(said)
+    def _heartbeat(self) -> None:
+        """Show the supervisor and the agent server that the loop is alive."""
+        self._iterated_at = self._clock.monotonic()
+        # The cluster may be shutting down, or its disk be full.
+        with suppress_and_log(_log, "touch the heartbeat file", OSError):
+            (self._directory / paths.HEARTBEAT).touch()
 
     async def _pause(self) -> None:
-        """Until the next turn; a task that ends brings it forward."""
-        moving = self.busy or bool(self._plan.unmet)
-        small = min(_SMALL_REST_PER_WORK * self._turn_seconds, _SMALL_REST_SECONDS)
-        large = min(_REST_PER_WORK * self._turn_seconds, _LONGEST_REST_SECONDS)
-        pause = _QUICK_SECONDS if moving else max(_QUICK_SECONDS, small, large)
-        waiting = asyncio.ensure_future(self._actor.stirred())
+        """Wait for the next iteration; the end of a task starts it early."""
+        is_active = self.is_busy or bool(self._plan.unmet)
+        short = min(_SHORT_PAUSE_FACTOR * self._loop_seconds, _MAX_SHORT_PAUSE_SECONDS)
+        long = min(_LONG_PAUSE_FACTOR * self._loop_seconds, _MAX_LONG_PAUSE_SECONDS)
+        pause = _ACTIVE_PAUSE_SECONDS if is_active else max(_ACTIVE_PAUSE_SECONDS, short, long)
+        waking = asyncio.ensure_future(self._executor.wait_for_wake())
         sleeping = asyncio.ensure_future(self._clock.sleep(pause))
         try:
-            await asyncio.wait({waiting, sleeping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({waking, sleeping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            waiting.cancel()
+            waking.cancel()
             sleeping.cancel()
 
-    def _say_once(self, action: str, subject: str, why: str, cause: str = "") -> None:
-        """Record a decision unless the last one of its subject was the same."""
-        self._record_news([Decision(self._clock.now(), action, subject, why, cause)])
+    def _decide_once(self, action: str, subject: str, why: str, cause: str = "") -> None:
+        """Record a decision unless the last one about its subject was the same."""
+        decision = self._decision(action, subject, why, cause)
+        self._journal.record_new([decision], self._clock.now())
 
-    def _record_news(self, decisions: Sequence[Decision]) -> None:
-        if news := self._said.news(decisions, self._clock.now()):
-            self._journal.record(*news)
+    def _decision(self, action: str, subject: str, why: str, cause: str = "") -> Decision:
+        return Decision(self._clock.now(), action, subject, why, cause)

@@ -1,9 +1,9 @@
-"""Makes machines nodes, and gives them back: the controller's hands on a real cluster. The same
-pipeline as `up`, so a node that came later is no different."""
+"""Launches, bootstraps and terminates nodes for the controller, with the same pipeline as `up`:
+a node that is added later is no different."""
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,32 +12,40 @@ from shoal.bootstrap import node_probe
 from shoal.bootstrap.pipeline import bootstrap_nodes
 from shoal.bootstrap.status_tags import StatusTagger
 from shoal.cluster.handle import ClusterHandle
-from shoal.controller import user_activity
-from shoal.controller.batcher import Batcher
+from shoal.core.batcher import Batcher
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ClaimedError, ShoalError, UnreachableError
 from shoal.core.events import Emit, Event, LaunchAttempted
+from shoal.core.logs import suppress_and_log
 from shoal.providers.model import Instance, LaunchRequest, State
-from shoal.remote.runner import Runner
+from shoal.ray_runtime.ray_start import IN_USE_VARIABLE
+from shoal.remote.process import run_process
+from shoal.remote.runner import Runner, quote
+from shoal.remote.scripts import read_script
 from shoal.scaling.inputs import Offering
+
+_log = logging.getLogger(__name__)
+
+_SESSION_CHECK_SECONDS = 20.0
+_SESSION_SCRIPT = "find_user_sessions.sh"
 
 
 @dataclass(frozen=True)
 class LaunchResult:
-    """What came of asking for machines; when they are fewer than wished for, `refusal` says what
-    the provider had to say."""
+    """What a launch returned. When there are fewer instances than requested, `refusal` is the
+    provider's reason."""
 
     instances: Sequence[Instance]
     refusal: str = ""
 
 
 class NodeManager(Protocol):
-    """What the controller can have done. Everything may raise `ShoalError`."""
+    """What the controller can do to instances and nodes. Every call may raise `ShoalError`."""
 
     @property
     def list_interval_s(self) -> float:
-        """How often `find` is worth calling."""
+        """How often instances should be listed."""
         ...
 
     @property
@@ -45,71 +53,72 @@ class NodeManager(Protocol):
         """The ids of all hosts that can become workers; None where instances are launched."""
         ...
 
-    async def find(self) -> Sequence[Instance]:
-        """All machines of the cluster."""
+    async def list_instances(self) -> Sequence[Instance]:
+        """All instances of the cluster."""
         ...
 
-    async def offers(self) -> Sequence[Offering]:
-        """What can be bought, and what it will have."""
+    async def offerings(self) -> Sequence[Offering]:
+        """The instance types, zones, markets and prices that the provider offers."""
         ...
 
-    async def create(self, launch: LaunchRequest) -> LaunchResult:
-        """Ask for machines; asking again with the same token asks for the same ones."""
+    async def launch(self, request: LaunchRequest) -> LaunchResult:
+        """Launch instances. Idempotent: the same token launches the same instances."""
         ...
 
-    async def bring_up(
-        self, instance: Instance, head: Instance, emit: Emit, *, anew: bool
+    async def bootstrap(
+        self, instance: Instance, head: Instance, emit: Emit, *, restart: bool
     ) -> ShoalError | None:
-        """Make a machine a node, and return what stopped it. `anew` means that someone may have
-        been at it before: whatever runs there is ended first."""
+        """Bootstrap an instance as a node, and return the error that stopped it. With `restart`,
+        stop what a previous bootstrap has left running."""
         ...
 
-    def is_of_the_type(self, error: ShoalError) -> bool:
-        """Whether a failed setup says something of all machines of its type, and not of the one
-        machine only."""
+    def blames_node_type(self, error: ShoalError) -> bool:
+        """Whether a failed setup is likely to fail on every instance of the node type, not only on
+        this one."""
         ...
 
-    async def end(self, instance: Instance, *, healthy: bool) -> None:
-        """Give a machine back, and return when its provider says that it is gone. One that is
-        `healthy` is only not needed, and may be kept for later where that is cheap."""
+    async def terminate(self, instance: Instance, *, healthy: bool) -> None:
+        """Terminate an instance, and return when the provider confirms it. A `healthy` one is
+        merely not needed, and may be stopped for reuse where that is cheap."""
         ...
 
-    async def give_back(self, instances: Sequence[Instance]) -> None:
-        """End the whole cluster, or switch it off, as its file says; the machine on which this runs
-        included."""
+    async def shut_down_cluster(self, instances: Sequence[Instance]) -> None:
+        """Terminate or stop the whole cluster, as its file says, this machine included."""
         ...
 
-    async def is_attended(self, gcs_address: str, instances: Sequence[Instance]) -> bool:
-        """Whether a person's program or shell runs on any of these machines."""
+    async def has_user_sessions(self, gcs_address: str, instances: Sequence[Instance]) -> bool:
+        """Whether a command of `exec`, `submit` or `attach` runs on any of these instances."""
         ...
 
-    async def head_runs(self, head: Instance) -> bool:
-        """Whether the head's Ray runs, by the machine's own account."""
+    async def is_head_ray_running(self, head: Instance) -> bool:
+        """Whether the head's Ray processes run."""
         ...
 
-    async def revive(self, head: Instance, emit: Emit) -> None:
-        """Start the head's Ray again. Raises what stands in the way."""
+    async def restart_head_ray(self, head: Instance, emit: Emit) -> None:
+        """Restart the head's Ray. Raises the error that prevents it."""
         ...
 
 
 class ProviderNodeManager:
-    """The workshop of a running cluster. `take_leave` has nobody start the controller again, for a
-    head that is about to be switched off."""
+    """The node manager of a real cluster. `disable_autorestart` makes sure that nothing starts the
+    controller again on a head that is about to be stopped."""
 
     def __init__(
-        self, cluster: ClusterHandle, clock: Clock, take_leave: Callable[[], None]
+        self, cluster: ClusterHandle, clock: Clock, disable_autorestart: Callable[[], None]
     ) -> None:
         self._cluster = cluster
-        self._take_leave = take_leave
+        self._disable_autorestart = disable_autorestart
         self._clock = clock
-        self._board = StatusTagger(cluster.provider, clock)
-        self._endings = Batcher(self._terminate, clock)
-        self._retirings = Batcher(self._retire, clock)
+        self._tagger = StatusTagger(cluster.provider, clock)
+        self._terminations = Batcher(self._terminate, clock)
+        self._retirements = Batcher(self._retire, clock)
         self._refusals: dict[str, str] = {}
 
-    def hear(self, event: Event) -> None:
-        """Take note of what the provider tells on its way."""
+    def on_provider_event(self, event: Event) -> None:
+        """Remember why the provider refused an offering."""
         if isinstance(event, LaunchAttempted):
+            if event.error:
+                _log.info("launch of %s refused: %s", event.node_type, event.error)
             self._refusals[event.node_type] = event.error
 
     @property
@@ -121,39 +130,38 @@ class ProviderNodeManager:
         hosts = self._cluster.capabilities.hosts
         return None if hosts is None else {i.id for i in hosts() if i.role == "worker"}
 
-    async def find(self) -> Sequence[Instance]:
+    async def list_instances(self) -> Sequence[Instance]:
         return await self._cluster.instances()
 
-    async def offers(self) -> Sequence[Offering]:
+    async def offerings(self) -> Sequence[Offering]:
         return await self._cluster.provider.offerings(self._cluster.spec)
 
-    async def create(self, launch: LaunchRequest) -> LaunchResult:
-        instances = await self._cluster.provider.launch(self._cluster.spec, [launch])
-        return LaunchResult(instances, self._refusals.pop(launch.node_type, ""))
+    async def launch(self, request: LaunchRequest) -> LaunchResult:
+        instances = await self._cluster.provider.launch(self._cluster.spec, [request])
+        return LaunchResult(instances, self._refusals.pop(request.node_type, ""))
 
-    async def bring_up(
-        self, instance: Instance, head: Instance, emit: Emit, *, anew: bool
+    async def bootstrap(
+        self, instance: Instance, head: Instance, emit: Emit, *, restart: bool
     ) -> ShoalError | None:
-        if anew:
-            # A machine that is just rebooting has nothing to halt, and the pipeline waits for it.
-            with contextlib.suppress(ShoalError):
+        if restart:
+            # On a rebooting machine nothing runs, and the pipeline waits until it is reachable.
+            with suppress_and_log(_log, f"stop Ray on {instance.name}", ShoalError):
                 await self._cluster.stop_ray([instance])
-        work = self._cluster.node_plan(instance, head)
-        heard = self._board.wrap([instance], emit)
-        failures = await bootstrap_nodes(
-            [work], self._cluster.node_plan(head, head), heard, self._clock
-        )
+        plan = self._cluster.node_plan(instance, head)
+        head_plan = self._cluster.node_plan(head, head)
+        emit = self._tagger.wrap([instance], emit)
+        failures = await bootstrap_nodes([plan], head_plan, emit, self._clock)
         return failures.get(instance.name)
 
-    def is_of_the_type(self, error: ShoalError) -> bool:
-        # A machine of one's own that is switched off, or another cluster's, is no reason to leave
-        # the others unused.
+    def blames_node_type(self, error: ShoalError) -> bool:
+        # One host that is off, or claimed by another cluster, is no reason to leave the others
+        # unused.
         is_host_list = self._cluster.capabilities.hosts is not None
         return not (is_host_list and isinstance(error, (UnreachableError, ClaimedError)))
 
-    async def end(self, instance: Instance, *, healthy: bool) -> None:
+    async def terminate(self, instance: Instance, *, healthy: bool) -> None:
         if self._cluster.capabilities.terminates_in_batches:
-            await (self._retirings if healthy else self._endings).ask(instance)
+            await (self._retirements if healthy else self._terminations).submit(instance)
         else:
             await self._terminate([instance])
 
@@ -167,51 +175,81 @@ class ProviderNodeManager:
     async def _terminate(self, instances: Sequence[Instance]) -> None:
         await self._cluster.terminate(instances)
 
-    async def give_back(self, instances: Sequence[Instance]) -> None:
+    async def shut_down_cluster(self, instances: Sequence[Instance]) -> None:
         cluster = self._cluster
         workers = [i for i in instances if i.role == "worker"]
         head = [i for i in instances if i.role == "head"]
-        # The head last: without it nobody is left to end the others.
+        # The head last: nothing else would terminate the workers.
         if cluster.spec.shoal.down == "stop":
             await cluster.stop(workers)
             await run_all(self._mark_stopped(i) for i in instances)
-            self._take_leave()
+            self._disable_autorestart()
             await cluster.stop(head)
             return
         await cluster.terminate(workers)
         await cluster.terminate(head)
-        # Where the head could end itself, nobody is here any more; `down` then releases.
+        # Not reached where the head terminates itself; then `down` releases the resources.
         await cluster.release()
 
-    async def is_attended(self, gcs_address: str, instances: Sequence[Instance]) -> bool:
-        if await user_activity.is_here(gcs_address):
+    async def has_user_sessions(self, gcs_address: str, instances: Sequence[Instance]) -> bool:
+        if await is_in_use_here(gcs_address):
             return True
         cluster = self._cluster
         if cluster.capabilities.shares_this_machine:
-            return False  # all of its machines are this one
-        ways: list[Runner] = []
+            return False  # all nodes run on this machine
+        runners: list[Runner] = []
         for instance in instances:
             if instance.state is State.RUNNING:
-                ways.append(cluster.runner(instance))
+                runners.append(cluster.runner(instance))
                 if cluster.spec.container_for(instance.node_type, instance.role) is not None:
-                    ways.append(cluster.node_runner(instance))
-        return await user_activity.is_at_any(ways, gcs_address)
+                    runners.append(cluster.node_runner(instance))
+        return await is_in_use_on_any(runners, gcs_address)
 
     async def _mark_stopped(self, instance: Instance) -> None:
         cluster = self._cluster
         if cluster.capabilities.stops_instances:
-            return  # its provider reports it as stopped
+            return  # the provider reports it as stopped
         container = cluster.spec.container_for(instance.node_type, instance.role)
-        with contextlib.suppress(ShoalError):
+        with suppress_and_log(_log, f"mark {instance.name} as stopped", ShoalError):
             await node_probe.mark_stopped(cluster.runner(instance), instance, container)
 
-    async def head_runs(self, head: Instance) -> bool:
-        work = self._cluster.node_plan(head, head)
-        return (await node_probe.probe(work.runner, head, work.setup.container)).ray_runs
+    async def is_head_ray_running(self, head: Instance) -> bool:
+        plan = self._cluster.node_plan(head, head)
+        return (await node_probe.probe(plan.runner, head, plan.setup.container)).ray_runs
 
-    async def revive(self, head: Instance, emit: Emit) -> None:
+    async def restart_head_ray(self, head: Instance, emit: Emit) -> None:
         await self._cluster.stop_ray([head])
-        work = self._cluster.node_plan(head, head, "restart")
-        failures = await bootstrap_nodes([work], work, self._board.wrap([head], emit), self._clock)
+        plan = self._cluster.node_plan(head, head, "restart")
+        emit = self._tagger.wrap([head], emit)
+        failures = await bootstrap_nodes([plan], plan, emit, self._clock)
         if head.name in failures:
             raise failures[head.name]
+
+
+async def is_in_use_here(gcs_address: str) -> bool:
+    """Whether a user session of the cluster with this GCS runs on this machine."""
+    try:
+        return (await run_process(_session_check(gcs_address), timeout=_SESSION_CHECK_SECONDS)).ok
+    except TimeoutError:
+        return True  # a busy machine is no reason to end a session
+
+
+async def is_in_use_on_any(runners: Sequence[Runner], gcs_address: str) -> bool:
+    """Whether a user session of the cluster runs on any of these machines. One that does not
+    answer cannot have a usable session."""
+
+    async def is_in_use(runner: Runner) -> bool:
+        try:
+            await runner.connect(timeout=_SESSION_CHECK_SECONDS)
+            command = quote(_session_check(gcs_address))
+            return (await runner.run(command, timeout=_SESSION_CHECK_SECONDS)).ok
+        except (ShoalError, TimeoutError) as error:
+            _log.debug("could not look for user sessions: %s", error)
+            return False
+
+    return any(await run_all(is_in_use(runner) for runner in runners))
+
+
+def _session_check(gcs_address: str) -> list[str]:
+    script = read_script("shoal.controller.scripts", _SESSION_SCRIPT)
+    return ["sh", "-c", script, _SESSION_SCRIPT, f"{IN_USE_VARIABLE}={gcs_address}"]

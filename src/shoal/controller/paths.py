@@ -1,21 +1,24 @@
-"""Where the controller keeps what it knows, on the head. Paths are below its directory, but for the
-directory itself, which is below the home directory."""
+"""Names of the controller's files on the head. All are in `DIRECTORY`, which is relative to the
+home directory."""
 
 from __future__ import annotations
 
 DIRECTORY = ".shoal/controller"
-# Beside the directory: the secret by which the cluster's machines know each other.
+# Beside DIRECTORY: the secret with which the nodes of the cluster authenticate.
 TOKEN = "auth_token"
 
-HANDOVER = "handover.json"
-LAST_HANDOVER = "last-handover.json"
+CONFIG = "config.json"
+# The config of a controller that `shoal up` has paused.
+PAUSED_CONFIG = "paused-config.json"
 JOURNAL = "journal.jsonl"
 USAGE_LEDGER = "usage.jsonl"
 LOG = "controller.log"
-PULSE = "pulse"
-SETUP_LOGS = "logs"
+HEARTBEAT = "heartbeat"
+BOOTSTRAP_LOGS = "logs"
 STATE = "state.json"
-# Each names the process that holds it.
+# Run by cron.
+RESTART_SCRIPT = "restart.sh"
+# Each lock file contains the process id of its holder.
 SUPERVISOR_LOCK = "supervisor.lock"
 CONTROLLER_LOCK = "controller.lock"
-DEPUTY_LOCK = "deputy.lock"
+STANDBY_LOCK = "standby.lock"

@@ -1,8 +1,10 @@
-"""Puts the question to the planner: what is known of the nodes in its terms, and what it must
-remember from one question to the next."""
+"""The planner's input: nodes in its terms, the provider's offerings, and the history that it needs
+from one plan to the next. The decisions themselves are in `scaling`."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +12,9 @@ from typing import cast
 
 from shoal.controller.journal import Journal
 from shoal.controller.lifecycle import Node
+from shoal.controller.node_manager import NodeManager
+from shoal.core.backoff import Backoff
+from shoal.core.clock import Clock
 from shoal.core.node_phase import Phase
 from shoal.providers.model import Instance, State
 from shoal.ray_runtime.gcs_client import Reading
@@ -20,53 +25,62 @@ from shoal.scaling.inputs import Market, Offering
 from shoal.scaling.offerings import node_type_resources
 from shoal.spec.cluster_spec import ClusterSpec
 
+_log = logging.getLogger(__name__)
 
-class Sizing:
-    """The planner with its history. `offers` is what the provider sells, as far as is known;
-    `pinned` are the nodes, by Ray's ids, whose work must stay where it is, and None is all."""
+_OFFERINGS_SECONDS = 3600.0
+_FIRST_BACKOFF_SECONDS = 10.0
+_LONGEST_BACKOFF_SECONDS = 900.0
 
-    def __init__(self, journal: Journal, offers: Sequence[Offering]) -> None:
+
+class ClusterPlanner:
+    """Calls the planner.
+
+    offerings:  what the provider offers, from the catalog until the provider has answered
+    pinned:     nodes, by Ray id, whose work cannot move; None means all nodes
+    """
+
+    def __init__(self, journal: Journal, offerings: Sequence[Offering]) -> None:
         self._journal = journal
         self._history = History(initial_workers_reached=True)
-        self.offers = offers
+        self.offerings = offerings
         self.pinned: Collection[str] | None = None
-        # What the nodes looked like last, and what that was made from.
-        self._seen: dict[str, tuple[Node, RayNode, bool, NodeView]] = {}
+        # The last view of each node, and what it was made from.
+        self._views_cache: dict[str, tuple[Node, RayNode, bool, NodeView]] = {}
 
     def plan(self, spec: ClusterSpec, reading: Reading, now: float) -> Plan:
-        """What should be done now."""
-        memory = self._journal.memory
-        failures = tuple(f.failure for f in memory.failures)
-        history = replace(self._history, failures=failures, given_up=dict(memory.blocked))
+        """What should be launched, drained and cancelled now."""
+        state = self._journal.state
+        failures = tuple(f.failure for f in state.failures)
+        history = replace(self._history, failures=failures, given_up=dict(state.blocked))
         views = self._views(reading, now)
-        decided = plan(spec, views, reading.demand, history, now, self.offers)
-        self._history = decided.history
-        return decided
+        result = plan(spec, views, reading.demand, history, now, self.offerings)
+        self._history = result.history
+        return result
 
-    def sizes(self, spec: ClusterSpec) -> dict[str, Resources]:
-        """What nodes of each type have, as far as is known."""
+    def node_resources(self, spec: ClusterSpec) -> dict[str, Resources]:
+        """The resources of a node of each type, as far as they are known."""
         return {
-            name: node_type_resources(node_type, [o for o in self.offers if o.node_type == name])
+            name: node_type_resources(node_type, [o for o in self.offerings if o.node_type == name])
             for name, node_type in spec.node_types.items()
         }
 
     def _views(self, reading: Reading, now: float) -> Iterator[NodeView]:
-        before, self._seen = self._seen, {}
-        for node in self._journal.memory.nodes.values():
+        before, self._views_cache = self._views_cache, {}
+        for node in self._journal.state.nodes.values():
             ray = reading.nodes.get(node.id)
             if ray is None:
                 yield _view(node, ray, now, movable=False)
                 continue
             movable = self.pinned is not None and ray.ray_id not in self.pinned
             last = before.get(node.id)
-            # A node that is not idle looks the same as long as nothing about it has changed.
+            # The view of a busy node is the same as long as nothing about it has changed.
             if last and not ray.idle_s and last[:3] == (node, ray, movable):
                 view = last[3]
             else:
                 view = _view(node, ray, now, movable=movable)
-            self._seen[node.id] = (node, ray, movable, view)
+            self._views_cache[node.id] = (node, ray, movable, view)
             yield view
-        for intent in self._journal.memory.intents.values():
+        for intent in self._journal.state.intents.values():
             for number in range(intent.count):
                 yield NodeView(
                     id=f"{intent.token}/{number}",
@@ -79,15 +93,52 @@ class Sizing:
                 )
 
 
+class OfferingCache:
+    """The provider's offerings, read in the background every hour, because prices change. A failed
+    request is retried with backoff: e.g. while IAM propagates the head's role."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._request: asyncio.Task[Sequence[Offering]] | None = None
+        self._fresh_until = float("-inf")
+        self._backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
+
+    def poll(self, node_manager: NodeManager) -> Sequence[Offering] | None:
+        """The offerings if new ones have arrived since the last call, else None."""
+        now = self._clock.now()
+        if self._request is None:
+            if now >= self._fresh_until and not self._backoff.is_active(now):
+                self._request = asyncio.ensure_future(node_manager.offerings())
+            return None
+        if not self._request.done():
+            return None
+        request, self._request = self._request, None
+        if (error := request.exception()) is not None:
+            _log.info("could not read the provider's offerings, retrying later: %s", error)
+            self._backoff.record_failure(now)
+            return None
+        self._backoff.reset()
+        self._fresh_until = now + _OFFERINGS_SECONDS
+        _log.debug("the provider has %d offerings", len(request.result()))
+        return request.result()
+
+    def reset(self) -> None:
+        """Cancel a request in flight; the next poll starts a new one at once."""
+        if self._request is not None:
+            self._request.cancel()
+        self._request, self._fresh_until = None, float("-inf")
+        self._backoff.reset()
+
+
 def price_per_hour(nodes: Iterable[Node]) -> float:
-    """What the machines that are there cost, the head included, as far as prices are known."""
+    """What the existing instances cost, the head included, as far as prices are known."""
     return math.fsum(n.price_per_hour or 0.0 for n in nodes if n.phase is not Phase.STOPPED)
 
 
 def _view(node: Node, ray: RayNode | None, now: float, *, movable: bool) -> NodeView:
     phase = node.phase
     if phase is Phase.READY and ray is None:
-        phase = Phase.STARTING  # it has started, and the GCS will show it in a moment
+        phase = Phase.STARTING  # it has started, and the GCS will list it in a moment
     return NodeView(
         id=node.id,
         node_type=node.node_type,
@@ -96,18 +147,18 @@ def _view(node: Node, ray: RayNode | None, now: float, *, movable: bool) -> Node
         total=ray.total if ray else {},
         available=ray.available if ray else {},
         labels=ray.labels if ray else {},
-        # Ray counts from its own start; before it was ready, nobody could have used the node.
+        # Ray counts from its own start; before the node was ready, it could not be used.
         idle_s=min(ray.idle_s, now - node.since) if ray else 0.0,
         market=cast(Market, node.market),
         zone=node.zone,
         price_per_hour=node.price_per_hour,
         throttled=node.throttled,
         restartable=movable,
-        interrupted=bool(node.notice),
+        interrupted=bool(node.interruption),
     )
 
 
-def within_reach(
+def limit_to_usable_hosts(
     spec: ClusterSpec,
     worker_hosts: Collection[str] | None,
     instances: Mapping[str, Instance],
@@ -118,12 +169,14 @@ def within_reach(
     cleaned up, is not usable."""
     if worker_hosts is None:
         return spec
-    taken = {i.id for i in instances.values() if i.state is State.UNREACHABLE}
-    taken |= {n.id for n in nodes.values() if n.phase in (Phase.TERMINATING, Phase.FAILED)}
-    most = sum(id not in taken for id in worker_hosts)
+    unusable = {i.id for i in instances.values() if i.state is State.UNREACHABLE}
+    unusable |= {n.id for n in nodes.values() if n.phase in (Phase.TERMINATING, Phase.FAILED)}
+    hosts = sum(id not in unusable for id in worker_hosts)
     types = {
-        name: replace(t, max_workers=min(t.max_workers, most), min_workers=min(t.min_workers, most))
+        name: replace(
+            t, max_workers=min(t.max_workers, hosts), min_workers=min(t.min_workers, hosts)
+        )
         for name, t in spec.node_types.items()
     }
-    scaling = replace(spec.scaling, max_workers=min(spec.scaling.max_workers, most))
+    scaling = replace(spec.scaling, max_workers=min(spec.scaling.max_workers, hosts))
     return replace(spec, node_types=types, scaling=scaling)

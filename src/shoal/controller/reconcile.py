@@ -1,7 +1,8 @@
-"""What follows from seeing the world: which nodes moved, and what must be done about them. Pure.
+"""Compares the known state with what was observed: which nodes changed, and what must be done
+about them. Pure.
 
-Observation only reports; the lifecycle's table decides. What cannot be is told as an oddity, and
-leads to another look, never to a crash.
+Observation only reports; the transition table decides. An impossible observation is an anomaly: it
+leads to another listing, never to a crash.
 """
 
 from __future__ import annotations
@@ -10,30 +11,30 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from shoal.controller.lifecycle import Node, moved, overdue
+from shoal.controller.lifecycle import Node, overdue_phase, with_phase
 from shoal.controller.state import ControllerState
 from shoal.core.node_phase import Phase
 from shoal.providers.model import Instance, State
 from shoal.ray_runtime.nodes import RayNode
 
-# A list may lag behind what was just created: a machine younger than this is not missed.
+# A listing may lag behind a launch: an instance younger than this is not counted as missing.
 _LISTED_AFTER_S = 60.0
-# Ray may take a moment to show a node that has just joined.
+# Ray may take this long to report a node that has just joined.
 _JOINED_AFTER_S = 15.0
-# Asking Ray to drain a node takes less than this, and so does seeing that it was done.
+# Draining a node in Ray, and reading that it drains, takes less than this.
 _DRAINED_AFTER_S = 15.0
-# So often a node whose Ray was lost is brought back before its machine is given up.
-MOST_TRIES = 3
+# How often a node's Ray is restarted before its instance is terminated.
+MAX_RESTARTS = 3
 
 
-Errand = Literal["bring up", "drain", "end"]
+NodeAction = Literal["bootstrap", "drain", "terminate"]
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What was seen. `instances` is None when the provider was not asked or did not answer, and
-    `listed_at` is when it was asked; `ray` is None while the GCS is silent. `busy` are the nodes
-    on which something is being done right now."""
+    """What was observed. `instances` is None when the provider was not asked or did not answer, and
+    `listed_at` is when it was last asked; `ray` is None while the GCS is unreachable. `busy` are
+    the nodes for which a task is running."""
 
     now: float
     instances: Sequence[Instance] | None
@@ -44,136 +45,148 @@ class Observation:
 
 @dataclass
 class Outcome:
-    """Nodes that changed, what is to be done on which, and what is odd."""
+    """Nodes that changed, actions by node id, and contradictions between the observations."""
 
     changed: dict[str, Node] = field(default_factory=dict)
-    errands: dict[str, Errand] = field(default_factory=dict)
-    oddities: list[str] = field(default_factory=list)
+    actions: dict[str, NodeAction] = field(default_factory=dict)
+    anomalies: list[str] = field(default_factory=list)
 
 
-def reconcile(memory: ControllerState, sight: Observation) -> Outcome:
-    """Join what is remembered with what is seen."""
+def reconcile(state: ControllerState, observation: Observation) -> Outcome:
+    """Join the known state with an observation."""
     outcome = Outcome()
-    listed = {i.id: i for i in sight.instances or () if i.state is not State.TERMINATED}
-    ended = {i.id for i in sight.instances or () if i.state is State.TERMINATED}
+    instances = observation.instances or ()
+    listed = {i.id: i for i in instances if i.state is not State.TERMINATED}
+    terminated = {i.id for i in instances if i.state is State.TERMINATED}
     for instance in listed.values():
-        if instance.id not in memory.nodes and instance.state is State.RUNNING:
-            _adopt(outcome, instance, memory, sight)
-    for node in memory.nodes.values():
-        missed = sight.instances is not None and node.id not in listed and _is_missed(node, sight)
-        if missed and (node.id in ended or not _may_serve(node, sight)):
-            _move(outcome, node, Phase.GONE, sight, "its machine is no longer there")
+        if instance.id not in state.nodes and instance.state is State.RUNNING:
+            _adopt(outcome, instance, state, observation)
+    for node in state.nodes.values():
+        is_missing = (
+            observation.instances is not None
+            and node.id not in listed
+            and _should_be_listed(node, observation)
+        )
+        if is_missing and (node.id in terminated or not _may_be_in_ray(node, observation)):
+            _move(outcome, node, Phase.GONE, observation, "its instance no longer exists")
             continue
-        if missed:
-            outcome.oddities.append(f"{node.name} is not in the provider's list, and in Ray it is")
-        if node.role == "worker" and node.id not in sight.busy:
-            _look_after(outcome, node, sight)
+        if is_missing:
+            text = f"{node.name} is in Ray but not in the provider's instance list"
+            outcome.anomalies.append(text)
+        if node.role == "worker" and node.id not in observation.busy:
+            _reconcile_worker(outcome, node, observation)
         elif node.role == "head":
-            _follow_head(outcome, node, sight)
+            _reconcile_head(outcome, node, observation)
     return outcome
 
 
 def _adopt(
-    outcome: Outcome, instance: Instance, memory: ControllerState, sight: Observation
+    outcome: Outcome, instance: Instance, state: ControllerState, observation: Observation
 ) -> None:
-    """A machine of the cluster that is not remembered: one that `up` made, or one whose launch
-    was interrupted."""
-    if instance.id in memory.gone and memory.gone[instance.id].since > sight.listed_at:
-        return  # the list is older than its end
-    serves = sight.ray is not None and instance.id in sight.ray
+    """Add an instance of the cluster that is not in the state: `up` launched it, or its launch was
+    interrupted."""
+    gone = state.gone.get(instance.id)
+    if gone is not None and gone.since > observation.listed_at:
+        return  # the listing is older than its termination
+    is_in_ray = observation.ray is not None and instance.id in observation.ray
+    is_head = instance.role == "head"
     node = Node(
         id=instance.id,
         name=instance.name,
         node_type=instance.node_type,
         role=instance.role,
-        phase=Phase.READY if serves else Phase.BOOTING,
-        since=sight.now,
-        created=instance.created_at or sight.now,
+        phase=Phase.READY if is_in_ray else Phase.BOOTING,
+        since=observation.now,
+        created=instance.created_at or observation.now,
         address=instance.address,
-        why="the head" if instance.role == "head" else "it was there when the controller started",
+        why="the head" if is_head else "it existed when the controller started",
         throttled=False,
         market=instance.market or "on-demand",
         zone=instance.zone,
         price_per_hour=instance.price_per_hour,
     )
     outcome.changed[node.id] = node
-    if not serves and sight.ray is not None and node.role == "worker":
-        outcome.errands[node.id] = "bring up"
+    if not is_in_ray and observation.ray is not None and node.role == "worker":
+        outcome.actions[node.id] = "bootstrap"
 
 
-def _is_missed(node: Node, sight: Observation) -> bool:
+def _should_be_listed(node: Node, observation: Observation) -> bool:
     if node.phase is Phase.TERMINATING:
-        return sight.listed_at > node.since
-    return sight.listed_at - node.created > _LISTED_AFTER_S
+        return observation.listed_at > node.since
+    return observation.listed_at - node.created > _LISTED_AFTER_S
 
 
-def _may_serve(node: Node, sight: Observation) -> bool:
-    """Whether Ray knows a node that is to be there, or cannot be asked: a list without it is then
-    one that lost something."""
-    stays = node.phase in (Phase.READY, Phase.DRAINING)
-    return stays and (sight.ray is None or node.id in sight.ray)
+def _may_be_in_ray(node: Node, observation: Observation) -> bool:
+    """Whether Ray reports a node that should be there, or cannot be asked: then a listing without
+    it is incomplete."""
+    should_be = node.phase in (Phase.READY, Phase.DRAINING)
+    return should_be and (observation.ray is None or node.id in observation.ray)
 
 
-def _look_after(outcome: Outcome, node: Node, sight: Observation) -> None:
-    """A worker on which nothing is being done at the moment."""
-    late = overdue(node, sight.now)
+def _reconcile_worker(outcome: Outcome, node: Node, observation: Observation) -> None:
+    """A worker for which no task is running."""
+    overdue = overdue_phase(node, observation.now)
     if node.phase in (Phase.TERMINATING, Phase.FAILED):
-        if late is not None or node.phase is Phase.FAILED:
-            outcome.errands[node.id] = "end"
+        if overdue is not None or node.phase is Phase.FAILED:
+            outcome.actions[node.id] = "terminate"
         return
-    if late is not None:
-        _move(outcome, node, late, sight, f"{node.phase} for longer than it may")
-        outcome.errands[node.id] = "end"
+    if overdue is not None:
+        _move(outcome, node, overdue, observation, f"deadline of phase {node.phase} exceeded")
+        outcome.actions[node.id] = "terminate"
         return
-    if sight.ray is None:
+    if observation.ray is None:
         return
-    ray = sight.ray.get(node.id)
+    ray = observation.ray.get(node.id)
     if node.phase is Phase.DRAINING:
-        # Ray's daemon leaves by itself as soon as nothing runs there any more. Only it knows: an
-        # actor that holds no resource is work as well, and shows in no figure.
+        # The raylet exits as soon as nothing runs on it any more. Only it knows: an actor without
+        # resources is work too, and is in no resource count.
         if ray is None:
-            outcome.errands[node.id] = "end"
+            outcome.actions[node.id] = "terminate"
         elif ray.status != "draining":
-            _not_draining(outcome, node, sight)
+            _retry_drain(outcome, node, observation)
     elif node.phase is Phase.READY:
-        if ray is None and sight.now - node.since > _JOINED_AFTER_S:
-            _lost(outcome, node, sight)
+        if ray is None and observation.now - node.since > _JOINED_AFTER_S:
+            _restart_or_fail(outcome, node, observation)
     elif ray is not None:
-        _move(outcome, node, Phase.READY, sight, "")
+        _move(outcome, node, Phase.READY, observation, "")
     else:
-        outcome.errands[node.id] = "bring up"
+        outcome.actions[node.id] = "bootstrap"
 
 
-def _not_draining(outcome: Outcome, node: Node, sight: Observation) -> None:
-    """Ray was not told, or has forgotten: whoever was to ask it was killed before it could."""
-    if node.notice:
-        outcome.errands[node.id] = "drain"
-    elif sight.now - node.since > _DRAINED_AFTER_S:
-        _move(outcome, replace(node, ended=""), Phase.READY, sight, "")
+def _retry_drain(outcome: Outcome, node: Node, observation: Observation) -> None:
+    """Ray does not drain a node that should drain: the controller was killed before it called Ray,
+    or Ray was restarted."""
+    if node.interruption:
+        outcome.actions[node.id] = "drain"
+    elif observation.now - node.since > _DRAINED_AFTER_S:
+        _move(outcome, replace(node, ended=""), Phase.READY, observation, "")
 
 
-def _lost(outcome: Outcome, node: Node, sight: Observation) -> None:
-    """Ray no longer counts the node as alive, and its machine is still there."""
-    if node.tries >= MOST_TRIES:
-        text = f"its Ray was lost {node.tries + 1} times"
-        _move(outcome, node, Phase.FAILED, sight, text)
-        outcome.errands[node.id] = "end"
+def _restart_or_fail(outcome: Outcome, node: Node, observation: Observation) -> None:
+    """Ray no longer reports the node as alive, and its instance still exists."""
+    if node.restarts >= MAX_RESTARTS:
+        text = f"its Ray was lost {node.restarts + 1} times"
+        _move(outcome, node, Phase.FAILED, observation, text)
+        outcome.actions[node.id] = "terminate"
         return
-    again = replace(node, tries=node.tries + 1)
-    _move(outcome, again, Phase.BOOTING, sight, "its Ray was lost, and is started again")
-    outcome.errands[node.id] = "bring up"
+    restarted = replace(node, restarts=node.restarts + 1)
+    _move(outcome, restarted, Phase.BOOTING, observation, "its Ray was lost; restarting it")
+    outcome.actions[node.id] = "bootstrap"
 
 
-def _follow_head(outcome: Outcome, node: Node, sight: Observation) -> None:
-    """The head is ready while its GCS knows it; bringing it back is the loop's own business."""
-    if sight.ray is not None and node.id in sight.ray and node.phase is not Phase.READY:
-        _move(outcome, node, Phase.READY, sight, "")
+def _reconcile_head(outcome: Outcome, node: Node, observation: Observation) -> None:
+    """The head is ready while its GCS reports it; the head monitor restarts its Ray."""
+    is_in_ray = observation.ray is not None and node.id in observation.ray
+    if is_in_ray and node.phase is not Phase.READY:
+        _move(outcome, node, Phase.READY, observation, "")
 
 
-def _move(outcome: Outcome, node: Node, phase: Phase, sight: Observation, detail: str) -> None:
-    after = moved(node, phase, sight.now, detail)
+def _move(
+    outcome: Outcome, node: Node, phase: Phase, observation: Observation, detail: str
+) -> None:
+    after = with_phase(node, phase, observation.now, detail)
     if after is None:
-        outcome.oddities.append(f"{node.name} is {node.phase} and was seen {phase}")
+        outcome.anomalies.append(f"{node.name} is {node.phase} but was observed as {phase}")
         return
     if phase in (Phase.GONE, Phase.FAILED) and not after.ended:
         after = replace(after, ended=detail)

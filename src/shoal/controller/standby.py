@@ -1,103 +1,97 @@
-"""Answers the cluster's machines while its controller is away on purpose, because a person has
-their hand on the cluster or wants no controller there: nobody's lease is to run out over that.
+"""Renews leases in place of a controller that was paused on purpose, because `shoal up` works on
+the cluster or the user wants no controller: no node may shut down because of that.
 
-It promises what the controller promised and does nothing else; notices wait for the controller.
+It grants the leases that the controller would grant and does nothing else; interruption notices
+wait for the controller.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
-import subprocess
-import sys
 from pathlib import Path
 
-from shoal.bootstrap import agents
-from shoal.controller import controller_config as handovers
-from shoal.controller import crontab, supervisor
-from shoal.controller.agent_server import AgentServer
+from shoal.controller import controller_config, crontab, supervisor
+from shoal.controller.agent_server import make_agent_server
 from shoal.controller.controller_config import ControllerConfig
 from shoal.controller.interruption import Interruption
-from shoal.controller.paths import DEPUTY_LOCK, HANDOVER, LAST_HANDOVER, LOG, TOKEN
+from shoal.controller.paths import CONFIG, PAUSED_CONFIG, STANDBY_LOCK
 from shoal.core.file_lock import FileLock
 from shoal.core.node_phase import Role
 
-_PAUSE_SECONDS = 0.5
+_log = logging.getLogger(__name__)
+
+_OPEN_RETRY_SECONDS = 0.5
 
 
-def remember(directory: Path) -> None:
-    """Keep what the controller was told, for the deputy; to be called before it is taken away."""
-    if (directory / HANDOVER).exists():
-        (directory / HANDOVER).replace(directory / LAST_HANDOVER)
+def pause_config(directory: Path) -> None:
+    """Rename the config to the paused one, from which the standby and `resume_controller` start.
+    Without a config, the controller exits."""
+    if (directory / CONFIG).exists():
+        (directory / CONFIG).replace(directory / PAUSED_CONFIG)
 
 
-def forget(directory: Path) -> None:
-    """Have no deputy ever again for what was."""
-    (directory / LAST_HANDOVER).unlink(missing_ok=True)
+def forget_config(directory: Path) -> None:
+    """Delete the paused config: the controller is stopped for good."""
+    (directory / PAUSED_CONFIG).unlink(missing_ok=True)
 
 
 def start(directory: Path, seconds: float) -> None:
-    """Have a deputy for so long, if there was a controller to stand in for."""
-    handover = handovers.read(directory, LAST_HANDOVER)
-    if handover is None or handover.is_of_one_machine:
+    """Start a standby that runs for this long, if there was a controller and its nodes have
+    leases."""
+    config = controller_config.read(directory, PAUSED_CONFIG)
+    if config is None or config.is_single_machine:
         return
-    with (directory / LOG).open("a") as log:
-        subprocess.Popen(
-            [sys.executable, "-m", "shoal.controller", "deputize", str(directory), str(seconds)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    supervisor.spawn(directory, "standby", str(seconds))
 
 
 def run(directory: Path, seconds: float) -> None:
-    """Be the deputy for so long, and then give the cluster back: whoever dismissed its controller
-    does not come back, and its machines are not to end over that."""
-    handover = handovers.read(directory, LAST_HANDOVER)
-    with FileLock(directory / DEPUTY_LOCK) as lock:
-        if handover is None or not lock.try_acquire():
+    """Be the standby for this long. Then resume the controller: the command that paused it was
+    killed, and the nodes must not shut down because of that."""
+    config = controller_config.read(directory, PAUSED_CONFIG)
+    with FileLock(directory / STANDBY_LOCK) as lock:
+        if config is None or not lock.try_acquire():
             return
         lock.write_owner()
-        asyncio.run(_answer(directory, handover, seconds))
-    give_back(directory)
+        _log.info("standby renews leases for %.0f s while the controller is paused", seconds)
+        asyncio.run(_serve(directory, config, seconds))
+    _log.info("nothing resumed the controller within %.0f s; resuming it", seconds)
+    resume_controller(directory)
 
 
-def give_back(directory: Path) -> None:
-    """Have the controller again that was dismissed, with what it had been told; nothing, where
-    somebody has handed the cluster over since."""
-    handover = handovers.read(directory, LAST_HANDOVER)
-    if handover is None or (directory / HANDOVER).exists():
+def resume_controller(directory: Path) -> None:
+    """Start the paused controller again, with the config it had; do nothing if a new config was
+    deployed meanwhile."""
+    config = controller_config.read(directory, PAUSED_CONFIG)
+    if config is None or (directory / CONFIG).exists():
         return
-    (directory / LAST_HANDOVER).replace(directory / HANDOVER)
+    (directory / PAUSED_CONFIG).replace(directory / CONFIG)
     supervisor.start(directory)
-    if not handover.is_of_one_machine:
+    if not config.is_single_machine:
         crontab.enable(directory)
 
 
-async def _answer(directory: Path, handover: ControllerConfig, seconds: float) -> None:
-    address = agents.controller_host(handover.gcs_address)
-    reception = AgentServer(
-        _Deputy(handover), address, agents.CONTROLLER_PORT, directory.parent / TOKEN
-    )
-    left = seconds
-    while not await reception.open() and left > 0:
-        await asyncio.sleep(_PAUSE_SECONDS)
-        left -= _PAUSE_SECONDS
-    if math.isfinite(left):
-        await asyncio.sleep(left)
+async def _serve(directory: Path, config: ControllerConfig, seconds: float) -> None:
+    server = make_agent_server(_LeaseHandler(config), config, directory)
+    remaining = seconds
+    while not await server.open() and remaining > 0:
+        await asyncio.sleep(_OPEN_RETRY_SECONDS)
+        remaining -= _OPEN_RETRY_SECONDS
+    if math.isfinite(remaining):
+        await asyncio.sleep(remaining)
     else:
         await asyncio.Event().wait()
 
 
-class _Deputy:
-    """A `reception.Host`."""
+class _LeaseHandler:
+    """An `agent_server.Handler` that knows leases only."""
 
-    def __init__(self, handover: ControllerConfig) -> None:
-        self._settings = handover.spec.shoal
+    def __init__(self, config: ControllerConfig) -> None:
+        self._settings = config.spec.shoal
 
     def lease(self, role: Role) -> float | None:
         return self._settings.lease_for(role)
 
-    def hear(self, node_id: str, notice: Interruption) -> bool:
+    def on_interruption(self, node_id: str, notice: Interruption) -> bool:
         return False

@@ -1,5 +1,5 @@
-"""What the controller knows, as the sum of its journal's entries. Pure: an entry in, the memory
-changed; replaying all entries gives the same memory again."""
+"""What the controller knows, as the sum of its journal entries. Pure: replaying the entries gives
+the same state."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shoal.controller.lifecycle import Node
 from shoal.core.node_phase import Phase
 from shoal.scaling import LaunchFailure
 
-_KEPT_DECISIONS = 200
-_KEPT_GONE = 200
-_KEPT_FAILURES = 50
+_MAX_DECISIONS = 200
+_MAX_GONE = 200
+_MAX_FAILURES = 50
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Base of all that is journaled."""
+    """Base of all journal entries. `kind` identifies the type on disk."""
 
     kind: ClassVar[str]
 
@@ -34,10 +34,10 @@ class NodeUpdated(Entry):
 
 
 @dataclass(frozen=True)
-class Intent(Entry):
-    """Machines that are about to be asked for. The token makes asking again the same request."""
+class LaunchIntent(Entry):
+    """Instances that are about to be launched. The token makes a repeated call idempotent."""
 
-    kind = "intent"
+    kind = "launch_intent"
     token: str
     node_type: str
     count: int
@@ -51,15 +51,15 @@ class Intent(Entry):
 
 @dataclass(frozen=True)
 class IntentResolved(Entry):
-    """An intent was answered: its machines are nodes now, or there will be none."""
+    """A launch has returned: its instances are nodes now, or it failed."""
 
-    kind = "settled"
+    kind = "intent_resolved"
     token: str
 
 
 @dataclass(frozen=True)
 class Failure(Entry):
-    """A machine could not be had, or not be made a node."""
+    """An instance could not be launched, or not be set up as a node."""
 
     kind = "failure"
     failure: LaunchFailure
@@ -68,7 +68,7 @@ class Failure(Entry):
 
 @dataclass(frozen=True)
 class Success(Entry):
-    """Machines of this type were had, or set up: earlier failures to do so do not count."""
+    """A launch or setup of this node type succeeded: its earlier failures no longer count."""
 
     kind = "success"
     node_type: str
@@ -77,7 +77,7 @@ class Success(Entry):
 
 @dataclass(frozen=True)
 class Blocked(Entry):
-    """A node type is not launched any more until the cluster is handed over again."""
+    """A node type is not launched again before the next `shoal up`."""
 
     kind = "blocked"
     node_type: str
@@ -86,16 +86,17 @@ class Blocked(Entry):
 
 @dataclass(frozen=True)
 class ConfigApplied(Entry):
-    """`up` handed the cluster over, known by its stamp: everything may be tried again."""
+    """`shoal up` wrote a config with this stamp: blocked node types may be launched again."""
 
-    kind = "handed over"
+    kind = "config_applied"
     stamp: int
     at: float
 
 
 @dataclass(frozen=True)
 class Decision(Entry):
-    """Something that was decided, and why, for a person to read. `action` is a verb."""
+    """A decision and its reason, for people to read. `cause` is the reason's class, empty if it has
+    none."""
 
     kind = "decision"
     at: float
@@ -107,70 +108,78 @@ class Decision(Entry):
 
 @dataclass
 class ControllerState:
-    """Nodes by id, open intents by token, ended nodes (the last ones), when the cluster was handed
-    over, failures since then, refusals to try again, and the last decisions."""
+    """Everything that must survive a crash of the controller.
+
+    nodes:           the cluster's nodes, by instance id
+    gone:            nodes whose instances were terminated, the most recent ones, by instance id
+    intents:         launches that have not returned yet, by token
+    applied_config:  stamp and time of the config that is in force
+    failures:        launches and setups that failed since then, without a later success
+    blocked:         node types that are not launched again, with the reason
+    decisions:       the most recent decisions
+    """
 
     nodes: dict[str, Node] = field(default_factory=dict)
     gone: dict[str, Node] = field(default_factory=dict)
-    intents: dict[str, Intent] = field(default_factory=dict)
-    handed_over: ConfigApplied = ConfigApplied(0, float("-inf"))
+    intents: dict[str, LaunchIntent] = field(default_factory=dict)
+    applied_config: ConfigApplied = ConfigApplied(0, float("-inf"))
     failures: tuple[Failure, ...] = ()
     blocked: dict[str, str] = field(default_factory=dict)
-    decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=_KEPT_DECISIONS))
+    decisions: deque[Decision] = field(default_factory=lambda: deque(maxlen=_MAX_DECISIONS))
 
     def apply(self, entry: Entry) -> None:
-        """Take an entry in."""
+        """Change the state as an entry says."""
         if isinstance(entry, NodeUpdated):
-            self._note(entry.node)
-        elif isinstance(entry, Intent):
+            self._update_node(entry.node)
+        elif isinstance(entry, LaunchIntent):
             self.intents[entry.token] = entry
         elif isinstance(entry, IntentResolved):
             self.intents.pop(entry.token, None)
         elif isinstance(entry, Failure):
-            self.failures = (*self.failures, entry)[-_KEPT_FAILURES:]
+            self.failures = (*self.failures, entry)[-_MAX_FAILURES:]
         elif isinstance(entry, Success):
-            self.failures = tuple(f for f in self.failures if not _is_undone(f, entry))
+            self.failures = tuple(f for f in self.failures if not _is_cleared(f, entry))
         elif isinstance(entry, Blocked):
             self.blocked[entry.node_type] = entry.why
         elif isinstance(entry, ConfigApplied):
-            self.handed_over = entry
+            self.applied_config = entry
             self.blocked.clear()
             self.failures = ()
         elif isinstance(entry, Decision):
             self.decisions.append(entry)
 
     def entries(self) -> Iterator[Entry]:
-        """The fewest entries that give this memory when replayed."""
+        """The fewest entries that replay to this state."""
         yield from (NodeUpdated(node) for node in self.gone.values())
         yield from (NodeUpdated(node) for node in self.nodes.values())
         yield from self.intents.values()
-        if self.handed_over.stamp:
-            yield self.handed_over
+        if self.applied_config.stamp:
+            yield self.applied_config
         yield from self.failures
         yield from (Blocked(node_type, why) for node_type, why in self.blocked.items())
         yield from self.decisions
 
-    def _note(self, node: Node) -> None:
+    def _update_node(self, node: Node) -> None:
         if node.phase is not Phase.GONE:
             self.nodes[node.id] = node
-            self.gone.pop(node.id, None)  # a machine of one's own may come back
+            self.gone.pop(node.id, None)  # a machine of provider type local can return
             return
         self.nodes.pop(node.id, None)
         self.gone[node.id] = node
-        while len(self.gone) > _KEPT_GONE:
+        while len(self.gone) > _MAX_GONE:
             del self.gone[next(iter(self.gone))]
 
 
-def _is_undone(entry: Failure, success: Success) -> bool:
+def _is_cleared(entry: Failure, success: Success) -> bool:
     step = "setup" if entry.failure.kind == "setup" else "launch"
     return (entry.failure.node_type, step) == (success.node_type, success.step)
 
 
-_KINDS: Mapping[str, type[Entry]] = {
+_ENTRY_TYPES: Mapping[str, type[Entry]] = {
     cls.kind: cls
     for cls in (
         NodeUpdated,
-        Intent,
+        LaunchIntent,
         IntentResolved,
         Failure,
         Success,
@@ -187,7 +196,7 @@ def to_line(entry: Entry) -> str:
 
 
 def from_line(line: str) -> Entry:
-    """The entry that `to_line` was given. Raises ValueError for what is none."""
+    """The entry that `to_line` wrote. Raises ValueError for any other line."""
     data: dict[str, Any] = json.loads(line)
     fields = {name: value for name, value in data.items() if name != "kind"}
     try:
@@ -196,6 +205,6 @@ def from_line(line: str) -> Entry:
             return NodeUpdated(Node(**{**node, "phase": Phase(node["phase"])}))
         if data["kind"] == Failure.kind:
             return Failure(LaunchFailure(**fields["failure"]), fields["text"])
-        return _KINDS[data["kind"]](**fields)
+        return _ENTRY_TYPES[data["kind"]](**fields)
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a journal entry: {error}") from None

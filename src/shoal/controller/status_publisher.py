@@ -1,32 +1,39 @@
-"""Tells everyone how things are: `shoal status` by a file, `ray status` by the GCS, and Prometheus.
-Nobody is told what has not changed, but for now and then."""
+"""Publishes the status: state.json for `shoal status`, the GCS for `ray status`, and metrics for
+Prometheus. Unchanged status is republished only every 4 s."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import os
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from shoal.controller import status_file
 from shoal.controller.journal import Journal
-from shoal.controller.metrics import Metrics
 from shoal.controller.planner_input import price_per_hour
-from shoal.controller.status_file import Sizes
+from shoal.controller.state import ControllerState
+from shoal.controller.status_file import NodeResources
 from shoal.core.clock import Clock
 from shoal.core.errors import ShoalError
+from shoal.core.logs import suppress_and_log
+from shoal.core.node_phase import Phase
 from shoal.ray_runtime.gcs_client import Failed, Pending, Reading, Requested
 from shoal.scaling import Demand, Plan
 from shoal.spec.cluster_spec import ClusterSpec
 
-# What has not changed is told again only so often: a silent controller is taken for dead.
-_TELL_SECONDS = 4.0
+_log = logging.getLogger(__name__)
+
+# Well below `status_file.STALE_SECONDS`: a controller that publishes nothing is assumed dead.
+_REPUBLISH_SECONDS = 4.0
+# Beside that of the agent server; fixed, so that a scrape configuration can name it.
+METRICS_PORT = 6377
 
 
-class Engine(Protocol):
-    """The part of the GCS that is told things. Calls block."""
+class GcsReporter(Protocol):
+    """The part of the GCS client that takes the autoscaler's report. Calls block."""
 
     def report(
         self, version: int, machines: Sequence[Pending | Requested], failed: Sequence[Failed] = ()
@@ -34,82 +41,137 @@ class Engine(Protocol):
 
 
 class StatusPublisher:
-    """Knows what was told last."""
+    """Remembers what was published last, and when."""
 
     def __init__(
         self,
         directory: Path,
         journal: Journal,
-        engine: Engine,
+        gcs: GcsReporter,
         clock: Clock,
         metrics: Metrics | None,
     ) -> None:
         self._directory = directory
         self._journal = journal
-        self._engine = engine
+        self._gcs = gcs
         self._clock = clock
         self._metrics = metrics
-        self._queue = status_file.Queue()
-        self._told: object = None
-        self._told_at = float("-inf")
+        self._queue = status_file.WaitingQueue()
+        self._published: object = None
+        self._published_at = float("-inf")
 
-    async def tell(
+    async def publish(
         self,
         spec: ClusterSpec,
         reading: Reading | None,
         plan: Plan,
-        sizes: Sizes,
-        trouble: str,
-        turn_seconds: float,
-        stamp: Hashable,
+        resources: NodeResources,
+        error: str,
+        loop_seconds: float,
+        config_stamp: Hashable,
     ) -> None:
-        """Say how things are, if that has changed or has not been said for a while. `sizes` says
-        what nodes of each type have; `stamp` is that of the wishes that are followed."""
+        """Publish the status if it has changed, or was not published for a while. `resources` are
+        those of a node of each type; `loop_seconds` is how long the last iteration took."""
         now = self._clock.now()
         demand, usage = None, {}
         if reading is not None:
             demand, usage = reading.demand, status_file.usage(reading.nodes.values())
-        news = (self._journal.entries, demand, usage, trouble, stamp)
-        if news == self._told and now - self._told_at < _TELL_SECONDS:
+        content = (self._journal.entries, demand, usage, error, config_stamp)
+        if content == self._published and now - self._published_at < _REPUBLISH_SECONDS:
             return
-        self._told, self._told_at = news, now
-        memory = self._journal.memory
-        state = status_file.State(
+        self._published, self._published_at = content, now
+        state = self._journal.state
+        waiting: Sequence[status_file.WaitingDemand] = ()
+        if demand is not None:
+            waiting = self._queue.rows(demand, plan, state, resources, now)
+        status = status_file.ControllerStatus(
             at=now,
             pid=os.getpid(),
             cluster=spec.cluster_name,
-            waiting=()
-            if demand is None
-            else tuple(self._queue.rows(demand, plan, memory, sizes, now)),
+            waiting=tuple(waiting),
             usage=usage,
-            price_per_hour=price_per_hour(memory.nodes.values()),
+            price_per_hour=price_per_hour(state.nodes.values()),
             limits=status_file.limits(spec),
-            trouble=trouble,
+            error=error,
             metrics=self._metrics.address if self._metrics else "",
-            **status_file.remembered(memory),
+            **status_file.journaled(state),
         )
-        status_file.write(self._directory, state)
+        status_file.write(self._directory, status)
         if reading is not None:
-            await self._tell_ray(reading)
+            await self._report_to_gcs(reading)
         if self._metrics is not None:
-            waiting = 0 if demand is None else _waiting(demand)
-            self._metrics.observe(memory, waiting, state.price_per_hour, turn_seconds)
+            count = 0 if demand is None else _waiting_count(demand)
+            self._metrics.observe(state, count, status.price_per_hour, loop_seconds)
 
-    async def _tell_ray(self, reading: Reading) -> None:
-        memory = self._journal.memory
-        machines: list[Pending | Requested] = [
+    async def _report_to_gcs(self, reading: Reading) -> None:
+        state = self._journal.state
+        pending: list[Pending | Requested] = [
             Pending(n.id, n.node_type, n.address, str(n.phase))
-            for n in memory.nodes.values()
-            if n.on_the_way
+            for n in state.nodes.values()
+            if n.is_pending
         ]
-        machines += [Requested(i.node_type, i.count, i.at) for i in memory.intents.values()]
+        pending += [Requested(i.node_type, i.count, i.at) for i in state.intents.values()]
         failed = [
-            Failed(f.failure.node_type, 1, f.text, f.failure.at) for f in memory.failures[-10:]
+            Failed(f.failure.node_type, 1, f.text, f.failure.at) for f in state.failures[-10:]
         ]
-        with contextlib.suppress(ShoalError):
-            await asyncio.to_thread(self._engine.report, reading.version, machines, failed)
+        with suppress_and_log(_log, "report to the GCS", ShoalError):
+            await asyncio.to_thread(self._gcs.report, reading.version, pending, failed)
 
 
-def _waiting(demand: Demand) -> int:
+def _waiting_count(demand: Demand) -> int:
     """How many tasks, actors and gangs are pending."""
     return sum(r.count for r in demand.requests) + sum(g.count for g in demand.gangs)
+
+
+def load_metrics() -> None:
+    """Import what `Metrics` needs."""
+    import prometheus_client  # noqa: F401
+
+
+class Metrics:
+    """The Prometheus endpoint, reachable from the head only. It listens on its port, or on any
+    other if that is taken; `address` is where. Only decisions after `since` are counted: earlier
+    ones were counted by another controller."""
+
+    def __init__(self, host: str, since: float, port: int = METRICS_PORT) -> None:
+        import prometheus_client as prometheus
+
+        self._node_types: set[str] = set()
+        registry = prometheus.CollectorRegistry()
+
+        def gauge(name: str, text: str, labels: Sequence[str] = ()) -> Any:
+            return prometheus.Gauge(f"shoal_{name}", text, labels, registry=registry)
+
+        self._nodes = gauge("nodes", "Nodes by type and phase", ("node_type", "phase"))
+        self._waiting = gauge("waiting", "Pending tasks, actors and gangs")
+        self._price = gauge("price_per_hour", "US dollars per hour, where prices are known")
+        self._decisions = prometheus.Counter(
+            "shoal_decisions", "Decisions by action", ("action",), registry=registry
+        )
+        self._loop_seconds = prometheus.Histogram(
+            "shoal_loop_seconds", "Duration of one iteration of the loop", registry=registry
+        )
+        self._counted_until = since
+        try:
+            server, _ = prometheus.start_http_server(port, host, registry)
+        except OSError as error:
+            _log.info("metrics port %d is taken, using another: %s", port, error)
+            server, _ = prometheus.start_http_server(0, host, registry)
+        self.address = f"{host}:{server.server_port}"
+
+    def observe(
+        self, state: ControllerState, waiting: int, price: float, loop_seconds: float
+    ) -> None:
+        """Update all metrics after an iteration of the loop."""
+        counts = Counter((n.node_type, n.phase) for n in state.nodes.values())
+        self._node_types |= {n.node_type for n in state.nodes.values()}
+        for node_type in self._node_types:  # also types whose last node has gone
+            for phase in Phase:
+                self._nodes.labels(node_type, phase.value).set(counts[node_type, phase])
+        self._waiting.set(waiting)
+        self._price.set(price)
+        self._loop_seconds.observe(loop_seconds)
+        for decision in state.decisions:
+            if decision.at > self._counted_until:
+                self._decisions.labels(decision.action).inc()
+        self._counted_until = max((d.at for d in state.decisions), default=self._counted_until)

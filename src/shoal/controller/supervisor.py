@@ -1,16 +1,15 @@
-"""Sees to it that one controller runs, and no second one: starts it, starts it again when it
-dies, and ends it when asked.
+"""Keeps exactly one controller running: starts it, restarts it when it dies, and stops it.
 
-The supervisor has loaded everything that a controller needs, and makes one by forking: on a busy
-machine loading alone takes longer than a cluster should be without. It knows that the controller
-lives by its lock, which goes with the process; the controller knows the supervisor by the same
-means, and starts another when it is gone (`see_to_supervisor`). A controller that has its lock and
-does nothing is ended as well: its loop leaves a sign at every turn.
+The supervisor imports everything that a controller needs and forks it, because on a busy machine
+the imports alone take longer than a cluster should be without a controller. The controller's lock,
+which ends with its process, shows that it lives; the controller watches the supervisor's lock in
+the same way and starts another (`ensure_supervisor`). A controller that holds its lock but is
+stalled is killed: its loop updates the heartbeat file in every iteration.
 """
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import signal
 import subprocess
@@ -20,39 +19,48 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shoal.controller.paths import (
+    CONFIG,
     CONTROLLER_LOCK,
-    DEPUTY_LOCK,
-    HANDOVER,
+    HEARTBEAT,
     LOG,
-    PULSE,
+    STANDBY_LOCK,
     SUPERVISOR_LOCK,
 )
 from shoal.core.backoff import backoff_delay
 from shoal.core.file_lock import FileLock, lock_owner
+from shoal.core.logs import suppress_and_log
 
-_FIRST_PAUSE_SECONDS = 0.2
-_LONGEST_PAUSE_SECONDS = 3.0
-# A controller that lived for so long did not die of its start.
+_log = logging.getLogger(__name__)
+
+_FIRST_BACKOFF_SECONDS = 0.2
+_LONGEST_BACKOFF_SECONDS = 3.0
+# A controller that lived this long did not die of its start.
 _HEALTHY_SECONDS = 30.0
-# How long a process may take to end when asked, and then when killed.
-_GRACE_SECONDS = 5.0
+# How long a process may take to exit after SIGTERM, and then after SIGKILL.
+_TERM_SECONDS = 5.0
 _KILL_SECONDS = 10.0
-# How often the controller's sign is looked for, and how many looks in a row may find no new one. A
-# turn takes seconds, and half a minute where everything that it asks is slow to answer.
-LOOK_SECONDS = 5.0
-MOST_LOOKS = 12
-# A loop that has not turned for so long stands still.
-STILL_SECONDS = LOOK_SECONDS * MOST_LOOKS
-# macOS ends a process that forks after it has loaded certain libraries, unless told that it may.
-_MAY_FORK = {"OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
+_POLL_SECONDS = 0.05
+# How often the heartbeat is checked, and how many checks in a row may find it unchanged. An
+# iteration takes seconds, and half a minute where every call is slow.
+HEARTBEAT_CHECK_SECONDS = 5.0
+MAX_MISSED_HEARTBEATS = 12
+# A loop without an iteration for this long is stalled.
+STALLED_SECONDS = HEARTBEAT_CHECK_SECONDS * MAX_MISSED_HEARTBEATS
+# Without this, macOS ends a process that forks after it has loaded certain libraries.
+_FORK_ENVIRONMENT = {"OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
 
 
 def start(directory: Path) -> None:
-    """Have a supervisor running. Returns at once; one that runs already is left alone."""
+    """Start a supervisor, and return at once. If one runs already, the new one exits."""
+    spawn(directory, "supervise")
+
+
+def spawn(directory: Path, command: str, *args: str) -> None:
+    """Start a controller command as a daemon, with its output in the log file."""
     with (directory / LOG).open("a") as log:
         subprocess.Popen(
-            [sys.executable, "-m", "shoal.controller", "supervise", str(directory)],
-            env={**os.environ, **_MAY_FORK},
+            [sys.executable, "-m", "shoal.controller", command, str(directory), *args],
+            env={**os.environ, **_FORK_ENVIRONMENT},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -61,38 +69,38 @@ def start(directory: Path) -> None:
 
 
 def stop(directory: Path) -> None:
-    """Return when neither supervisor nor controller runs, nor a deputy. Nothing is ended but
-    those."""
-    (directory / HANDOVER).unlink(missing_ok=True)
-    end(directory, SUPERVISOR_LOCK, CONTROLLER_LOCK, DEPUTY_LOCK)
+    """Stop supervisor, controller and standby, and return when none of them runs."""
+    (directory / CONFIG).unlink(missing_ok=True)
+    stop_holders(directory, SUPERVISOR_LOCK, CONTROLLER_LOCK, STANDBY_LOCK)
 
 
-def end(directory: Path, *locks: str) -> None:
-    """Return when none of these locks is held any more."""
-    asked_until = time.monotonic() + _GRACE_SECONDS
-    killed_until = asked_until + _KILL_SECONDS
+def stop_holders(directory: Path, *locks: str) -> None:
+    """Stop the processes that hold these locks, and return when the locks are free."""
+    term_until = time.monotonic() + _TERM_SECONDS
+    kill_until = term_until + _KILL_SECONDS
     while holders := [pid for name in locks if (pid := lock_owner(directory / name))]:
         now = time.monotonic()
-        if now > killed_until:
-            sys.exit(f"these processes do not end, not even when killed: {holders}")
+        if now > kill_until:
+            sys.exit(f"could not kill these processes: {holders}")
         for pid in holders:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM if now < asked_until else signal.SIGKILL)
-        time.sleep(0.05)
+            with suppress_and_log(_log, f"signal process {pid}", ProcessLookupError):
+                os.kill(pid, signal.SIGTERM if now < term_until else signal.SIGKILL)
+        time.sleep(_POLL_SECONDS)
 
 
-def see_to_supervisor(directory: Path) -> bool:
-    """Start a supervisor if there is none. Returns whether that was so."""
+def ensure_supervisor(directory: Path) -> bool:
+    """Start a supervisor if none runs. Returns whether it was started."""
     with FileLock(directory / SUPERVISOR_LOCK) as lock:
-        missing = lock.try_acquire()
-    if missing:
+        is_missing = lock.try_acquire()
+    if is_missing:
+        _log.warning("the supervisor is gone; starting another")
         start(directory)
-    return missing
+    return is_missing
 
 
 def supervise(directory: Path, load: Callable[[], None], control: Callable[[], None]) -> None:
-    """Run `control` in one process after the other until there is no handover any more. `load` is
-    called once, before."""
+    """Run `control` in one child process after the other until the config is removed. `load` is
+    called once, before the first."""
     with FileLock(directory / SUPERVISOR_LOCK) as lock:
         if lock.try_acquire():
             lock.write_owner()
@@ -101,103 +109,106 @@ def supervise(directory: Path, load: Callable[[], None], control: Callable[[], N
 
 class _Supervisor:
     def __init__(
-        self, directory: Path, own: FileLock, load: Callable[[], None], control: Callable[[], None]
+        self,
+        directory: Path,
+        own_lock: FileLock,
+        load: Callable[[], None],
+        control: Callable[[], None],
     ) -> None:
         self._directory = directory
-        self._own = own
+        self._own_lock = own_lock
         self._load = load
         self._control = control
 
     def run(self) -> None:
+        _log.info("supervisor started, process %d", os.getpid())
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         try:
             self._load()
-        except Exception as error:  # the controller will fail in the same way, and say so
-            _print(f"the controller cannot be loaded: {error}")
-        # Interrupts the wait for the lock, which then goes on. A second thread would not do: who
-        # forks must have none.
+        except Exception as error:  # the controller fails in the same way, and reports it
+            _log.error("could not import the controller: %s", error)
+        # The signal interrupts the wait for the lock, which then continues. A thread is not
+        # possible: a process that forks must have only one.
         watchdog = Watchdog(self._directory)
-        signal.signal(signal.SIGALRM, lambda *_: watchdog.look())
-        signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS, LOOK_SECONDS)
+        signal.signal(signal.SIGALRM, lambda *_: watchdog.check())
+        signal.setitimer(signal.ITIMER_REAL, HEARTBEAT_CHECK_SECONDS, HEARTBEAT_CHECK_SECONDS)
         failures = 0
         child: int | None = None
         began = time.monotonic()
-        while self._wanted():
+        while self._should_run():
             with FileLock(self._directory / CONTROLLER_LOCK) as lock:
-                lock.acquire()  # returns when the last one has died
-                code = _reaped(child)
-                if not self._wanted():
-                    return
+                lock.acquire()  # returns when the previous controller has died
+                exit_code = _wait_for_exit(child)
+                if not self._should_run():
+                    break
                 if child is not None:
-                    healthy = time.monotonic() - began > _HEALTHY_SECONDS
-                    failures = 0 if healthy else failures + 1
-                    pause = backoff_delay(failures, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
-                    _print(f"the controller ended with {code}, and starts again in {pause:.1f} s")
-                    time.sleep(pause)
+                    is_healthy = time.monotonic() - began > _HEALTHY_SECONDS
+                    failures = 0 if is_healthy else failures + 1
+                    delay = backoff_delay(
+                        failures, _FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS
+                    )
+                    _log.warning("controller exited with %s; restart in %.1f s", exit_code, delay)
+                    time.sleep(delay)
                 began = time.monotonic()
                 child = self._fork(lock)
+        _log.info("the config was removed; supervisor exits")
 
     def _fork(self, lock: FileLock) -> int:
-        """A controller that has the lock from its first moment on."""
+        """Fork a controller, which holds the lock from its first moment on."""
         child = os.fork()
         if child:
             return child
-        # The supervisor's lock must not outlive it here.
-        self._own.close()
+        # Otherwise the child would keep the supervisor's lock after the supervisor's death.
+        self._own_lock.close()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        code = 1
+        exit_code = 1
         try:
             lock.write_owner()
             self._control()
-            code = 0
+            exit_code = 0
         except BaseException:
             sys.excepthook(*sys.exc_info())
         finally:
-            with contextlib.suppress(OSError):
+            with suppress_and_log(_log, "flush the output", OSError):
                 sys.stdout.flush()
                 sys.stderr.flush()
-            os._exit(code)
+            os._exit(exit_code)
 
-    def _wanted(self) -> bool:
-        return (self._directory / HANDOVER).exists()
+    def _should_run(self) -> bool:
+        return (self._directory / CONFIG).exists()
 
 
 class Watchdog:
-    """Kills a controller that lives and leaves no sign. Looks are counted, not seconds: while the
-    whole machine sleeps, nobody looks and nobody is late."""
+    """Kills a controller that holds its lock but has no heartbeat. It counts checks, not seconds:
+    while the whole machine is suspended, no check is missed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._seen: int | None = None
-        self._in_vain = 0
+        self._last_heartbeat: int | None = None
+        self._missed = 0
 
-    def look(self) -> None:
-        """Look once."""
-        sign = _changed_at(self._directory / PULSE)
-        self._in_vain = self._in_vain + 1 if sign == self._seen else 0
-        self._seen = sign
-        if self._in_vain < MOST_LOOKS:
+    def check(self) -> None:
+        """Check the heartbeat once."""
+        heartbeat = _modified_at(self._directory / HEARTBEAT)
+        self._missed = self._missed + 1 if heartbeat == self._last_heartbeat else 0
+        self._last_heartbeat = heartbeat
+        if self._missed < MAX_MISSED_HEARTBEATS:
             return
-        self._in_vain = 0
+        self._missed = 0
         if pid := lock_owner(self._directory / CONTROLLER_LOCK):
-            _print(f"the controller stands still, and is killed: process {pid}")
-            with contextlib.suppress(ProcessLookupError):
+            _log.warning("controller loop is stalled; killing process %d", pid)
+            with suppress_and_log(_log, f"kill process {pid}", ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
 
-def _changed_at(path: Path) -> int | None:
+def _modified_at(path: Path) -> int | None:
     try:
         return path.stat().st_mtime_ns
     except FileNotFoundError:
         return None
 
 
-def _reaped(child: int | None) -> int | None:
-    """How a child that has ended did."""
+def _wait_for_exit(child: int | None) -> int | None:
+    """The exit code of a child that has ended."""
     return None if child is None else os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def _print(text: str) -> None:
-    with contextlib.suppress(OSError):  # it goes to a file, and the disk may be full
-        print(text, flush=True)

@@ -150,7 +150,7 @@ async def _redeploy_controller(
     terminated min_workers: then it stays stopped until the next `up`."""
     head = next((i for i in kept if i.role == "head"), None)
     if head is not None and keep is not None and keep.min_workers:
-        await client.deploy_controller(ctx, cluster, head)
+        await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
     else:
         _log.info("the controller stays stopped until the next up")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from shoal.bootstrap import applied_state
 from shoal.cluster.handle import ClusterHandle
 from shoal.controller import client
-from shoal.controller.client import Report
+from shoal.controller.client import StatusReport
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ShoalError
 from shoal.core.logs import suppress_and_log
@@ -58,7 +58,7 @@ class ClusterStatus:
     nodes: tuple[NodeStatus, ...]
     address: str = ""
     dashboard: str = ""
-    controller: Report | None = None
+    controller: StatusReport | None = None
 
     @property
     def price_per_hour(self) -> float:
@@ -138,10 +138,10 @@ def _not_alive(instances: Sequence[Instance], alive: Mapping[str, RayNode]) -> l
     return [i for i in instances if i.state is State.RUNNING and i.id not in alive]
 
 
-async def _report(cluster: ClusterHandle, head: Instance) -> Report | None:
+async def _report(cluster: ClusterHandle, head: Instance) -> StatusReport | None:
     """The controller's report; None if it has none or the head is unreachable."""
     try:
-        return await client.read_report(cluster, head)
+        return await client.read_status(cluster, head)
     except ShoalError as error:
         _log.debug("could not read the controller's report: %s", error)
         return None
@@ -151,7 +151,7 @@ async def _diagnose(
     cluster: ClusterHandle,
     head: Instance | None,
     missing: Sequence[Instance],
-    report: Report | None,
+    report: StatusReport | None,
 ) -> dict[str, tuple[Phase, str]]:
     """Phase and reason of running instances that are not in Ray, by id; the first cause that
     applies: stopped on purpose, in progress, wrong Ray version, no answer from it or its head."""
@@ -178,7 +178,7 @@ async def _diagnose(
     return details
 
 
-def _in_progress(report: Report | None) -> dict[str, tuple[Phase, str]]:
+def _in_progress(report: StatusReport | None) -> dict[str, tuple[Phase, str]]:
     """Phase and detail of each node that the controller is working on, by id."""
     if report is None or not report.alive:
         return {}

@@ -153,7 +153,7 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     modes = {i.id: _mode(observed.probes.get(i.id)) for i in nodes}
     without_ray = [i for i in nodes if modes[i.id] is not None]
     if not without_ray:
-        await client.deploy_controller(ctx, cluster, head)
+        await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
         if unreachable:
             raise _unreachable_error(cluster, unreachable, "Ray is running on all other nodes")
         ctx.emit(Unchanged(spec.cluster_name, "Ray is running on all nodes"))
@@ -180,7 +180,7 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
         await tagger.flush()
         if head.name in failures:
             raise incomplete(failures, len(nodes))
-        await client.deploy_controller(ctx, cluster, head)
+        await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
     if failures:
         raise incomplete(failures, len(nodes))
     announce_ready(ctx, spec, head_plan.start, nodes=len(nodes), began=began)

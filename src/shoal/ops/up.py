@@ -76,7 +76,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     if plan.is_empty:
         known_clusters.record(ctx, spec)
         head = next(i for i in observed.instances if i.role == "head")
-        await client.deploy_controller(ctx, cluster, head)
+        await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
         state = "the cluster is up"
         if not plan.outdated:
             state += " and matches its file"
@@ -105,7 +105,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
             result = await _execute(ctx, cluster, observed, replacement_plan)
         if result.head.name in result.failures:
             raise incomplete(result.failures, len(result.nodes))
-        await client.deploy_controller(ctx, cluster, result.head)
+        await client.deploy_controller(cluster, result.head, emit=ctx.emit, home=ctx.home)
     total = len(result.nodes)
     if result.failures:
         raise incomplete(result.failures, total)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.cluster.handle import ClusterHandle
-from shoal.controller.client import Report, read_nodes, read_report
+from shoal.controller.client import StatusReport, read_nodes, read_status
 from shoal.controller.state import Decision
-from shoal.controller.status_file import Waiting
+from shoal.controller.status_file import WaitingDemand
 from shoal.core.errors import NotFoundError
 from shoal.core.node_phase import Phase
 from shoal.ops.context import Context
@@ -36,7 +36,7 @@ class Explanation:
 
     decisions: tuple[Decision, ...] = ()
     nodes: tuple[NodeHistory, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[WaitingDemand, ...] = ()
     alive: bool = True
 
 
@@ -47,7 +47,7 @@ async def why(
     node, and `UnreachableError` when the head is unreachable."""
     cluster = ClusterHandle.of(ctx, spec)
     head = await cluster.head()
-    report = await read_report(cluster, head)
+    report = await read_status(cluster, head)
     if report is None:
         raise NotFoundError(
             f"cluster {spec.cluster_name} has no controller",
@@ -70,7 +70,7 @@ async def why(
     return Explanation(decisions, nodes, alive=report.alive)
 
 
-def _histories(report: Report, node: str) -> tuple[NodeHistory, ...]:
+def _histories(report: StatusReport, node: str) -> tuple[NodeHistory, ...]:
     found = [n for n in (*report.state.gone, *report.state.nodes) if node in (n["name"], n["id"])]
     return tuple(_history(n) for n in reversed(found))
 

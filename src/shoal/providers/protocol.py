@@ -68,7 +68,7 @@ class Capabilities:
     `price_source`: where the prices of `offerings` come from, and their date.
     `registry_login`: login for the registry of an image; None for another's registry.
     `interruption_watch_command`: a command that runs on an instance and prints a line for each
-    interruption notice: `end` and the time of termination in epoch seconds, or `risk`. Empty for
+    interruption notice: `termination` and its time in epoch seconds, or `rebalance`. Empty for
     an instance that is never interrupted.
     `tag_status`: tags instances, by id, with their bootstrap status.
     `deep_preflight`: checks that need many calls to the cloud, made only before new instances

@@ -117,7 +117,7 @@ async def test_what_is_off_works_again_before_anything_new_is_bought(sized: Bed)
 
 async def test_the_head_was_given_no_credentials_and_made_nothing_but_machines(sized: Bed) -> None:
     printed = await sized.cloud.ec2.host(head_of(sized)).run(
-        "cat ~ubuntu/.shoal/controller/handover.json"
+        "cat ~ubuntu/.shoal/controller/config.json"
     )
     assert json.loads(printed.stdout)["spec"]["provider"]["settings"]["region"] == "us-west-2"
     calls = sized.cloud.ledger.answered()

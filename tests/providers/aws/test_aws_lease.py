@@ -92,7 +92,7 @@ async def test_leases_outlive_a_controller_that_is_sent_away_and_comes_back(
     await are_renewed(machines)
     await looked_after.write(shoal={**SETTINGS, "controller": False})
     await looked_after.up()
-    assert not (head.root() / CONTROL[1:] / "handover.json").exists()
+    assert not (head.root() / CONTROL[1:] / "config.json").exists()
     await are_renewed(machines)
     await looked_after.write(shoal=SETTINGS)
     await looked_after.up()
@@ -112,7 +112,7 @@ async def test_a_spot_notice_reaches_the_controller_which_gives_up_what_is_no_no
     assert second in running(), "nobody else was meant"
 
     def told() -> list[str]:
-        return [d["why"] for d in state(head)["decisions"] if d["cause"] == "notice"]
+        return [d["why"] for d in state(head)["decisions"] if d["cause"] == "interruption"]
 
     await until(told, "it is told", timeout=60)
     assert told()[0].startswith("its provider takes the machine away at")

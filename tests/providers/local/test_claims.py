@@ -109,7 +109,7 @@ async def test_a_head_that_is_taken_has_no_controller_of_the_cluster_before(
     machine.claim(Claim(ALICE.owner, "head", "192.0.2.10"))
     directory = machine.home / paths.DIRECTORY
     directory.mkdir(parents=True)
-    for name in (paths.HANDOVER, "../cluster_key"):
+    for name in (paths.CONFIG, "../cluster_key"):
         (directory / name).touch()
     lock = directory / paths.SUPERVISOR_LOCK
     holder = machine.start(sys.executable, "-c", HOLDER, str(lock))

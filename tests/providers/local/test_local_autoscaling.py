@@ -84,8 +84,8 @@ async def test_the_controller_runs_from_what_was_sent_to_the_head(sized: Bed) ->
 
 
 async def test_the_head_is_told_by_which_keys_the_laptop_knows_the_machines(sized: Bed) -> None:
-    handover = sized.head.root() / "home/ubuntu/.shoal/controller/handover.json"
-    told = json.loads(handover.read_text())["host_keys"]
+    config = sized.head.root() / "home/ubuntu/.shoal/controller/config.json"
+    told = json.loads(config.read_text())["host_keys"]
     kinds = {address: [" ".join(key.split()[:2]) for key in keys] for address, keys in told.items()}
     real = {h.address: [" ".join(h.machine.host_key.public.split()[:2])] for h in sized.hosts}
     assert kinds == real

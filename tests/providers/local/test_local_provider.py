@@ -86,9 +86,9 @@ async def test_a_person_who_wants_more_than_there_are_is_told(tmp_path: Path) ->
 
 def test_a_machine_of_another_cluster_says_nothing_of_all_of_its_type(tmp_path: Path) -> None:
     handle = ClusterHandle(Rack(tmp_path), rack())
-    workshop = ProviderNodeManager(handle, SystemClock(), take_leave=lambda: None)
-    assert not workshop.is_of_the_type(ClaimedError("it is another cluster's"))
-    assert workshop.is_of_the_type(SetupError("it has no room for Ray"))
+    node_manager = ProviderNodeManager(handle, SystemClock(), lambda: None)
+    assert not node_manager.blames_node_type(ClaimedError("it is another cluster's"))
+    assert node_manager.blames_node_type(SetupError("it has no room for Ray"))
 
 
 @pytest.mark.parametrize(("role", "stays"), [("worker", True), ("head", False)])

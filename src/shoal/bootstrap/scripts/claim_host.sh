@@ -15,7 +15,7 @@ evict() {
   sh -c "$end_processes" stop_ray.sh "$id" || return
   sh -c "$remove_containers" remove_containers "${owner%@*}" || return
   [ "$node" = head ] || [ ! -e .shoal/cluster_key ] || return 0
-  rm -f .shoal/controller/handover.json .shoal/controller/bring-back
+  rm -f .shoal/controller/config.json .shoal/controller/restart.sh
   for lock in .shoal/controller/*.lock; do
     tries=0
     while [ -e "$lock" ] && command -v flock > /dev/null && ! flock -n "$lock" true; do

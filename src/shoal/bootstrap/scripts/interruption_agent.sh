@@ -10,7 +10,7 @@ head=$1 controller_port=$2 node_id=$3 watch=$4 token_file=$5
 exit_if_running interruption.lock
 
 post_notice() {
-  printf 'POST /notices/%s HTTP/1.0\r\nAuthorization: Bearer %s\r\nContent-Length: %s\r\n\r\n%s' \
+  printf 'POST /interruptions/%s HTTP/1.0\r\nAuthorization: Bearer %s\r\nContent-Length: %s\r\n\r\n%s' \
     "$node_id" "$(cat "$token_file")" "${#1}" "$1" |
     controller_request "$head" "$controller_port" > /dev/null
 }

@@ -1,4 +1,5 @@
-"""Watches a spot machine's metadata, and prints `end` and a time, or `risk`, when AWS says so.
+"""Watches a spot machine's metadata, and prints `termination` and a time, or `rebalance`, when AWS
+says so.
 
 This file runs on the machine itself, by being given to its Python 3, however old that is: it must
 not import anything of Shoal's. AWS is asked every other second, over one connection: two minutes
@@ -50,11 +51,11 @@ def notices(metadata: Metadata) -> "list[str]":
     """What AWS has to say now, as lines."""
     lines = []
     if metadata.read(_RISK):
-        lines.append("risk")
+        lines.append("rebalance")
     told = metadata.read(_ENDS)
     if told:
         when = time.strptime(json.loads(told)["time"], "%Y-%m-%dT%H:%M:%SZ")
-        lines.append(f"end {calendar.timegm(when)}")
+        lines.append(f"termination {calendar.timegm(when)}")
     return lines
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import urllib.request
 
 from shoal.controller.lifecycle import Node
-from shoal.controller.metrics import Metrics
 from shoal.controller.state import ControllerState, Decision, NodeUpdated
+from shoal.controller.status_publisher import Metrics
 from shoal.core.node_phase import Phase
 
 
@@ -22,24 +22,24 @@ def worker(phase: Phase) -> NodeUpdated:
 
 
 def test_no_node_of_a_type_is_left_in_the_figures_when_its_last_has_gone() -> None:
-    metrics, memory = Metrics("127.0.0.1", since=0.0, port=0), ControllerState()
+    metrics, state = Metrics("127.0.0.1", since=0.0, port=0), ControllerState()
     ending = 'shoal_nodes{node_type="gpu",phase="terminating"}'
-    memory.apply(worker(Phase.TERMINATING))
-    metrics.observe(memory, 0, 0.0, 0.1)
+    state.apply(worker(Phase.TERMINATING))
+    metrics.observe(state, 0, 0.0, 0.1)
     assert read(metrics)[ending] == 1
-    memory.apply(worker(Phase.GONE))
-    metrics.observe(memory, 0, 0.0, 0.1)
+    state.apply(worker(Phase.GONE))
+    metrics.observe(state, 0, 0.0, 0.1)
     assert read(metrics)[ending] == 0
 
 
 def test_a_controller_that_was_restarted_counts_its_own_decisions_only() -> None:
-    memory = ControllerState()
-    memory.apply(Decision(10.0, "launch", "1 x gpu", "one waits"))
+    state = ControllerState()
+    state.apply(Decision(10.0, "launch", "1 x gpu", "one waits"))
     metrics = Metrics("127.0.0.1", since=20.0, port=0)
-    metrics.observe(memory, 0, 0.0, 0.1)
-    memory.apply(Decision(30.0, "launch", "1 x gpu", "one waits"))
-    metrics.observe(memory, 0, 0.0, 0.1)
-    metrics.observe(memory, 0, 0.0, 0.1)
+    metrics.observe(state, 0, 0.0, 0.1)
+    state.apply(Decision(30.0, "launch", "1 x gpu", "one waits"))
+    metrics.observe(state, 0, 0.0, 0.1)
+    metrics.observe(state, 0, 0.0, 0.1)
     assert read(metrics)['shoal_decisions_total{action="launch"}'] == 1
 
 

@@ -1,0 +1,103 @@
+"""Wires a controller together from its config, and runs it. Loaded only in processes that run a
+controller: its imports take seconds on a busy machine."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import signal
+from pathlib import Path
+
+from shoal import __version__
+from shoal.bootstrap import agents
+from shoal.cluster.handle import ClusterHandle
+from shoal.controller import controller_config, crontab, status_publisher, supervisor
+from shoal.controller.agent_server import make_agent_server
+from shoal.controller.controller_config import ControllerConfig, spec_on_head
+from shoal.controller.loop import Controller, Dependencies
+from shoal.controller.node_manager import NodeManager, ProviderNodeManager
+from shoal.controller.paths import CONFIG, STANDBY_LOCK
+from shoal.controller.status_publisher import Metrics
+from shoal.core.clock import SystemClock
+from shoal.core.logs import suppress_and_log
+from shoal.providers import provider_for
+from shoal.ray_runtime import gcs_client
+
+_log = logging.getLogger(__name__)
+
+_SUPERVISOR_CHECK_SECONDS = 1.0
+# A supervisor that was just started takes this long to acquire its lock.
+_SUPERVISOR_START_SECONDS = 10.0
+
+
+def load() -> None:
+    """Import what the modules above import lazily, so that a forked controller starts at once."""
+    status_publisher.load_metrics()
+    gcs_client.load()
+
+
+def run(directory: Path) -> None:
+    """Run the controller of this directory until it exits or is stopped."""
+    # Otherwise nodes that are started here would join the cluster that this process belongs to.
+    os.environ.pop("RAY_ADDRESS", None)
+    config = controller_config.read(directory)
+    if config is not None:
+        asyncio.run(_run(directory, config))
+    if controller_config.stamp(directory) is None:
+        crontab.disable(directory)
+
+
+async def _run(directory: Path, config: ControllerConfig) -> None:
+    """Run the controller, and restart its supervisor if that dies."""
+    stamp = controller_config.stamp(directory)
+    _log.info(
+        "controller of cluster %s started: shoal %s, config %s, process %d",
+        *(config.spec.cluster_name, __version__, stamp, os.getpid()),
+    )
+    clock = SystemClock()
+    # An embedded head shares its machine with others, and has its own loopback address.
+    host = agents.controller_host(config.gcs_address)
+    metrics = Metrics(host if config.is_single_machine else "127.0.0.1", clock.now())
+    make_node_manager = functools.partial(_make_node_manager, directory)
+    gcs = gcs_client.Gcs(config.gcs_address)
+    dependencies = Dependencies(gcs, make_node_manager, clock, metrics)
+    controller = Controller(directory, config, dependencies)
+    server = make_agent_server(controller, config, directory)
+    # Not earlier: the standby renews leases while all of this is loaded.
+    supervisor.stop_holders(directory, STANDBY_LOCK)
+    running = asyncio.ensure_future(controller.run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    wait = _SUPERVISOR_CHECK_SECONDS
+    while not running.done():
+        if not config.is_single_machine:
+            await server.open()
+        await asyncio.wait([running], timeout=wait)
+        was_started = not running.done() and supervisor.ensure_supervisor(directory)
+        wait = _SUPERVISOR_START_SECONDS if was_started else _SUPERVISOR_CHECK_SECONDS
+    await server.close()
+    with suppress_and_log(_log, "finish the loop, it was stopped", asyncio.CancelledError):
+        await running
+    _log.info("controller exits")
+
+
+def _make_node_manager(directory: Path, config: ControllerConfig) -> NodeManager:
+    clock = SystemClock()
+    spec = config.spec if config.is_single_machine else spec_on_head(config.spec)
+    home = Path(config.home).expanduser()
+    node_manager: ProviderNodeManager
+    provider = provider_for(
+        spec, home, clock, lambda event: node_manager.on_provider_event(event), on_head=True
+    )
+    if provider.capabilities.host_keys is not None:
+        provider.capabilities.host_keys.add(config.host_keys)
+
+    def disable_autorestart() -> None:
+        crontab.disable(directory)
+        (directory / CONFIG).unlink(missing_ok=True)
+
+    node_manager = ProviderNodeManager(
+        ClusterHandle(provider, spec, files_digest=config.files_digest), clock, disable_autorestart
+    )
+    return node_manager

@@ -1,0 +1,1 @@
+"""Shell scripts that the controller and its client run. Each takes its values as arguments."""

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Usage: deploy_controller PYTHON VERSION PACKAGE_DIRECTORY [START_OPTION]... < config.json
+# Installs the config and starts the controller. A controller of another Shoal version may not
+# understand the config, so it is replaced. PACKAGE_DIRECTORY is relative to the home directory,
+# and empty where Shoal is installed.
+python=$1
+version=$2
+package=$3
+shift 3
+directory=.shoal/controller
+if [ -n "$package" ]; then
+  export PYTHONPATH="$HOME/$package:$PWD/.shoal/packages"
+fi
+mkdir -p "$directory" || exit
+cat > "$directory/config.json.new" || exit
+if [ -e "$directory/version" ] && [ "$(cat "$directory/version")" != "$version" ]; then
+  "$python" -m shoal.controller stop "$directory" || exit
+fi
+echo "$version" > "$directory/version"
+mv "$directory/config.json.new" "$directory/config.json" || exit
+exec "$python" -m shoal.controller start "$directory" "$@"

@@ -1,0 +1,11 @@
+#!/bin/sh
+# Usage: install_packages PYTHON DIRECTORY PACKAGE...
+# Installs Python packages where only the controller finds them. A package that the head has
+# already is used as it is.
+python=$1
+directory=$2
+shift 2
+for package in "$@"; do
+  "$python" -c "import $package" 2> /dev/null ||
+    "$python" -m pip install --quiet --target "$directory" "$package" || exit
+done
