@@ -80,7 +80,7 @@ async def deploy_controller(
     except (ShoalError, TimeoutError) as error:
         error_text = str(error)
     if error_text is not None:
-        _log.warning("could not deploy the controller: %s", error_text)
+        _log.info("could not deploy the controller: %s", error_text)
         emit(_not_deployed(cluster.spec, error_text, head.name))
         if not cluster.spec.shoal.autostop:
             await _disable_lease_wait(cluster)
