@@ -115,7 +115,7 @@ async def test_a_spot_notice_reaches_the_controller_which_gives_up_what_is_no_no
         return [d["why"] for d in state(head)["decisions"] if d["cause"] == "interruption"]
 
     await until(told, "it is told", timeout=60)
-    assert told()[0].startswith("its provider takes the machine away at")
+    assert told()[0].startswith("the provider terminates the instance at")
 
 
 async def test_a_controller_that_is_killed_is_back_before_a_lease_is_over(

@@ -67,7 +67,7 @@ async def test_the_task_of_a_machine_that_is_taken_back_finishes_on_its_replacem
     decisions = [(d["action"], d["cause"]) for d in state(spot)["decisions"]]
     assert ("drain", "interruption") in decisions
     told = await spot.shoal("why -n mine")
-    assert "its provider takes the machine away at" in told.stdout
+    assert "the provider terminates the instance at" in told.stdout
     await until(lambda: taken not in spot.running(), "the machine is gone")
 
 
