@@ -10,7 +10,6 @@ import os
 import signal
 from pathlib import Path
 
-from shoal import __version__
 from shoal.bootstrap import agents
 from shoal.cluster.handle import ClusterHandle
 from shoal.controller import controller_config, crontab, status_publisher, supervisor
@@ -18,7 +17,7 @@ from shoal.controller.agent_server import make_agent_server
 from shoal.controller.controller_config import ControllerConfig, spec_on_head
 from shoal.controller.loop import Controller, Dependencies
 from shoal.controller.node_manager import NodeManager, ProviderNodeManager
-from shoal.controller.paths import CONFIG, STANDBY_LOCK
+from shoal.controller.paths import CONFIG, STANDBY_LOCK, VERSION
 from shoal.controller.status_publisher import Metrics
 from shoal.core.clock import SystemClock
 from shoal.core.logs import suppress_and_log
@@ -53,8 +52,8 @@ async def _run(directory: Path, config: ControllerConfig) -> None:
     """Run the controller, and restart its supervisor if that dies."""
     stamp = controller_config.stamp(directory)
     _log.info(
-        "controller of cluster %s started: shoal %s, config %s, process %d",
-        *(config.spec.cluster_name, __version__, stamp, os.getpid()),
+        "controller of cluster %s started: package %s, config %s, process %d",
+        *(config.spec.cluster_name, _package_version(directory), stamp, os.getpid()),
     )
     clock = SystemClock()
     # An embedded head shares its machine with others, and has its own loopback address.
@@ -80,6 +79,14 @@ async def _run(directory: Path, config: ControllerConfig) -> None:
     with suppress_and_log(_log, "finish the loop, it was stopped", asyncio.CancelledError):
         await running
     _log.info("controller exits")
+
+
+def _package_version(directory: Path) -> str:
+    """The uploaded package, whose name is a hash of its content."""
+    try:
+        return (directory / VERSION).read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 def _make_node_manager(directory: Path, config: ControllerConfig) -> NodeManager:

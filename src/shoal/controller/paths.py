@@ -16,6 +16,8 @@ LOG = "controller.log"
 HEARTBEAT = "heartbeat"
 BOOTSTRAP_LOGS = "logs"
 STATE = "state.json"
+# Names the package that was deployed last.
+VERSION = "version"
 # Run by cron.
 RESTART_SCRIPT = "restart.sh"
 # Each lock file contains the process id of its holder.
