@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from tests.providers.aws.aws_bed import Bed
-from tests.providers.aws.broken_accounts import Patient, all_at_once, patient_on
+from tests.providers.aws.broken_accounts import Scenario, apply_twelve, run_on_laptop
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.fixtures import why_not
 
@@ -24,10 +24,10 @@ ROUNDS = 3
 LONGEST_CHAIN = 2
 
 
-async def run_doctor(bed: Bed, patient: Patient, expected: list[str]) -> tuple[float, int]:
+async def run_doctor(bed: Bed, scenario: Scenario, expected: list[str]) -> tuple[float, int]:
     """Seconds, and how many of the mistakes were reported."""
     began = time.monotonic()
-    result = await patient_on(bed, patient, "doctor c.yaml --json")
+    result = await run_on_laptop(bed, scenario, "doctor c.yaml --json")
     seconds = time.monotonic() - began
     findings = [finding["what"] for finding in json.loads(result.stdout)]
     reported = sum(any(text in what for what in findings) for text in expected)
@@ -41,10 +41,10 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         async with SimCloud() as cloud:
             bed = Bed(cloud, await cloud.laptop())
-            patient = Patient(cloud, Path(directory))
-            expected = all_at_once(patient)
+            scenario = Scenario(cloud, Path(directory))
+            expected = apply_twelve(scenario)
             cloud.faults.slow_calls(LATENCY_SECONDS)
-            runs = [await run_doctor(bed, patient, expected) for _ in range(ROUNDS)]
+            runs = [await run_doctor(bed, scenario, expected) for _ in range(ROUNDS)]
             calls = sum(cloud.ledger.calls().values())
     seconds = min(seconds for seconds, _ in runs)
     print(f"{calls} AWS calls in {ROUNDS} runs and their preparation")

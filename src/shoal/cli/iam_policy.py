@@ -6,20 +6,23 @@ import click
 
 
 @click.command("iam-policy")
-@click.option("--head", is_flag=True, help="The policy of a cluster's head instead.")
-@click.option("--cluster-name", default="*", help="With --head: for this cluster only.")
+@click.option("--head", is_flag=True, help="Print the policy of a cluster's head instead.")
+@click.option("--cluster-name", default="*", help="With --head: limit it to this cluster.")
 @click.option(
     "--region",
     default="*",
-    help="For the part of AWS that this region is in (China, GovCloud); with --head, for it alone.",
+    help="Use the AWS partition of this region (China, GovCloud); with --head, also limit it to "
+    "this region.",
 )
 def command(head: bool, cluster_name: str, region: str) -> None:
-    """Print what AWS must allow you, as a policy for IAM.
+    """Print the IAM policy that your AWS user or role needs.
 
-    With --head it is what `shoal up` allows a cluster's head, which launches and ends machines of
-    its own cluster and can do nothing else.
+    With --head, print the policy that `shoal up` gives a cluster's head: it may launch, stop and
+    terminate instances of its own cluster, and nothing else.
     """
     from shoal.providers.aws import iam_policies
 
-    document = iam_policies.for_head(cluster_name, region) if head else iam_policies.for_caller()
-    click.echo(iam_policies.text(document, region))
+    document = (
+        iam_policies.head_policy(cluster_name, region) if head else iam_policies.caller_policy()
+    )
+    click.echo(iam_policies.to_json(document, region))

@@ -40,12 +40,12 @@ class ClusterListing:
 
 async def list_clusters(ctx: Context) -> list[ClusterListing]:
     """Every cluster of the account, launched by Shoal or by Ray."""
-    from shoal.providers.aws.inventory import holdings, with_prices
+    from shoal.providers.aws.inventory import add_prices, list_cluster_resources
 
     require_aws()
     ctx.emit(Stage(_QUERY))
-    clusters = await holdings(ctx.clock, ctx.emit)
-    priced = await with_prices(clusters, ctx.clock, ctx.home)
+    clusters = await list_cluster_resources(ctx.clock, ctx.emit)
+    priced = await add_prices(clusters, ctx.clock, ctx.home)
     return [_listing(ctx, resources) for resources in priced]
 
 
@@ -53,11 +53,11 @@ async def collect_garbage(ctx: Context) -> bool:
     """Delete workers without a head, and resources of clusters without instances. Recent
     resources (an `up` may be running) and retained volumes are reported and kept. False when the
     user declined."""
-    from shoal.providers.aws.inventory import delete_orphan, holdings
+    from shoal.providers.aws.inventory import delete_orphan, list_cluster_resources
 
     require_aws()
     ctx.emit(Stage(_QUERY))
-    clusters = await holdings(ctx.clock, ctx.emit)
+    clusters = await list_cluster_resources(ctx.clock, ctx.emit)
     now = ctx.clock.now()
     for resources in clusters:
         _report_kept(ctx, resources)
@@ -81,10 +81,10 @@ async def collect_garbage(ctx: Context) -> bool:
 
 def _report_kept(ctx: Context, resources: ClusterResources) -> None:
     where = f"{resources.cluster} in {resources.region}"
-    if not resources.is_led and resources.is_new(ctx.clock.now()):
+    if not resources.has_head and resources.is_new(ctx.clock.now()):
         why = "some of its resources were just created: an up may be running"
         ctx.emit(Warned(f"{where} is not deleted", why, "run shoal gc again in a few minutes"))
-    for volume in resources.kept:
+    for volume in resources.retained:
         delete = f"aws ec2 delete-volume --region {resources.region} --volume-id {volume.id}"
         why = f"the file of {where} retains it"
         fix = f"{delete}, if it is no longer needed"
@@ -109,18 +109,18 @@ def _listing(ctx: Context, resources: ClusterResources) -> ClusterListing:
         price_per_hour=math.fsum(i.price_per_hour or 0.0 for i in billed),
         complete=all(i.price_per_hour is not None for i in billed),
         others=resources.others,
-        kept=tuple(map(_describe, resources.kept)),
+        kept=tuple(map(_describe, resources.retained)),
     )
 
 
 def _state(resources: ClusterResources, now: float) -> str:
-    if not resources.is_led and resources.is_new(now):
+    if not resources.has_head and resources.is_new(now):
         return "no head yet"
-    if resources.kept and not (resources.instances or resources.others):
+    if resources.retained and not (resources.instances or resources.others):
         return "volumes kept"
     if not resources.instances:
         return "no instances; shoal gc"
-    if not resources.is_led:
+    if not resources.has_head:
         return "no head; shoal gc"
     states = {i.state for i in resources.instances}
     if states <= {State.STOPPED, State.STOPPING}:

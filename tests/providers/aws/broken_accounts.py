@@ -1,5 +1,5 @@
-"""One mistake each, in a cluster file or in an account, and doing what the doctor says about it,
-word for word."""
+"""Mistakes in cluster files and accounts, one at a time, and a follower of the fixes that preflight
+proposes, word for word."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ STANDARD, STANDARD_SPOT = "L-1216C47A", "L-34B43A08"
 
 
 @dataclass
-class Patient:
-    """A cluster file of one head, an account, and what is in a person's home and environment. A
-    variable that is None is not set."""
+class Scenario:
+    """A cluster file with one head, an account, and the user's home and environment. A variable
+    that is None is unset."""
 
     cloud: SimCloud
     directory: Path
@@ -52,277 +52,281 @@ class Patient:
 
     @property
     def worker(self) -> dict[str, Any]:
-        kind: dict[str, Any] = self.file["available_node_types"]["worker"]
-        return kind
+        node_type: dict[str, Any] = self.file["available_node_types"]["worker"]
+        return node_type
 
     def client(self, service: str = "ec2") -> Any:
         return boto3.client(service, **self.cloud.ec2.client_options())
 
     def subnets(self) -> list[str]:
-        return [one["SubnetId"] for one in self.client().describe_subnets()["Subnets"]]
+        return [subnet["SubnetId"] for subnet in self.client().describe_subnets()["Subnets"]]
 
     def images(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.client().describe_images()["Images"]
-        return found
+        images: list[dict[str, Any]] = self.client().describe_images()["Images"]
+        return images
 
-    def credentials(self, profile: str) -> None:
-        """Have a profile that works."""
+    def add_profile(self, profile: str) -> None:
+        """Add a profile with valid credentials."""
         secret = self.cloud.ec2.client_options()["aws_secret_access_key"]
         text = f"[{profile}]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {secret}\n"
         self.home[".aws/credentials"] = text
 
-    def follow(self, fix: str) -> None:
-        """Do what a fix says: all of its steps, and of each the first way that it names."""
+    def apply_fix(self, fix: str) -> None:
+        """Apply all steps of a fix; of alternatives, the first one."""
         for step in fix.splitlines():
-            self._do(step.partition(", or ")[0])
+            self._apply_step(step.partition(", or ")[0])
 
-    def _do(self, step: str) -> None:
-        if taken := re.match(r"take (\S+) out", step):
-            _each_with(self.file, taken[1], lambda holder: holder.pop(taken[1]))
+    def _apply_step(self, step: str) -> None:
+        if removed := re.match(r"(?:remove|take) (\S+)", step):
+            _for_each_owner(self.file, removed[1], lambda owner: owner.pop(removed[1]))
         elif added := re.match(r"add to (\w+): (.*)", step):
             rule = yaml.safe_load(added[2])
-            _each_with(self.file, added[1], lambda holder: holder[added[1]].append(rule))
+            _for_each_owner(self.file, added[1], lambda owner: owner[added[1]].append(rule))
         elif step.startswith("export "):
             name, _, value = step.removeprefix("export ").partition("=")
             self.environment[name] = value
         elif step.startswith("unset "):
             self.environment.update(dict.fromkeys(step.split()[1:]))
         elif step == "shoal iam-policy > shoal-policy.json":
-            (self.directory / "shoal-policy.json").write_text(json.dumps(iam_policies.for_caller()))
+            (self.directory / "shoal-policy.json").write_text(
+                json.dumps(iam_policies.caller_policy())
+            )
         elif step.startswith("aws "):
             aws_cli.run(step, self.client, self.directory)
         else:
             self._write(yaml.safe_load(step))
 
     def _write(self, lines: dict[str, Any]) -> None:
-        """Put lines into the file: sections where they belong, all else where it stands, or into
-        every node's configuration."""
+        """Write lines into the file: top-level sections are merged, other keys replaced wherever
+        they occur, or else added to the head's configuration."""
         for key, value in lines.items():
             if key in ("auth", "docker", "provider", "shoal"):
                 self.file[key] = {**self.file.get(key, {}), **value}
-            elif not _each_with(self.file, key, functools.partial(_set, key=key, value=value)):
+            elif not _for_each_owner(self.file, key, functools.partial(_set, key=key, value=value)):
                 self.head[key] = value
 
 
-def _set(holder: dict[str, Any], key: str, value: Any) -> None:
-    holder[key] = value
+def _set(owner: dict[str, Any], key: str, value: Any) -> None:
+    owner[key] = value
 
 
-def _each_with(data: Any, key: str, change: Callable[[Any], object]) -> int:
-    """Change everything in the file that has a key; how many that were."""
+def _for_each_owner(data: Any, key: str, change: Callable[[Any], object]) -> int:
+    """Change every mapping in the file that has a key; returns their number."""
     inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
-    found = sum(_each_with(one, key, change) for one in list(inner))
+    count = sum(_for_each_owner(child, key, change) for child in list(inner))
     if isinstance(data, dict) and key in data:
         change(data)
-        found += 1
-    return found
+        count += 1
+    return count
 
 
 @dataclass(frozen=True)
-class Ailment:
-    """What the doctor says of it, in part, and how one gets it."""
+class Mistake:
+    """A part of the finding that preflight reports, and how to make the mistake."""
 
-    says: str
-    breaks: Callable[[Patient], None]
+    message: str
+    apply: Callable[[Scenario], None]
 
 
-def _no_credentials(patient: Patient) -> None:
-    patient.credentials("work")
+def _no_credentials(scenario: Scenario) -> None:
+    scenario.add_profile("work")
     unset = dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
-    patient.environment.update(unset, AWS_EC2_METADATA_DISABLED="true")
+    scenario.environment.update(unset, AWS_EC2_METADATA_DISABLED="true")
 
 
-def _another_profile(patient: Patient) -> None:
-    _no_credentials(patient)
-    patient.environment["AWS_PROFILE"] = "nobody"
+def _another_profile(scenario: Scenario) -> None:
+    _no_credentials(scenario)
+    scenario.environment["AWS_PROFILE"] = "nobody"
 
 
-def _expired(patient: Patient) -> None:
-    patient.credentials("fresh")
-    patient.environment["AWS_ACCESS_KEY_ID"] = "AKIAWASGOODYESTERDAY"
+def _expired(scenario: Scenario) -> None:
+    scenario.add_profile("fresh")
+    scenario.environment["AWS_ACCESS_KEY_ID"] = "AKIAWASGOODYESTERDAY"
 
 
-def _region(patient: Patient) -> None:
-    patient.file["provider"]["region"] = "us-wst-2"
+def _region(scenario: Scenario) -> None:
+    scenario.file["provider"]["region"] = "us-wst-2"
 
 
-def _permission(patient: Patient) -> None:
-    iam = patient.client("iam")
-    name = patient.client("sts").get_caller_identity()["Arn"].rpartition("/")[2]
+def _permission(scenario: Scenario) -> None:
+    iam = scenario.client("iam")
+    name = scenario.client("sts").get_caller_identity()["Arn"].rpartition("/")[2]
     iam.create_user(UserName=name)
     denied = ApiError("UnauthorizedOperation", "You are not authorized to perform this operation.")
-    calls = patient.cloud.ledger.calls
+    calls = scenario.cloud.ledger.calls
 
     def strikes(call: Any, _: Any) -> bool:
         return call.action == "ImportKeyPair" and not calls()["PutUserPolicy"]
 
-    patient.cloud.faults.add(Fault(strikes, denied))
+    scenario.cloud.faults.add(Fault(strikes, denied))
 
 
-def _zone(patient: Patient) -> None:
-    patient.file["provider"]["availability_zone"] = f"{REGION}z"
+def _zone(scenario: Scenario) -> None:
+    scenario.file["provider"]["availability_zone"] = f"{REGION}z"
 
 
-def _private_subnets(patient: Patient) -> None:
-    for subnet in patient.subnets():
-        patient.client().modify_subnet_attribute(
+def _private_subnets(scenario: Scenario) -> None:
+    for subnet in scenario.subnets():
+        scenario.client().modify_subnet_attribute(
             SubnetId=subnet, MapPublicIpOnLaunch={"Value": False}
         )
 
 
-def _no_subnets(patient: Patient) -> None:
-    client = patient.client()
-    for subnet in patient.subnets():
+def _no_subnets(scenario: Scenario) -> None:
+    client = scenario.client()
+    for subnet in scenario.subnets():
         client.delete_subnet(SubnetId=subnet)
     for vpc in client.describe_vpcs()["Vpcs"]:
         client.delete_vpc(VpcId=vpc["VpcId"])
 
 
-def _named_subnet(patient: Patient) -> None:
-    patient.head["SubnetIds"] = ["subnet-none"]
+def _named_subnet(scenario: Scenario) -> None:
+    scenario.head["SubnetIds"] = ["subnet-none"]
 
 
-def _type(patient: Patient) -> None:
-    patient.head["InstanceType"] = "m5.lrage"
+def _type(scenario: Scenario) -> None:
+    scenario.head["InstanceType"] = "m5.lrage"
 
 
-def _type_elsewhere(patient: Patient) -> None:
-    patient.head["InstanceType"] = "trn1n.32xlarge"
-    patient.file["provider"]["availability_zone"] = f"{REGION}a"
+def _type_elsewhere(scenario: Scenario) -> None:
+    scenario.head["InstanceType"] = "trn1n.32xlarge"
+    scenario.file["provider"]["availability_zone"] = f"{REGION}a"
 
 
-def _persistent(patient: Patient) -> None:
+def _persistent(scenario: Scenario) -> None:
     options = {"SpotInstanceType": "persistent", "InstanceInterruptionBehavior": "stop"}
     market = {"MarketType": "spot", "SpotOptions": options}
-    patient.worker["node_config"]["InstanceMarketOptions"] = market
+    scenario.worker["node_config"]["InstanceMarketOptions"] = market
 
 
-def _image(patient: Patient) -> None:
-    patient.head["ImageId"] = "ami-none"
+def _image(scenario: Scenario) -> None:
+    scenario.head["ImageId"] = "ami-none"
 
 
-def _architecture(patient: Patient) -> None:
+def _architecture(scenario: Scenario) -> None:
     ubuntu = "/aws/service/canonical/ubuntu/server/22.04/stable/current/arm64/hvm/ebs-gp2/ami-id"
-    parameter = patient.client("ssm").get_parameter(Name=ubuntu)["Parameter"]
-    patient.head["ImageId"] = parameter["Value"]
+    parameter = scenario.client("ssm").get_parameter(Name=ubuntu)["Parameter"]
+    scenario.head["ImageId"] = parameter["Value"]
 
 
-def _small_root(patient: Patient) -> None:
-    """The seed's third failure, where AWS itself would refuse."""
-    patient.head["ImageId"] = patient.client().register_image(Name="big")["ImageId"]
-    patient.head["BlockDeviceMappings"] = [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 8}}]
+def _small_root(scenario: Scenario) -> None:
+    """AWS would refuse this launch."""
+    scenario.head["ImageId"] = scenario.client().register_image(Name="big")["ImageId"]
+    scenario.head["BlockDeviceMappings"] = [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 8}}]
 
 
-def _no_key_pair(patient: Patient) -> None:
-    patient.head["KeyName"] = "nobody"
+def _no_key_pair(scenario: Scenario) -> None:
+    scenario.head["KeyName"] = "nobody"
 
 
-def _half_a_key_pair(patient: Patient) -> None:
-    patient.client().import_key_pair(KeyName="theirs", PublicKeyMaterial=PUBLIC_KEY)
-    patient.head["KeyName"] = "theirs"
-    mine = new_key("mine")  # another one, which does not open it
-    patient.file["auth"].setdefault("ssh_private_key", "~/.ssh/mine")
-    patient.home.update({".ssh/mine": mine.private, ".ssh/mine.pub": mine.public})
+def _key_pair_without_private_key(scenario: Scenario) -> None:
+    scenario.client().import_key_pair(KeyName="theirs", PublicKeyMaterial=PUBLIC_KEY)
+    scenario.head["KeyName"] = "theirs"
+    mine = new_key("mine")  # a different key
+    scenario.file["auth"].setdefault("ssh_private_key", "~/.ssh/mine")
+    scenario.home.update({".ssh/mine": mine.private, ".ssh/mine.pub": mine.public})
 
 
-def _no_group(patient: Patient) -> None:
-    patient.head["SecurityGroupIds"] = ["sg-none"]
+def _no_group(scenario: Scenario) -> None:
+    scenario.head["SecurityGroupIds"] = ["sg-none"]
 
 
-def _closed_group(patient: Patient) -> None:
-    (vpc,) = patient.client().describe_vpcs()["Vpcs"]
-    group = patient.client().create_security_group(
+def _closed_group(scenario: Scenario) -> None:
+    (vpc,) = scenario.client().describe_vpcs()["Vpcs"]
+    group = scenario.client().create_security_group(
         GroupName="web", Description="web", VpcId=vpc["VpcId"]
     )
-    patient.head["SecurityGroupIds"] = [group["GroupId"]]
+    scenario.head["SecurityGroupIds"] = [group["GroupId"]]
 
 
-def _closed_rules(patient: Patient) -> None:
+def _closed_rules(scenario: Scenario) -> None:
     web = {"IpProtocol": "tcp", "FromPort": 20, "ToPort": 30}
     rule = {**web, "IpRanges": [{"CidrIp": "192.0.2.0/24"}]}
-    patient.file["provider"]["security_group"] = {"IpPermissions": [rule]}
+    scenario.file["provider"]["security_group"] = {"IpPermissions": [rule]}
 
 
-def _closed_ranges(patient: Patient) -> None:
-    patient.file["shoal"] = {**patient.file["shoal"], "ssh_from": ["192.0.2.0/24"]}
+def _closed_ranges(scenario: Scenario) -> None:
+    scenario.file["shoal"] = {**scenario.file["shoal"], "ssh_from": ["192.0.2.0/24"]}
 
 
-def _quota(patient: Patient) -> None:
-    patient.cloud.ec2.market.quotas[STANDARD] = 4
-    patient.worker["min_workers"] = 3
+def _quota(scenario: Scenario) -> None:
+    scenario.cloud.ec2.market.quotas[STANDARD] = 4
+    scenario.worker["min_workers"] = 3
 
 
-def _spot_quota(patient: Patient) -> None:
-    patient.cloud.ec2.market.quotas[STANDARD_SPOT] = 1
-    patient.head["InstanceMarketOptions"] = {"MarketType": "spot"}
+def _spot_quota(scenario: Scenario) -> None:
+    scenario.cloud.ec2.market.quotas[STANDARD_SPOT] = 1
+    scenario.head["InstanceMarketOptions"] = {"MarketType": "spot"}
 
 
-def _mount(patient: Patient) -> None:
-    patient.file["file_mounts"] = {"/data": "./nowhere"}
+def _mount(scenario: Scenario) -> None:
+    scenario.file["file_mounts"] = {"/data": "./nowhere"}
 
 
-def _private_key(patient: Patient) -> None:
-    patient.file["auth"]["ssh_private_key"] = "~/.ssh/nowhere.pem"
+def _private_key(scenario: Scenario) -> None:
+    scenario.file["auth"]["ssh_private_key"] = "~/.ssh/nowhere.pem"
 
 
-AILMENTS = {
-    "no credentials": Ailment("there are no usable AWS credentials", _no_credentials),
-    "another profile": Ailment("there are no usable AWS credentials", _another_profile),
-    "expired": Ailment("AWS refused", _expired),
-    "region": Ailment("there is no region us-wst-2", _region),
-    "permission": Ailment("you may not call ImportKeyPair", _permission),
-    "zone": Ailment("there is no subnet in us-west-2z", _zone),
-    "private subnets": Ailment("no subnet gives machines public addresses", _private_subnets),
-    "no subnets": Ailment("the region has no subnet", _no_subnets),
-    "named subnet": Ailment("there is no subnet subnet-none", _named_subnet),
-    "type": Ailment("there is no instance type m5.lrage", _type),
-    "type elsewhere": Ailment("trn1n.32xlarge is not offered in us-west-2a", _type_elsewhere),
-    "persistent": Ailment("persistent spot requests bring back machines", _persistent),
-    "image": Ailment("there is no image ami-none", _image),
-    "architecture": Ailment("is for arm64, and m5.large is x86_64", _architecture),
-    "small root": Ailment("the root volume of 8 GiB is smaller than", _small_root),
-    "no key pair": Ailment("there is no key pair nobody", _no_key_pair),
-    "half a key pair": Ailment("the private half of the key pair theirs", _half_a_key_pair),
-    "no group": Ailment("there is no security group sg-none", _no_group),
-    "closed group": Ailment("lets SSH in from", _closed_group),
-    "closed rules": Ailment("provider.security_group does not let SSH in", _closed_rules),
-    "closed ranges": Ailment("shoal.ssh_from does not let SSH in", _closed_ranges),
-    "quota": Ailment("8 vCPUs of on-demand standard machines are wanted", _quota),
-    "spot quota": Ailment("2 vCPUs of spot standard machines are wanted", _spot_quota),
-    "mount": Ailment("nowhere does not exist", _mount),
-    "private key": Ailment("nowhere.pem does not exist", _private_key),
+MISTAKES = {
+    "no credentials": Mistake("no usable AWS credentials", _no_credentials),
+    "another profile": Mistake("no usable AWS credentials", _another_profile),
+    "expired": Mistake("AWS refused", _expired),
+    "region": Mistake("there is no region us-wst-2", _region),
+    "permission": Mistake("you may not call ImportKeyPair", _permission),
+    "zone": Mistake("there is no subnet in us-west-2z", _zone),
+    "private subnets": Mistake("no subnet assigns public addresses", _private_subnets),
+    "no subnets": Mistake("the region has no subnet", _no_subnets),
+    "named subnet": Mistake("there is no subnet subnet-none", _named_subnet),
+    "type": Mistake("there is no instance type m5.lrage", _type),
+    "type elsewhere": Mistake("trn1n.32xlarge is not offered in us-west-2a", _type_elsewhere),
+    "persistent": Mistake("persistent spot requests relaunch terminated instances", _persistent),
+    "image": Mistake("there is no AMI ami-none", _image),
+    "architecture": Mistake("is for arm64, but m5.large is x86_64", _architecture),
+    "small root": Mistake("the root volume of 8 GiB is smaller than", _small_root),
+    "no key pair": Mistake("there is no key pair nobody", _no_key_pair),
+    "key pair without private key": Mistake(
+        "the private key of key pair theirs", _key_pair_without_private_key
+    ),
+    "no group": Mistake("there is no security group sg-none", _no_group),
+    "closed group": Mistake("allows SSH from", _closed_group),
+    "closed rules": Mistake("provider.security_group does not allow SSH", _closed_rules),
+    "closed ranges": Mistake("shoal.ssh_from does not allow SSH", _closed_ranges),
+    "quota": Mistake("needs 8 vCPUs of on-demand standard instances", _quota),
+    "spot quota": Mistake("needs 2 vCPUs of spot standard instances", _spot_quota),
+    "mount": Mistake("nowhere does not exist", _mount),
+    "private key": Mistake("nowhere.pem does not exist", _private_key),
 }
 
-# The three that the people met who described the system that they wished for.
-SEEDS = ("private subnets", "no credentials", "small root")
+# The mistakes in the reports of users that led to this project.
+USER_REPORTED = ("private subnets", "no credentials", "small root")
 
 
-def all_at_once(patient: Patient) -> list[str]:
-    """A file and an account with twelve of them; what is to be said, in part."""
+def apply_twelve(scenario: Scenario) -> list[str]:
+    """Make twelve mistakes in one file and account; returns a part of each expected finding."""
     names = [
         "mount", "private key", "zone", "quota", "type", "image", "small root", "no key pair",
-        "half a key pair", "no group", "closed group", "permission",
+        "key pair without private key", "no group", "closed group", "permission",
     ]  # fmt: skip
-    kinds = patient.file["available_node_types"]
-    healthy = copy.deepcopy(patient.head)
+    node_types = scenario.file["available_node_types"]
+    valid = copy.deepcopy(scenario.head)
     for name in names:
-        AILMENTS[name].breaks(patient)
-        if patient.head != healthy:  # a kind of its own, so that none hides another
-            kinds[name] = {"node_config": patient.head, "min_workers": 1, "resources": {}}
-            kinds["head"]["node_config"] = copy.deepcopy(healthy)
-    patient.file["max_workers"] = 20
-    says = {name: AILMENTS[name].says for name in names}
-    says["quota"] = "vCPUs of on-demand standard machines are wanted"
-    return list(says.values())
+        MISTAKES[name].apply(scenario)
+        if scenario.head != valid:  # a node type each, so that no mistake hides another
+            node_types[name] = {"node_config": scenario.head, "min_workers": 1, "resources": {}}
+            node_types["head"]["node_config"] = copy.deepcopy(valid)
+    scenario.file["max_workers"] = 20
+    messages = {name: MISTAKES[name].message for name in names}
+    messages["quota"] = "vCPUs of on-demand standard instances"
+    return list(messages.values())
 
 
-async def patient_on(bed: Bed, patient: Patient, command: str) -> Result:
-    """A command on the laptop, with the person's file, home and environment."""
-    for name, text in {**patient.home, "c.yaml": json.dumps(patient.file, indent=1)}.items():
-        place = shlex.quote(name)
-        write = f'umask 077; mkdir -p "$(dirname {place})" && cat > {place}'
+async def run_on_laptop(bed: Bed, scenario: Scenario, command: str) -> Result:
+    """Run a command on the laptop, with the scenario's file, home and environment."""
+    for name, text in {**scenario.home, "c.yaml": json.dumps(scenario.file, indent=1)}.items():
+        path = shlex.quote(name)
+        write = f'umask 077; mkdir -p "$(dirname {path})" && cat > {path}'
         (await bed.laptop.run(write, stdin=text)).require(name)
-    unset = "".join(f"-u {n} " for n, value in patient.environment.items() if value is None)
-    given = {n: value for n, value in patient.environment.items() if value is not None}
-    words = " ".join(f"{n}={shlex.quote(value)}" for n, value in given.items())
-    return await bed.laptop.run(f"env {unset}{words} {SHOAL} {command}", timeout=120)
+    unset = "".join(f"-u {n} " for n, value in scenario.environment.items() if value is None)
+    assigned = {n: value for n, value in scenario.environment.items() if value is not None}
+    variables = " ".join(f"{n}={shlex.quote(value)}" for n, value in assigned.items())
+    return await bed.laptop.run(f"env {unset}{variables} {SHOAL} {command}", timeout=120)

@@ -1,9 +1,9 @@
-"""A clock that stands still until it is told otherwise."""
+"""A clock that advances only when a test or a sleep advances it."""
 
 from __future__ import annotations
 
 
-class StillClock:
+class ManualClock:
     def __init__(self) -> None:
         self._now = 1_000_000.0
 

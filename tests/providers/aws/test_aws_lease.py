@@ -45,7 +45,7 @@ async def bed() -> AsyncIterator[Bed]:
 
 def records(bed: Bed, kind: str = "*") -> list[dict[str, Any]]:
     """The cluster's instances that are not over."""
-    filters = [*tags.of_cluster(CLUSTER), {"Name": "tag:ray-node-type", "Values": [kind]}]
+    filters = [*tags.cluster_filter(CLUSTER), {"Name": "tag:ray-node-type", "Values": [kind]}]
     pages = bed.ec2.describe_instances(Filters=filters)["Reservations"]
     found = [record for page in pages for record in page["Instances"]]
     return [r for r in found if r["State"]["Name"] not in ("shutting-down", "terminated")]

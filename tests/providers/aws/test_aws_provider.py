@@ -12,7 +12,7 @@ import pytest
 
 from shoal.core.errors import AuthError, CapacityError, ConfigError
 from shoal.core.events import Warned
-from shoal.providers.aws import launch_config, tags
+from shoal.providers.aws import resources, tags
 from shoal.providers.model import LaunchRequest, RegistryLogin, State
 from tests.polling import until
 from tests.providers.aws.aws_bed import CLUSTER, cluster_file
@@ -190,7 +190,7 @@ async def test_the_number_of_calls_does_not_grow_with_the_cluster(account: Accou
 
 async def test_only_the_caller_may_log_in(account: Account) -> None:
     await account.launch(workers=1)
-    (group,) = ec2(account).describe_security_groups(Filters=tags.of_cluster(CLUSTER))[
+    (group,) = ec2(account).describe_security_groups(Filters=tags.cluster_filter(CLUSTER))[
         "SecurityGroups"
     ]
     with urllib.request.urlopen(f"{account.cloud.ec2.local_url}/checkip") as reply:
@@ -240,10 +240,10 @@ async def test_machines_that_were_asked_to_end_elsewhere_are_waited_for(account:
 async def test_a_group_that_somebody_else_uses_stays_and_is_named(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launch_config, "_RELEASE_SECONDS", 1.0)
+    monkeypatch.setattr(resources, "_DELETE_GROUP_SECONDS", 1.0)
     await account.launch()
     client = ec2(account)
-    found = client.describe_security_groups(Filters=tags.of_cluster(CLUSTER))["SecurityGroups"]
+    found = client.describe_security_groups(Filters=tags.cluster_filter(CLUSTER))["SecurityGroups"]
     guest = client.run_instances(
         ImageId="ami-0387d929287ab193e", MinCount=1, MaxCount=1,
         SubnetId=client.describe_subnets(
@@ -310,7 +310,7 @@ async def test_machines_stop_and_start_as_they_are_and_say_what_they_still_cost(
     provider = account.provider()
     (costs,) = await provider.stop(account.spec, await provider.list_instances(CLUSTER))
     assert "100 GiB" in costs
-    assert "$8.00 a month by AWS's list prices for us-west-2" in costs
+    assert "$8.00 per month by AWS's list prices for us-west-2" in costs
     found = await provider.list_instances(CLUSTER)
     # A spot machine cannot be kept.
     assert [(i.role, i.state) for i in found] == [("head", State.STOPPED)]
@@ -378,7 +378,7 @@ async def test_images_of_the_accounts_own_registry_are_opened_by_its_credentials
     policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="controller")
     allowed = {s["Sid"]: s["Resource"] for s in policy["PolicyDocument"]["Statement"]}
     arn = "arn:aws:ecr:us-west-2:123456789012:repository/team/box"
-    assert allowed["ReadImages"] == [arn], "the head may read what its nodes are made from"
+    assert allowed["PullEcrImages"] == [arn], "the head may pull the images of its nodes"
     await account.end()
 
 

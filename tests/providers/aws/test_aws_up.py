@@ -24,7 +24,7 @@ pytestmark = pytest.mark.simcloud
 
 
 def instances(bed: Bed) -> list[dict[str, Any]]:
-    pages = bed.ec2.describe_instances(Filters=tags.of_cluster(CLUSTER))["Reservations"]
+    pages = bed.ec2.describe_instances(Filters=tags.cluster_filter(CLUSTER))["Reservations"]
     return [record for page in pages for record in page["Instances"]]
 
 
@@ -280,7 +280,7 @@ async def _goes_as_its_file_says(bed: Bed) -> None:
     done = await bed.shoal("down c.yaml --yes --json")
     assert done.code == 0, done.stderr
     (warning,) = [e for e in events_of(done) if e["event"] == "warning"]
-    assert "a month" in warning["why"]
+    assert "per month" in warning["why"]
     assert {i["State"]["Name"] for i in instances(bed)} == {"stopped"}
     await bed.write(shoal={"controller": False})
     await bed.down()

@@ -1,4 +1,4 @@
-"""`shoal doctor`: mistakes found before a cent is spent, on an account that has them all."""
+"""`shoal doctor`: an account and a file with many mistakes."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ from pathlib import Path
 import pytest
 
 from tests.providers.aws.aws_bed import Bed, events_of
-from tests.providers.aws.broken_accounts import Patient, all_at_once, patient_on
+from tests.providers.aws.broken_accounts import Scenario, apply_twelve, run_on_laptop
 from tests.simcloud.calls import ApiError
 
 pytestmark = pytest.mark.simcloud
 
 
-async def test_a_file_with_nothing_wrong_gets_a_clean_bill(bed: Bed) -> None:
+async def test_a_valid_file_has_no_findings(bed: Bed) -> None:
     done = await bed.shoal("doctor c.yaml")
     assert done.code == 0, done.stdout + done.stderr
     assert "nothing was found" in done.stdout
     assert not bed.running()
 
 
-async def test_twelve_mistakes_are_told_at_once_with_their_lines_and_their_fixes(
+async def test_twelve_mistakes_are_reported_at_once_with_lines_and_fixes(
     bed: Bed, tmp_path: Path
 ) -> None:
-    patient = Patient(bed.cloud, tmp_path)
-    says = all_at_once(patient)
-    done = await patient_on(bed, patient, "doctor c.yaml --json")
+    scenario = Scenario(bed.cloud, tmp_path)
+    messages = apply_twelve(scenario)
+    done = await run_on_laptop(bed, scenario, "doctor c.yaml --json")
     assert done.code == 2, done.stderr
-    found = json.loads(done.stdout)
-    for words in says:
-        assert [f for f in found if words in f["what"]], words
-    assert len(found) == len(says) == 12, done.stdout
-    assert {f["severity"] for f in found} == {"error"}
-    assert all(f["fix"] for f in found)
-    lines = json.dumps(patient.file, indent=1).splitlines()
-    (image,) = [f for f in found if "ami-none" in f["what"]]
+    findings = json.loads(done.stdout)
+    for message in messages:
+        assert [f for f in findings if message in f["what"]], message
+    assert len(findings) == len(messages) == 12, done.stdout
+    assert {f["severity"] for f in findings} == {"error"}
+    assert all(f["fix"] for f in findings)
+    lines = json.dumps(scenario.file, indent=1).splitlines()
+    (image,) = [f for f in findings if "ami-none" in f["what"]]
     file, _, line = image["location"].rpartition(":")
     assert (file, "ami-none" in lines[int(line) - 1]) == ("c.yaml", True)
 
-    refused = await patient_on(bed, patient, "up c.yaml --yes --json")
+    refused = await run_on_laptop(bed, scenario, "up c.yaml --yes --json")
     assert refused.code == 2
     events = events_of(refused)
-    told = [{**e, "event": ""} for e in events if e["event"] == "finding"]
-    assert sorted(told, key=str) == sorted(({**f, "event": ""} for f in found), key=str)
+    reported = [{**e, "event": ""} for e in events if e["event"] == "finding"]
+    assert sorted(reported, key=str) == sorted(({**f, "event": ""} for f in findings), key=str)
     assert events[-1]["what"] == "12 errors found, nothing was changed"
     assert not bed.running()
 
 
-async def test_up_goes_on_when_it_may_not_look(bed: Bed) -> None:
-    """That something may not be looked at says nothing of whether it would work."""
+async def test_up_continues_when_a_lookup_is_denied(bed: Bed) -> None:
+    """A denied lookup does not mean that a launch would fail."""
     denied = ApiError("UnauthorizedOperation", "You are not authorized to perform this operation.")
     bed.cloud.faults.fail_call("DescribeInstanceTypeOfferings", error=denied, times=9)
     events = await bed.up("--min-workers 0")
@@ -58,6 +58,6 @@ async def test_up_goes_on_when_it_may_not_look(bed: Bed) -> None:
     assert "DescribeInstanceTypeOfferings" in warning["what"]
     before = bed.cloud.ledger.calls()
     assert (await bed.up("--min-workers 0"))[-1]["event"] == "unchanged"
-    asked = set(bed.cloud.ledger.calls() - before)
-    assert asked == {"DescribeInstances"}, "a cluster that is there needs no examination"
+    made = set(bed.cloud.ledger.calls() - before)
+    assert made == {"DescribeInstances"}, "an existing cluster needs no preflight"
     await bed.down()

@@ -34,7 +34,7 @@ def test_a_new_volume_is_asked_for_with_its_machine_and_goes_with_it_unless_it_i
         "Throughput": 250,
     }  # fmt: skip
     small = {"VolumeSize": 8, "VolumeType": "gp3", "DeleteOnTermination": True}
-    assert ebs.mappings(wishes) == [
+    assert ebs.block_device_mappings(wishes) == [
         {"DeviceName": "/dev/sdf", "Ebs": large}, {"DeviceName": "/dev/sdg", "Ebs": small},
     ]  # fmt: skip
 
@@ -42,16 +42,16 @@ def test_a_new_volume_is_asked_for_with_its_machine_and_goes_with_it_unless_it_i
 def test_a_bucket_that_is_only_read_cannot_be_written() -> None:
     allowed = {
         s["Sid"]: (s["Action"], s["Resource"])
-        for s in iam_policies.for_buckets({"in": True, "out": False}, ["r"])["Statement"]
+        for s in iam_policies.bucket_policy({"in": True, "out": False}, ["r"])["Statement"]
     }
-    assert allowed["Read"] == (["s3:GetObject"], ["arn:aws:s3:::in/*", "arn:aws:s3:::out/*"])
-    assert allowed["Write"][1] == ["arn:aws:s3:::out/*"]
-    assert allowed["PassToWorkers"] == (["iam:PassRole"], ["r"])
+    assert allowed["ReadObjects"] == (["s3:GetObject"], ["arn:aws:s3:::in/*", "arn:aws:s3:::out/*"])
+    assert allowed["WriteObjects"][1] == ["arn:aws:s3:::out/*"]
+    assert allowed["PassRolesToWorkers"] == (["iam:PassRole"], ["r"])
 
 
 def test_a_head_without_buckets_of_its_own_may_still_give_workers_theirs() -> None:
     """IAM refuses a statement that names nothing."""
-    (only,) = iam_policies.for_buckets({}, ["r"])["Statement"]
+    (only,) = iam_policies.bucket_policy({}, ["r"])["Statement"]
     assert only["Action"] == ["iam:PassRole"]
 
 
@@ -156,6 +156,6 @@ async def test_a_file_system_is_found_by_its_name_and_the_head_is_told_its_id(
     assert {where: mount.efs for where, mount in told.items()} == {"/d": made, "/e": "fs-0abc"}
     account.file(shoal={"mounts": {"/d": {"efs": "trainning-data"}}})
     (finding,) = await provider.preflight(account.spec)
-    assert finding.what.startswith("there is no file system named trainning-data")
+    assert finding.what.startswith("there is no EFS file system named trainning-data")
     assert "training-data" in finding.why
     efs.delete_file_system(FileSystemId=made)

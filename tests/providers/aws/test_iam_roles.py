@@ -1,36 +1,44 @@
-"""Identities that AWS lists a page at a time."""
+"""Listing of instance profiles."""
 
 from __future__ import annotations
 
 from datetime import datetime, timezone
 from typing import Any
 
+import boto3
+
 from shoal.providers.aws import iam_roles
 from shoal.providers.aws.client import AwsClient
-from tests.providers.aws.manual_clock import StillClock
+from tests.providers.aws.manual_clock import ManualClock
 
-MADE = datetime(2026, 1, 1, tzinfo=timezone.utc)
+CREATED = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
-class Paged(AwsClient):
-    """An account whose listings have one entry to a page."""
+class PagedClient(AwsClient):
+    """An account whose listings have one entry per page."""
 
     def __init__(self, names: list[str]) -> None:
-        super().__init__("us-west-2", StillClock())
+        super().__init__("us-west-2", ManualClock())
         self._names = names
 
-    async def call(self, service: str, operation: str, /, **params: Any) -> dict[str, Any]:
-        if operation == "get_instance_profile":
+    def _client(self, service: str) -> Any:
+        keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x"}
+        client = boto3.client("iam", region_name=self.region, **keys)
+        client._make_api_call = self._respond
+        return client
+
+    def _respond(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+        if operation == "GetInstanceProfile":
             name = params["InstanceProfileName"]
             return {"InstanceProfile": {"Tags": [{"Key": "shoal-cluster", "Value": f"of {name}"}]}}
-        at = int(params.get("Marker", 0))
-        entry = {"InstanceProfileName": self._names[at], "CreateDate": MADE}
-        more = at + 1 < len(self._names)
-        page = {"InstanceProfiles": [entry], "IsTruncated": more}
-        return {**page, "Marker": str(at + 1)} if more else page
+        index = int(params.get("Marker", 0))
+        entry = {"InstanceProfileName": self._names[index], "CreateDate": CREATED}
+        is_truncated = index + 1 < len(self._names)
+        page = {"InstanceProfiles": [entry], "IsTruncated": is_truncated}
+        return {**page, "Marker": str(index + 1)} if is_truncated else page
 
 
 async def test_every_page_of_profiles_is_read() -> None:
-    found = await iam_roles.everywhere(Paged(["a", "b", "c"]))
-    assert {one.name: one.cluster for one in found} == {"a": "of a", "b": "of b", "c": "of c"}
-    assert found[0].made == MADE.timestamp()
+    profiles = await iam_roles.list_profiles(PagedClient(["a", "b", "c"]))
+    assert {p.name: p.cluster for p in profiles} == {"a": "of a", "b": "of b", "c": "of c"}
+    assert profiles[0].created_at == CREATED.timestamp()

@@ -1,4 +1,4 @@
-"""From `node_config` to RunInstances: what passes as it stands, and what is added."""
+"""From `node_config` to RunInstances: what is passed unchanged, and what is added."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from shoal.providers.aws.launch_options import LaunchOption, Subnet
 from shoal.providers.aws.launch_request import LaunchResources
 
 SUBNET = Subnet("subnet-1", "us-west-2a", "vpc-1")
-GROUND = LaunchResources("shoal-key", {"vpc-1": ("sg-1",)}, "shoal-profile")
+RESOURCES = LaunchResources("shoal-key", {"vpc-1": ("sg-1",)}, "shoal-profile")
 LABELS = tags.instance_tags("c", "worker", "worker", "t0", "h0")
 
 
-def asked(config: dict[str, Any], offer: LaunchOption | None = None, **more: Any) -> dict[str, Any]:
+def build(
+    config: dict[str, Any], option: LaunchOption | None = None, **more: Any
+) -> dict[str, Any]:
     settings = {"image": "ami-1", "user_data": "#cloud-config", "count": 3, "token": "t1", **more}
-    offer = offer or LaunchOption("m5.large", launch_request.market(config), SUBNET)
-    return launch_request.request(config, offer, GROUND, labels=LABELS, **settings)
+    option = option or LaunchOption("m5.large", launch_request.market(config), SUBNET)
+    return launch_request.build_request(config, option, RESOURCES, labels=LABELS, **settings)
 
 
-def tags_of(request: dict[str, Any], kind: str) -> dict[str, str]:
-    (one,) = [s for s in request["TagSpecifications"] if s["ResourceType"] == kind]
-    return tags.as_dict(one["Tags"])
+def tags_of(request: dict[str, Any], resource_type: str) -> dict[str, str]:
+    (entry,) = [s for s in request["TagSpecifications"] if s["ResourceType"] == resource_type]
+    return tags.as_dict(entry["Tags"])
 
 
-def test_a_bare_type_gets_all_that_a_safe_machine_needs() -> None:
-    request = asked({"InstanceType": "m5.large"})
+def test_a_bare_instance_type_gets_secure_defaults() -> None:
+    request = build({"InstanceType": "m5.large"})
     assert request["SubnetId"] == "subnet-1"
     assert request["SecurityGroupIds"] == ["sg-1"]
     assert request["KeyName"] == "shoal-key"
@@ -40,7 +42,7 @@ def test_a_bare_type_gets_all_that_a_safe_machine_needs() -> None:
     assert (request["MinCount"], request["MaxCount"], request["ClientToken"]) == (1, 3, "t1")
 
 
-def test_what_the_file_says_passes_as_it_stands() -> None:
+def test_fields_of_the_file_are_passed_unchanged() -> None:
     config = {
         "InstanceType": "m5.large",
         "KeyName": "mine",
@@ -51,21 +53,21 @@ def test_what_the_file_says_passes_as_it_stands() -> None:
         "MetadataOptions": {"HttpTokens": "optional"},
         "InstanceInitiatedShutdownBehavior": "stop",
     }
-    request = asked(config)
+    request = build(config)
     for key in set(config) - {"MetadataOptions"}:
         assert request[key] == config[key]
     assert request["MetadataOptions"]["HttpTokens"] == "optional"
 
 
-def test_rays_own_fields_do_not_reach_aws() -> None:
-    request = asked({"SubnetIds": ["subnet-1", "subnet-2"], "MinCount": 1, "MaxCount": 1})
+def test_fields_that_ray_added_are_not_passed_to_ec2() -> None:
+    request = build({"SubnetIds": ["subnet-1", "subnet-2"], "MinCount": 1, "MaxCount": 1})
     assert "SubnetIds" not in request
     assert request["MaxCount"] == 3
 
 
-def test_a_described_interface_takes_the_network_and_nothing_stands_twice() -> None:
+def test_network_settings_go_to_a_configured_interface_and_only_there() -> None:
     config = {"NetworkInterfaces": [{"AssociatePublicIpAddress": True}]}
-    request = asked(config)
+    request = build(config)
     assert "SubnetId" not in request
     assert "SecurityGroupIds" not in request
     (interface,) = request["NetworkInterfaces"]
@@ -78,26 +80,26 @@ def test_a_described_interface_takes_the_network_and_nothing_stands_twice() -> N
     assert config == {"NetworkInterfaces": [{"AssociatePublicIpAddress": True}]}
 
 
-def test_on_demand_instead_of_spot_asks_for_no_market() -> None:
+def test_an_on_demand_option_removes_the_market_options() -> None:
     config = {"InstanceMarketOptions": {"MarketType": "spot"}}
-    request = asked(config, LaunchOption("m5.large", "on-demand", SUBNET))
+    request = build(config, LaunchOption("m5.large", "on-demand", SUBNET))
     assert "InstanceMarketOptions" not in request
 
 
-def test_volumes_go_with_their_machine_unless_the_file_keeps_them() -> None:
+def test_volumes_are_deleted_on_termination_unless_the_file_keeps_them() -> None:
     volumes = [
         {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 140}},
         {"DeviceName": "/dev/sdb", "Ebs": {"VolumeSize": 9, "DeleteOnTermination": False}},
         {"DeviceName": "/dev/sdc", "VirtualName": "ephemeral0"},
     ]
-    request = asked({"BlockDeviceMappings": volumes})
-    kept = [v.get("Ebs", {}).get("DeleteOnTermination") for v in request["BlockDeviceMappings"]]
-    assert kept == [True, False, None]
-    assert tags_of(request, "volume")[tags.KEEPS] == "yes", "so that nobody tidies it away"
-    assert tags.KEEPS not in tags_of(asked({"BlockDeviceMappings": volumes[:1]}), "volume")
+    request = build({"BlockDeviceMappings": volumes})
+    deleted = [v.get("Ebs", {}).get("DeleteOnTermination") for v in request["BlockDeviceMappings"]]
+    assert deleted == [True, False, None]
+    assert tags_of(request, "volume")[tags.RETAINED] == "yes", "gc must not delete it"
+    assert tags.RETAINED not in tags_of(build({"BlockDeviceMappings": volumes[:1]}), "volume")
 
 
-def test_the_files_tags_stay_and_cannot_hide_a_machine_from_us() -> None:
+def test_tags_of_the_file_are_kept_but_cannot_override_the_cluster_tag() -> None:
     own = [
         {
             "ResourceType": "instance",
@@ -108,7 +110,7 @@ def test_the_files_tags_stay_and_cannot_hide_a_machine_from_us() -> None:
             ],
         }
     ]
-    request = asked({"TagSpecifications": own})
+    request = build({"TagSpecifications": own})
     labels = tags_of(request, "instance")
     assert labels["team"] == "ml"
     assert labels["Name"] == "my name"
@@ -117,14 +119,14 @@ def test_the_files_tags_stay_and_cannot_hide_a_machine_from_us() -> None:
     assert tags_of(request, "volume") == {tags.CLUSTER: "c"}
 
 
-def test_a_launch_template_lies_under_the_file() -> None:
+def test_the_file_overrides_its_launch_template() -> None:
     template = {
         "InstanceType": "c5.large",
         "ImageId": "ami-7",
         "UserData": base64.b64encode(b"#!/bin/sh\ntrue\n").decode(),
     }
     config = {"LaunchTemplate": {"LaunchTemplateName": "x"}, "InstanceType": "m5.large"}
-    merged = launch_request.with_template(config, template)
+    merged = launch_request.merge_template(config, template)
     assert merged == {
         "InstanceType": "m5.large",
         "ImageId": "ami-7",
@@ -133,12 +135,12 @@ def test_a_launch_template_lies_under_the_file() -> None:
 
 
 def templated(data: bytes) -> dict[str, Any]:
-    """A node_config over a launch template with this launch data."""
+    """A node_config merged with a launch template that has this user data."""
     template = {"UserData": base64.b64encode(data).decode()}
-    return launch_request.with_template({"LaunchTemplate": {"LaunchTemplateName": "x"}}, template)
+    return launch_request.merge_template({"LaunchTemplate": {"LaunchTemplateName": "x"}}, template)
 
 
-def test_compressed_launch_data_of_a_template_is_read() -> None:
+def test_compressed_user_data_of_a_template_is_read() -> None:
     assert templated(gzip.compress(b"#!/bin/sh\ntrue\n"))["UserData"] == "#!/bin/sh\ntrue\n"
 
 
@@ -146,29 +148,29 @@ CUT_OFF = gzip.compress(b"#!/bin/sh", mtime=0)[:-9]
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", CUT_OFF, b"\x1f\x8bx"], ids=["odd", "cut", "no"])
-def test_launch_data_that_is_no_text_is_refused_by_the_name_of_its_template(data: bytes) -> None:
-    with pytest.raises(ConfigError, match="template x is no text"):
+def test_binary_user_data_of_a_template_is_an_error_that_names_the_template(data: bytes) -> None:
+    with pytest.raises(ConfigError, match="template x is not text"):
         templated(data)
 
 
-def test_asking_elsewhere_is_another_request_and_asking_again_is_the_same() -> None:
-    here, there = (LaunchOption("m5.large", "spot", Subnet(id, id, "v")) for id in ("a", "b"))
-    assert launch_request.client_token("t", here) == launch_request.client_token("t", here)
-    assert launch_request.client_token("t", here) != launch_request.client_token("t", there)
-    assert len(launch_request.client_token("t", here)) <= 64
+def test_the_client_token_is_stable_for_an_option_and_differs_between_options() -> None:
+    first, second = (LaunchOption("m5.large", "spot", Subnet(id, id, "v")) for id in ("a", "b"))
+    assert launch_request.client_token("t", first) == launch_request.client_token("t", first)
+    assert launch_request.client_token("t", first) != launch_request.client_token("t", second)
+    assert len(launch_request.client_token("t", first)) <= 64
 
 
-def test_another_subnet_of_the_same_zone_is_another_request() -> None:
-    one, two = (
+def test_the_client_token_differs_between_subnets_of_one_zone() -> None:
+    first, second = (
         LaunchOption("m5.large", "spot", Subnet(id, "us-west-2a", "v")) for id in ("a", "b")
     )
-    assert launch_request.client_token("t", one) != launch_request.client_token("t", two)
+    assert launch_request.client_token("t", first) != launch_request.client_token("t", second)
 
 
-def test_names_are_allowed_everywhere_and_never_shared_by_two_clusters() -> None:
-    assert tags.name_for("my-cluster") == "shoal-my-cluster"
-    odd, odder = tags.name_for("a b/c"), tags.name_for("a b c")
-    assert odd != odder
-    long = tags.name_for("x" * 200)
+def test_resource_names_are_valid_and_unique_per_cluster() -> None:
+    assert tags.resource_name("my-cluster") == "shoal-my-cluster"
+    first, second = tags.resource_name("a b/c"), tags.resource_name("a b c")
+    assert first != second
+    long = tags.resource_name("x" * 200)
     assert len(long) <= 64
-    assert long != tags.name_for("x" * 201)
+    assert long != tags.resource_name("x" * 201)

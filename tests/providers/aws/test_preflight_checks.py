@@ -1,4 +1,4 @@
-"""What is found wrong with a cluster file, from AWS's own records."""
+"""Preflight checks on records of AWS."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from shoal.providers.aws.instance_types import MachineType
+from shoal.providers.aws.instance_types import InstanceTypeInfo
 from shoal.providers.aws.preflight import access, checks, quotas
 from shoal.providers.aws.preflight.checks import Facts, NodeTypeCheck
 from shoal.providers.model import Finding
 from tests.specs import cluster
 
 ZONES = {"us-west-2a", "us-west-2b"}
-M5 = MachineType("m5.large", "x86_64", {"CPU": 2})
-G5 = MachineType("g5.xlarge", "x86_64", {"CPU": 4, "GPU": 1})
-ARM = MachineType("m6g.large", "arm64", {"CPU": 2})
+M5 = InstanceTypeInfo("m5.large", "x86_64", {"CPU": 2})
+G5 = InstanceTypeInfo("g5.xlarge", "x86_64", {"CPU": 4, "GPU": 1})
+ARM = InstanceTypeInfo("m6g.large", "arm64", {"CPU": 2})
 FACTS = Facts(
     types={m.name: m for m in (M5, G5, ARM)},
-    offered={"m5.large": ZONES, "g5.xlarge": {"us-west-2c"}, "m6g.large": ZONES},
+    zones={"m5.large": ZONES, "g5.xlarge": {"us-west-2c"}, "m6g.large": ZONES},
     images={
         "ami-x86": {
             "Architecture": "x86_64",
@@ -39,10 +39,10 @@ GROUPS: dict[str, dict[str, Any]] = {
     "sg-other": {"IpPermissions": [{**OPEN, "IpRanges": [{"CidrIp": "198.51.100.0/24"}]}]},
     "sg-all": {"IpPermissions": [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]},
 }
-HERE = ["203.0.113.7/32"]
+CALLER = ["203.0.113.7/32"]
 
 
-def kind(instance_type: str = "m5.large", *, workers: int = 0, **config: Any) -> NodeTypeCheck:
+def node_type(instance_type: str = "m5.large", *, workers: int = 0, **config: Any) -> NodeTypeCheck:
     return NodeTypeCheck(
         "worker", {"InstanceType": instance_type, **config}, workers, is_head=False
     )
@@ -52,120 +52,134 @@ def root(gib: int) -> list[dict[str, Any]]:
     return [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": gib}}]
 
 
-def words(findings: list[Any]) -> str:
+def as_text(findings: list[Any]) -> str:
     return "\n".join(f"{f.severity}: {f.what} | {f.fix}" for f in findings)
 
 
-def test_what_is_as_it_should_be_gives_no_finding() -> None:
-    well = kind(ImageId="ami-x86", KeyName="mine", SecurityGroupIds=["sg-open"])
-    assert checks.of_region("us-west-2", {"us-west-2"}) == []
-    assert checks.of_type(well, FACTS, ZONES, "us-west-2") == []
-    assert checks.of_image(well, FACTS) == []
-    assert checks.of_root_volume(well, FACTS) == []
-    assert access.of_key_pair(well, PAIRS, [PAIRS["mine"]]) == []
-    assert access.of_groups(well, GROUPS, HERE) == []
+def test_a_valid_node_type_has_no_findings() -> None:
+    valid = node_type(ImageId="ami-x86", KeyName="mine", SecurityGroupIds=["sg-open"])
+    assert checks.check_region("us-west-2", {"us-west-2"}) == []
+    assert checks.check_instance_type(valid, FACTS, ZONES, "us-west-2") == []
+    assert checks.check_ami(valid, FACTS) == []
+    assert checks.check_root_volume(valid, FACTS) == []
+    assert access.check_key_pair(valid, PAIRS, [PAIRS["mine"]]) == []
+    assert access.check_security_groups(valid, GROUPS, CALLER) == []
 
 
-def test_a_region_that_is_misspelt_is_corrected() -> None:
-    found = checks.of_region("us-wst-2", {"us-west-2", "eu-central-1"})
-    assert "provider: {region: us-west-2}" in words(found)
+def test_a_misspelt_region_is_reported_with_the_right_one() -> None:
+    found = checks.check_region("us-wst-2", {"us-west-2", "eu-central-1"})
+    assert "provider: {region: us-west-2}" in as_text(found)
 
 
-def test_a_type_that_is_not_there_or_not_in_these_zones_is_named() -> None:
-    assert "no instance type m99.huge" in words(
-        checks.of_type(kind("m99.huge"), FACTS, ZONES, "us-west-2")
+def test_a_type_that_region_or_zones_do_not_offer_is_reported() -> None:
+    assert "no instance type m99.huge" in as_text(
+        checks.check_instance_type(node_type("m99.huge"), FACTS, ZONES, "us-west-2")
     )
-    found = checks.of_type(kind("g5.xlarge"), FACTS, ZONES, "us-west-2")
-    assert "g5.xlarge is not offered in us-west-2a, us-west-2b" in words(found)
-    assert 'provider: {availability_zone: "us-west-2c"}' in words(found)
+    found = checks.check_instance_type(node_type("g5.xlarge"), FACTS, ZONES, "us-west-2")
+    assert "g5.xlarge is not offered in us-west-2a, us-west-2b" in as_text(found)
+    assert 'provider: {availability_zone: "us-west-2c"}' in as_text(found)
     assert found[0].at == ("node_types", "worker", "node_config", "InstanceType")
 
 
 @pytest.mark.parametrize(
-    ("of", "message"),
+    ("checked", "message"),
     [
-        (kind(ImageId="ami-none"), "error: there is no image ami-none"),
-        (kind("m6g.large", ImageId="ami-x86"), "is for x86_64, and m6g.large is arm64"),
-        (kind("g5.xlarge", ImageId="ami-x86"), "warning: the image ami-x86 may have no drivers"),
+        (node_type(ImageId="ami-none"), "error: there is no AMI ami-none"),
+        (node_type("m6g.large", ImageId="ami-x86"), "is for x86_64, but m6g.large is arm64"),
+        (node_type("g5.xlarge", ImageId="ami-x86"), "warning: the AMI ami-x86 may have no drivers"),
         (
-            kind(ImageId="ami-x86", BlockDeviceMappings=root(8)),
-            "the root volume of 8 GiB is smaller than the image's 30 GiB | VolumeSize: 30",
+            node_type(ImageId="ami-x86", BlockDeviceMappings=root(8)),
+            "the root volume of 8 GiB is smaller than the AMI's 30 GiB | VolumeSize: 30",
         ),
     ],
 )
-def test_an_image_that_does_not_fit_is_told(of: NodeTypeCheck, message: str) -> None:
-    assert message in words(checks.of_image(of, FACTS) + checks.of_root_volume(of, FACTS))
+def test_an_unsuitable_ami_is_reported(checked: NodeTypeCheck, message: str) -> None:
+    assert message in as_text(
+        checks.check_ami(checked, FACTS) + checks.check_root_volume(checked, FACTS)
+    )
 
 
 @pytest.mark.parametrize(
-    ("gib", "verdict"),
+    ("gib", "message"),
     [
         (100, "error: the image big does not fit on a root volume of 100 GiB | VolumeSize: 1220"),
         (600, "warning: the image big may not fit on a root volume of 600 GiB | VolumeSize: 1220"),
         (900, ""),
     ],
 )
-def test_an_image_of_containers_has_to_fit_on_the_root_volume(gib: int, verdict: str) -> None:
-    housed = replace(kind(BlockDeviceMappings=root(gib)), housed={"big": ("docker", "image")})
-    assert words(checks.of_container_room(housed, FACTS, {"big": 405 * 2**30})) == verdict
+def test_a_container_image_must_fit_on_the_root_volume(gib: int, message: str) -> None:
+    checked = replace(
+        node_type(BlockDeviceMappings=root(gib)), container_images={"big": ("docker", "image")}
+    )
+    assert as_text(checks.check_container_images(checked, FACTS, {"big": 405 * 2**30})) == message
 
 
-def test_a_root_volume_that_the_file_does_not_name_is_the_images() -> None:
-    housed = replace(kind(ImageId="ami-x86"), housed={"big": ("docker", "image")})
-    found = words(checks.of_container_room(housed, FACTS, {"big": 40 * 2**30}))
+def test_the_default_root_volume_has_the_size_of_the_amis_snapshot() -> None:
+    checked = replace(node_type(ImageId="ami-x86"), container_images={"big": ("docker", "image")})
+    found = as_text(checks.check_container_images(checked, FACTS, {"big": 40 * 2**30}))
     assert "a root volume of 30 GiB" in found
     assert "BlockDeviceMappings: [{DeviceName: /dev/sda1, Ebs: {VolumeSize: 130}}]" in found
 
 
-def test_of_an_image_whose_size_nobody_tells_nothing_is_said() -> None:
-    housed = replace(kind(ImageId="ami-x86"), housed={"big": ("docker", "image")})
-    assert checks.of_container_room(housed, FACTS, {"big": None}) == []
+def test_a_container_image_of_unknown_size_is_not_reported() -> None:
+    checked = replace(node_type(ImageId="ami-x86"), container_images={"big": ("docker", "image")})
+    assert checks.check_container_images(checked, FACTS, {"big": None}) == []
 
 
 @pytest.mark.parametrize(
-    ("pair", "own", "said"),
+    ("pair", "key", "message"),
     [
         ("other", "ssh-ed25519 AAAAmine", "there is no key pair other"),
-        ("mine", None, "the private half of the key pair mine is not here"),
-        ("mine", "ssh-ed25519 AAAAelse", "the private half of the key pair mine is not here"),
+        ("mine", None, "the private key of key pair mine is missing on this machine"),
+        (
+            "mine",
+            "ssh-ed25519 AAAAelse",
+            "the private key of key pair mine is missing on this machine",
+        ),
         ("mine", "ssh-ed25519 AAAAmine me@laptop", ""),
         ("secret", "ssh-ed25519 AAAAmine", ""),
     ],
 )
-def test_a_key_pair_without_its_private_half_is_told(pair: str, own: str | None, said: str) -> None:
-    keys = [] if own is None else [own]
-    found = words(access.of_key_pair(kind(KeyName=pair), PAIRS, keys))
-    assert said in found
-    assert bool(found) == bool(said)
+def test_a_key_pair_without_its_private_key_is_reported(
+    pair: str, key: str | None, message: str
+) -> None:
+    keys = [] if key is None else [key]
+    found = as_text(access.check_key_pair(node_type(KeyName=pair), PAIRS, keys))
+    assert message in found
+    assert bool(found) == bool(message)
 
 
-def test_a_key_that_ssh_may_find_by_itself_is_no_error() -> None:
-    """It may be in an agent, which nobody asks."""
-    named = kind(KeyName="mine")
-    assert words(access.of_key_pair(named, PAIRS, [], certain=False)).startswith("warning: ")
-    assert not access.of_key_pair(named, PAIRS, ["x", PAIRS["mine"]], certain=False)
-    assert not access.of_key_pair(kind(KeyName="secret"), PAIRS, [], certain=False)
-    assert "error" in words(access.of_key_pair(kind(KeyName="other"), PAIRS, [], certain=False))
+def test_a_key_that_ssh_may_find_itself_is_only_a_warning() -> None:
+    """An SSH agent may have it."""
+    checked = node_type(KeyName="mine")
+    assert as_text(access.check_key_pair(checked, PAIRS, [], certain=False)).startswith("warning: ")
+    assert not access.check_key_pair(checked, PAIRS, ["x", PAIRS["mine"]], certain=False)
+    assert not access.check_key_pair(node_type(KeyName="secret"), PAIRS, [], certain=False)
+    assert "error" in as_text(
+        access.check_key_pair(node_type(KeyName="other"), PAIRS, [], certain=False)
+    )
 
 
 @pytest.mark.parametrize(
-    ("group", "locked_out"),
+    ("group", "is_denied"),
     [("sg-open", False), ("sg-all", False), ("sg-web", True), ("sg-other", True)],
 )
-def test_groups_that_would_lock_us_out_are_told(group: str, locked_out: bool) -> None:
-    found = access.of_groups(kind(SecurityGroupIds=[group]), GROUPS, HERE)
-    assert ("lets SSH in from 203.0.113.7/32" in words(found)) == locked_out
+def test_security_groups_without_ssh_from_the_caller_are_reported(
+    group: str, is_denied: bool
+) -> None:
+    found = access.check_security_groups(node_type(SecurityGroupIds=[group]), GROUPS, CALLER)
+    assert ("allows SSH from 203.0.113.7/32" in as_text(found)) == is_denied
 
 
-def test_a_group_that_names_a_prefix_list_may_let_us_in() -> None:
+def test_a_security_group_with_a_prefix_list_is_only_a_warning() -> None:
     rule = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": []}
     company = {"sg-vpn": {"IpPermissions": [{**rule, "PrefixListIds": [{"PrefixListId": "pl-1"}]}]}}
-    (found,) = access.of_groups(kind(SecurityGroupIds=["sg-vpn"]), company, HERE)
+    (found,) = access.check_security_groups(node_type(SecurityGroupIds=["sg-vpn"]), company, CALLER)
     assert found.severity == "warning"
 
 
 @pytest.mark.parametrize(
-    ("config", "directly"),
+    ("config", "is_public"),
     [
         ({"SubnetIds": ["out"]}, True),
         ({"SubnetIds": ["in"]}, False),
@@ -176,84 +190,86 @@ def test_a_group_that_names_a_prefix_list_may_let_us_in() -> None:
         ({"SubnetIds": ["nowhere"]}, True),
     ],
 )
-def test_machines_without_an_address_out_here_are_met_by_another_way(
-    config: dict[str, Any], directly: bool
+def test_public_addresses_depend_on_the_interface_or_the_subnets(
+    config: dict[str, Any], is_public: bool
 ) -> None:
-    known = [
+    records = [
         {"SubnetId": id, "AvailabilityZone": "a", "VpcId": "v", "MapPublicIpOnLaunch": id == "out"}
         for id in ("in", "out")
     ]
-    assert access.is_met_directly(kind(**config), cluster(), known) == directly
+    assert access.has_public_address(node_type(**config), cluster(), records) == is_public
 
 
-def test_a_minimum_above_the_quota_is_told_with_what_is_left() -> None:
-    kinds = [kind(workers=10), kind("g5.xlarge", workers=1)]
+def test_a_minimum_size_above_the_quota_is_reported_with_what_is_left() -> None:
+    node_types = [node_type(workers=10), node_type("g5.xlarge", workers=1)]
     limits = {("standard", "on-demand"): 16.0, ("g", "on-demand"): 4.0}
-    found = quotas.judge(kinds, FACTS.types, limits, {("standard", "on-demand"): 6.0})
+    found = quotas.check_quotas(node_types, FACTS.types, limits, {("standard", "on-demand"): 6.0})
     (only,) = found
     assert only.what == (
-        "20 vCPUs of on-demand standard machines are wanted, and the quota leaves 10"
+        "the cluster needs 20 vCPUs of on-demand standard instances, but the quota leaves 10"
     )
 
 
-P3 = MachineType("p3.2xlarge", "x86_64", {"CPU": 8, "GPU": 1})
+P3 = InstanceTypeInfo("p3.2xlarge", "x86_64", {"CPU": 8, "GPU": 1})
 SPOT: dict[str, Any] = {"InstanceMarketOptions": {"MarketType": "spot"}}
 
 
 @pytest.mark.parametrize(
-    ("wished", "limits", "verdict"),
+    ("checked", "limits", "severity"),
     [
-        # Every new account begins with none of these.
-        (kind("p3.2xlarge", workers=1), {("p", "on-demand"): 0.0}, "error"),
+        # New accounts have a quota of 0 for these.
+        (node_type("p3.2xlarge", workers=1), {("p", "on-demand"): 0.0}, "error"),
         (
-            replace(kind("p3.2xlarge", workers=1), fallback=("g5.xlarge",)),
+            replace(node_type("p3.2xlarge", workers=1), fallback=("g5.xlarge",)),
             {("p", "on-demand"): 0.0, ("g", "on-demand"): 4.0},
             "warning",
         ),
         (
-            replace(kind("p3.2xlarge", workers=2), fallback=("g5.xlarge",)),
+            replace(node_type("p3.2xlarge", workers=2), fallback=("g5.xlarge",)),
             {("p", "on-demand"): 0.0, ("g", "on-demand"): 4.0},
             "error",
         ),
-        (kind(workers=1, **SPOT), {("standard", "spot"): 0.0}, "error"),
+        (node_type(workers=1, **SPOT), {("standard", "spot"): 0.0}, "error"),
         (
-            replace(kind(workers=1, **SPOT), on_demand_too=True),
+            replace(node_type(workers=1, **SPOT), on_demand_fallback=True),
             {("standard", "spot"): 0.0, ("standard", "on-demand"): 2.0},
             "warning",
         ),
     ],
 )
-def test_a_quota_stops_only_what_the_file_does_not_allow_elsewhere(
-    wished: NodeTypeCheck, limits: dict[quotas.Quota, float], verdict: str
+def test_a_quota_is_an_error_only_if_no_fallback_fits(
+    checked: NodeTypeCheck, limits: dict[quotas.Quota, float], severity: str
 ) -> None:
-    machines = {**FACTS.types, P3.name: P3}
-    (found,) = quotas.judge([wished], machines, limits, {})
-    assert found.severity == verdict
+    types = {**FACTS.types, P3.name: P3}
+    (found,) = quotas.check_quotas([checked], types, limits, {})
+    assert found.severity == severity
 
 
-def of_machine(choice: NodeTypeCheck) -> list[Finding]:
-    return checks.of_type(choice, FACTS, ZONES, "us-west-2") + checks.of_image(choice, FACTS)
+def check_type_and_ami(candidate: NodeTypeCheck) -> list[Finding]:
+    return checks.check_instance_type(candidate, FACTS, ZONES, "us-west-2") + checks.check_ami(
+        candidate, FACTS
+    )
 
 
-def test_a_machine_that_another_may_stand_in_for_stops_nothing() -> None:
-    elsewhere = replace(kind("g5.xlarge"), fallback=("m5.large",))
-    (found,) = checks.of_choices(elsewhere, of_machine)
+def test_an_unavailable_type_with_a_usable_fallback_is_only_a_warning() -> None:
+    checked = replace(node_type("g5.xlarge"), fallback=("m5.large",))
+    (found,) = checks.check_candidates(checked, check_type_and_ami)
     assert (found.severity, "g5.xlarge is not offered" in found.what) == ("warning", True)
 
 
-def test_what_stands_in_is_examined_too_and_named_where_it_stands() -> None:
-    odd = replace(kind(ImageId="ami-x86"), fallback=("m5.lrage", "m6g.large"))
-    misspelt, arm = checks.of_choices(odd, of_machine)
+def test_fallback_types_are_checked_and_located_in_the_file() -> None:
+    checked = replace(node_type(ImageId="ami-x86"), fallback=("m5.lrage", "m6g.large"))
+    misspelt, arm = checks.check_candidates(checked, check_type_and_ami)
     assert {misspelt.severity, arm.severity} == {"warning"}
-    assert misspelt.fix == "take m5.lrage out of shoal.fallback"
+    assert misspelt.fix == "remove m5.lrage from shoal.fallback"
     assert misspelt.at == ("shoal", "fallback", "worker")
-    assert "is for x86_64, and m6g.large is arm64" in arm.what
+    assert "is for x86_64, but m6g.large is arm64" in arm.what
 
 
-def test_where_nothing_will_do_the_wish_is_an_error() -> None:
-    hopeless = replace(kind("m5.lrage"), fallback=("g5.xlarge",))
-    wish, other = checks.of_choices(hopeless, of_machine)
-    assert (wish.severity, other.severity) == ("error", "warning")
+def test_a_type_without_any_usable_fallback_is_an_error() -> None:
+    checked = replace(node_type("m5.lrage"), fallback=("g5.xlarge",))
+    preferred, other = checks.check_candidates(checked, check_type_and_ami)
+    assert (preferred.severity, other.severity) == ("error", "warning")
 
 
 @pytest.mark.parametrize(
@@ -271,5 +287,5 @@ def test_where_nothing_will_do_the_wish_is_an_error() -> None:
         ("vt1.3xlarge", "g"),
     ],
 )
-def test_types_share_the_quota_of_their_family(name: str, family: str) -> None:
+def test_instance_types_count_against_the_quota_of_their_family(name: str, family: str) -> None:
     assert quotas.family(name) == family

@@ -1,5 +1,5 @@
-"""Every mistake that the doctor knows is found, nothing is made as long as it is there, and the fix
-that is proposed, done word for word, makes `up` succeed."""
+"""Every mistake is found before anything is created, and its proposed fix, applied word for word,
+makes `up` succeed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.core.events import PreflightFinding
 from shoal.ops.context import Context
 from shoal.ops.preflight import diagnose
 from tests.providers.aws.aws_bed import Bed
-from tests.providers.aws.broken_accounts import AILMENTS, SEEDS, Patient, patient_on
+from tests.providers.aws.broken_accounts import MISTAKES, USER_REPORTED, Scenario, run_on_laptop
 from tests.providers.aws.provider_account import Account
 from tests.simcloud.calls import ApiError
 from tests.simcloud.faults import Fault
@@ -22,126 +22,126 @@ from tests.simcloud.faults import Fault
 pytestmark = pytest.mark.simcloud
 
 
-async def doctor(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> list[PreflightFinding]:
-    """What the doctor says, in this process."""
-    for name, text in patient.home.items():
-        path = patient.directory / name
+async def preflight(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> list[PreflightFinding]:
+    """The findings of preflight, in this process."""
+    for name, text in scenario.home.items():
+        path = scenario.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         path.chmod(0o600)
-    for name, value in patient.environment.items():
+    for name, value in scenario.environment.items():
         if value is None:
             monkeypatch.delenv(name, raising=False)
         else:
             monkeypatch.setenv(name, value)
-    path = patient.directory / "c.yaml"
-    path.write_text(json.dumps(patient.file, indent=1))
-    ctx = Context(emit=lambda event: None, home=patient.directory / "shoal")
+    path = scenario.directory / "c.yaml"
+    path.write_text(json.dumps(scenario.file, indent=1))
+    ctx = Context(emit=lambda event: None, home=scenario.directory / "shoal")
     return await diagnose(ctx, spec.load(path))
 
 
-@pytest.mark.parametrize("name", AILMENTS)
-async def test_what_the_doctor_says_heals(
+@pytest.mark.parametrize("name", MISTAKES)
+async def test_the_proposed_fix_resolves_the_finding(
     account: Account, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patient = Patient(account.cloud, tmp_path)
-    AILMENTS[name].breaks(patient)
-    (found,) = await doctor(patient, monkeypatch)
-    assert found.severity == "error"
-    assert AILMENTS[name].says in found.what
-    patient.follow(found.fix)
-    assert await doctor(patient, monkeypatch) == []
+    scenario = Scenario(account.cloud, tmp_path)
+    MISTAKES[name].apply(scenario)
+    (finding,) = await preflight(scenario, monkeypatch)
+    assert finding.severity == "error"
+    assert MISTAKES[name].message in finding.what
+    scenario.apply_fix(finding.fix)
+    assert await preflight(scenario, monkeypatch) == []
     assert not account.cloud.ledger.rentals
 
 
-async def test_a_registry_of_aws_that_does_not_let_us_in_is_told(
+async def test_a_denied_ecr_login_is_reported_at_the_image(
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patient = Patient(account.cloud, tmp_path)
+    scenario = Scenario(account.cloud, tmp_path)
     image = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/box:1"
-    patient.file["docker"] = {"image": image, "container_name": "box"}
+    scenario.file["docker"] = {"image": image, "container_name": "box"}
     denied = ApiError("AccessDeniedException", "you may not call ecr:GetAuthorizationToken", 400)
     fault = account.cloud.faults.fail_call("GetAuthorizationToken", error=denied, times=9)
-    (found,) = await doctor(patient, monkeypatch)
-    assert (found.severity, found.what) == ("error", "AWS refused GetAuthorizationToken")
-    assert "shoal iam-policy" in found.fix
-    line = int(found.location.rpartition(":")[2])
-    assert image in json.dumps(patient.file, indent=1).splitlines()[line - 1]
+    (finding,) = await preflight(scenario, monkeypatch)
+    assert (finding.severity, finding.what) == ("error", "AWS refused GetAuthorizationToken")
+    assert "shoal iam-policy" in finding.fix
+    line = int(finding.location.rpartition(":")[2])
+    assert image in json.dumps(scenario.file, indent=1).splitlines()[line - 1]
     fault.lift()
-    assert await doctor(patient, monkeypatch) == []
+    assert await preflight(scenario, monkeypatch) == []
 
 
-async def test_a_policy_that_asks_for_our_tags_and_a_real_image_is_enough(
+async def test_the_dry_run_passes_under_a_policy_that_requires_tags_and_a_real_ami(
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such a one is what `shoal iam-policy` prints: AWS judges a launch by all that it touches."""
-    known = {image["ImageId"] for image in Patient(account.cloud, tmp_path).images()}
+    """`shoal iam-policy` prints such a policy: AWS authorizes each resource of a launch."""
+    known = {image["ImageId"] for image in Scenario(account.cloud, tmp_path).images()}
     denied = ApiError("UnauthorizedOperation", "You are not authorized to perform this operation.")
 
     def strikes(call: Any, _: Any) -> bool:
         values = set(call.params.values())
-        touches = call.params.get("ImageId") in known and "SubnetId" in call.params
-        return call.action == "RunInstances" and not (touches and {"instance", "volume"} <= values)
+        is_real = call.params.get("ImageId") in known and "SubnetId" in call.params
+        return call.action == "RunInstances" and not (is_real and {"instance", "volume"} <= values)
 
     account.cloud.faults.add(Fault(strikes, denied))
-    patient = Patient(account.cloud, tmp_path)
-    assert await doctor(patient, monkeypatch) == []
+    scenario = Scenario(account.cloud, tmp_path)
+    assert await preflight(scenario, monkeypatch) == []
 
 
-async def test_terms_that_nobody_accepted_are_told_in_awss_words_and_with_their_own_fix(
+async def test_terms_that_were_not_accepted_are_reported_with_their_own_fix(
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terms = ApiError("OptInRequired", "You need to accept terms and subscribe.", 401)
     account.cloud.faults.fail_call("RunInstances", error=terms, times=9)
-    (found,) = await doctor(Patient(account.cloud, tmp_path), monkeypatch)
-    assert "accept terms and subscribe" in found.why
-    assert "AWS console" in found.fix
+    (finding,) = await preflight(Scenario(account.cloud, tmp_path), monkeypatch)
+    assert "accept terms and subscribe" in finding.why
+    assert "AWS console" in finding.fix
 
 
-async def test_who_may_not_make_the_heads_role_is_told_before_anything_is_made(
+async def test_a_caller_without_iam_permissions_is_told_before_anything_is_created(
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     denied = ApiError("AccessDenied", "is not authorized to perform iam:GetInstanceProfile", 403)
     account.cloud.faults.fail_call("GetInstanceProfile", error=denied, times=99)
-    patient = Patient(account.cloud, tmp_path)
-    (found,) = await doctor(patient, monkeypatch)
-    assert (found.severity, found.what) == ("error", "you may not call GetInstanceProfile")
-    patient.head["IamInstanceProfile"] = {"Name": "theirs"}
-    assert await doctor(patient, monkeypatch) == []
+    scenario = Scenario(account.cloud, tmp_path)
+    (finding,) = await preflight(scenario, monkeypatch)
+    assert (finding.severity, finding.what) == ("error", "you may not call GetInstanceProfile")
+    scenario.head["IamInstanceProfile"] = {"Name": "theirs"}
+    assert await preflight(scenario, monkeypatch) == []
     other = ApiError("UnauthorizedOperation", "You are not authorized to perform this operation.")
     account.cloud.faults.fail_call("CreateSecurityGroup", error=other, times=99)
-    (found,) = await doctor(patient, monkeypatch)
-    assert found.what == "you may not call CreateSecurityGroup"
-    (group, *_) = patient.client().describe_security_groups()["SecurityGroups"]
-    opened = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
-    patient.client().authorize_security_group_ingress(
-        GroupId=group["GroupId"], IpPermissions=[opened]
+    (finding,) = await preflight(scenario, monkeypatch)
+    assert finding.what == "you may not call CreateSecurityGroup"
+    (group, *_) = scenario.client().describe_security_groups()["SecurityGroups"]
+    allow_all = {"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+    scenario.client().authorize_security_group_ingress(
+        GroupId=group["GroupId"], IpPermissions=[allow_all]
     )
-    patient.head["SecurityGroupIds"] = [group["GroupId"]]
-    assert await doctor(patient, monkeypatch) == [], "what the file names need not be made"
+    scenario.head["SecurityGroupIds"] = [group["GroupId"]]
+    assert await preflight(scenario, monkeypatch) == [], "what the file names is not created"
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in SEEDS else pytest.param(n, marks=pytest.mark.long) for n in AILMENTS]
+    "name", [n if n in USER_REPORTED else pytest.param(n, marks=pytest.mark.long) for n in MISTAKES]
 )
-async def test_up_stops_before_anything_is_made_and_succeeds_when_healed(
+async def test_up_creates_nothing_until_the_fix_is_applied(
     bed: Bed, name: str, tmp_path: Path
 ) -> None:
-    patient = Patient(bed.cloud, tmp_path)
+    scenario = Scenario(bed.cloud, tmp_path)
     await bed.cloud.ec2.warm_up()
-    AILMENTS[name].breaks(patient)
+    MISTAKES[name].apply(scenario)
     await bed.cloud.ec2.disown_what_is_there()
-    refused = await patient_on(bed, patient, "up c.yaml --yes --json")
+    refused = await run_on_laptop(bed, scenario, "up c.yaml --yes --json")
     error = json.loads(refused.stdout.splitlines()[-1])
     assert error["event"] == "error", refused.stdout
-    assert AILMENTS[name].says in error["what"]
+    assert MISTAKES[name].message in error["what"]
     assert not bed.cloud.ledger.rentals
     await bed.cloud.assert_nothing_left()
-    patient.follow(error["fix"])
+    scenario.apply_fix(error["fix"])
     await bed.cloud.ec2.disown_what_is_there()
-    done = await patient_on(bed, patient, "up c.yaml --yes --json")
+    done = await run_on_laptop(bed, scenario, "up c.yaml --yes --json")
     assert done.code == 0, done.stdout + done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["event"] == "ready"
-    done = await patient_on(bed, patient, "down c.yaml --yes")
+    done = await run_on_laptop(bed, scenario, "down c.yaml --yes")
     assert done.code == 0, done.stderr
     await bed.cloud.assert_nothing_left()

@@ -104,9 +104,9 @@ async def test_spot_prices_are_of_the_zone_and_the_dearest_where_it_is_not_known
 ) -> None:
     provider: Any = account.provider()
     prices: Prices = provider._prices
-    await prices.learn((), ["c5.large"])
+    await prices.refresh((), ["c5.large"])
     assert account.cloud.ledger.calls()["DescribeSpotPriceHistory"] == 1
     assert prices.per_hour("c5.large", "spot", "us-west-2b") == pytest.approx(0.3 * 0.085)
-    prices._hear("spot", "c5.large", {"us-west-2a": 0.02, "us-west-2b": 0.03})
+    prices._store("spot", "c5.large", {"us-west-2a": 0.02, "us-west-2b": 0.03})
     assert prices.per_hour("c5.large", "spot", "us-west-2a") == 0.02
     assert prices.per_hour("c5.large", "spot") == 0.03

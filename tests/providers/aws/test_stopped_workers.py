@@ -1,4 +1,4 @@
-"""Machines that were switched off and are wanted again. All pure."""
+"""Waiting for instances, and reuse of stopped workers. All pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from shoal.providers.aws import stopped_workers, tags
 from shoal.providers.aws.waiters import Waiter
 from shoal.providers.model import LaunchRequest, State
 from shoal.spec.hashes import launch_hash
-from tests.providers.aws.manual_clock import StillClock
+from tests.providers.aws.manual_clock import ManualClock
 from tests.specs import cluster
 
 
-def record(id: str, state: str, why: str = "") -> dict[str, Any]:
-    """What EC2 says of a worker."""
+def record(id: str, state: str, reason: str = "") -> dict[str, Any]:
+    """EC2's record of a worker."""
     labels = tags.instance_tags("c", "worker", "worker", "t0", launch_hash(cluster(), "worker"))
     return {
         "InstanceId": id,
         "State": {"Name": state},
-        "StateReason": {"Message": why},
+        "StateReason": {"Message": reason},
         "InstanceType": "m5.large",
         "LaunchTime": datetime(2026, 1, 1, tzinfo=timezone.utc),
         "Placement": {"AvailabilityZone": "us-west-2a"},
@@ -34,74 +34,74 @@ def record(id: str, state: str, why: str = "") -> dict[str, Any]:
 
 @dataclass
 class Listings:
-    """What one listing after the other says; the last one again and again."""
+    """Successive listings of instances; the last one repeats."""
 
-    answers: list[list[dict[str, Any]]]
-    clock: StillClock
+    listings: list[list[dict[str, Any]]]
+    clock: ManualClock
 
-    async def listed(self) -> Sequence[dict[str, Any]]:
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+    async def list_instances(self) -> Sequence[dict[str, Any]]:
+        return self.listings.pop(0) if len(self.listings) > 1 else self.listings[0]
 
     @property
-    def vigil(self) -> Waiter:
-        return Waiter(self.listed, self.clock)
+    def waiter(self) -> Waiter:
+        return Waiter(self.list_instances, self.clock)
 
 
 def states(*names: str) -> Listings:
-    """One machine that is listed in these states, in turn."""
-    return Listings([[record("i-1", name, f"it is {name}")] for name in names], StillClock())
+    """One instance, listed in these states in turn."""
+    return Listings([[record("i-1", name, f"it is {name}")] for name in names], ManualClock())
 
 
-async def test_a_machine_is_waited_for_though_a_listing_lags() -> None:
-    listings = states("stopped", "stopped", "pending", "running")
-    assert await listings.vigil.run(["i-1"]) == {}
-    assert len(listings.answers) == 1
+async def test_waiting_for_running_tolerates_a_lagging_listing() -> None:
+    instances = states("stopped", "stopped", "pending", "running")
+    assert await instances.waiter.until_running(["i-1"]) == {}
+    assert len(instances.listings) == 1
 
 
 @pytest.mark.parametrize("end", ["stopping", "stopped", "shutting-down", "terminated"])
-async def test_a_machine_that_falls_back_while_it_starts_is_told_with_the_reason(end: str) -> None:
-    found = await states("stopped", "pending", end).vigil.run(["i-1"])
-    assert found == {"i-1": f"AWS says: it is {end}"}
+async def test_an_instance_that_fails_to_start_is_reported_with_the_reason(end: str) -> None:
+    failed = await states("stopped", "pending", end).waiter.until_running(["i-1"])
+    assert failed == {"i-1": f"AWS says: it is {end}"}
 
 
-async def test_a_machine_that_never_stirs_is_not_waited_for_as_long_as_one_that_boots() -> None:
-    listings = states("stopped")
-    began = listings.clock.monotonic()
-    assert list(await listings.vigil.run(["i-1"])) == ["i-1"]
-    assert listings.clock.monotonic() - began < 60
+async def test_an_instance_that_never_starts_is_given_up_before_the_boot_deadline() -> None:
+    instances = states("stopped")
+    started_at = instances.clock.monotonic()
+    assert list(await instances.waiter.until_running(["i-1"])) == ["i-1"]
+    assert instances.clock.monotonic() - started_at < 60
 
 
-async def test_one_that_falls_back_does_not_hide_that_another_runs() -> None:
-    listings = Listings(
+async def test_an_instance_that_fails_to_start_does_not_hide_one_that_runs() -> None:
+    instances = Listings(
         [
             [record("i-1", "pending"), record("i-2", "pending")],
             [record("i-1", "stopped", "KMS"), record("i-2", "pending")],
             [record("i-1", "stopped", "KMS"), record("i-2", "running")],
         ],
-        StillClock(),
+        ManualClock(),
     )
-    assert await listings.vigil.run(["i-1", "i-2"]) == {"i-1": "AWS says: KMS"}
+    assert await instances.waiter.until_running(["i-1", "i-2"]) == {"i-1": "AWS says: KMS"}
 
 
-async def test_what_never_ends_is_not_waited_for_for_ever() -> None:
-    with pytest.raises(TransientError, match="did not end: i-1"):
-        await states("shutting-down").vigil.reach(["i-1"], {State.TERMINATED}, "end")
+async def test_waiting_for_termination_has_a_deadline() -> None:
+    with pytest.raises(TransientError, match="did not terminate: i-1"):
+        await states("shutting-down").waiter.until(["i-1"], {State.TERMINATED}, "terminate")
 
 
-def test_no_machine_is_taken_for_two_wishes_until_it_is_put_aside_again() -> None:
-    spec, claims = cluster(), stopped_workers.Claims()
-    listed = [record("i-1", "stopped")]  # as both saw it, before either was served
+def test_a_stopped_worker_is_assigned_to_one_launch_until_it_is_released() -> None:
+    spec, assignments = cluster(), stopped_workers.Assignments()
+    records = [record("i-1", "stopped")]  # as both launches see it
 
-    def taken(token: str) -> list[str]:
-        wish = LaunchRequest("worker", "worker", 1, token)
-        found = stopped_workers.for_wish(spec, wish, claims.free_for(token, listed), ())
-        claims.take(token, found)
-        return [i.id for i in found]
+    def assign(token: str) -> list[str]:
+        launch = LaunchRequest("worker", "worker", 1, token)
+        available = assignments.available_to(token, records)
+        selected = stopped_workers.select_stopped(spec, launch, available, ())
+        assignments.assign(token, selected)
+        return [i.id for i in selected]
 
-    assert taken("one") == ["i-1"]
-    assert taken("another") == []
-    assert taken("one") == ["i-1"], "asking again is asking once"
-    claims.release(
-        stopped_workers.for_wish(spec, LaunchRequest("worker", "worker", 1, "x"), listed, ())
-    )
-    assert taken("another") == ["i-1"]
+    assert assign("one") == ["i-1"]
+    assert assign("another") == []
+    assert assign("one") == ["i-1"], "the same token gets the same instances"
+    launch = LaunchRequest("worker", "worker", 1, "x")
+    assignments.release(stopped_workers.select_stopped(spec, launch, records, ()))
+    assert assign("another") == ["i-1"]

@@ -1,1 +1,1 @@
-"""Machines on Amazon EC2. The only room that knows boto3, which loads when it is first needed."""
+"""The AWS provider. The only package that uses boto3, which is imported when first needed."""

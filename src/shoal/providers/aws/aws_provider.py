@@ -1,11 +1,13 @@
-"""Machines on EC2: asked for by token, found by tag, and over only when AWS says so.
+"""The AWS provider: launches EC2 instances idempotently, finds them by tag, and counts them as
+terminated only when EC2 says so.
 
-Whatever is known here can be lost: the tags on the machines are the cluster's only record.
+Local state may be lost at any time: the tags on the instances are the cluster's only record.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -27,29 +29,29 @@ from shoal.core.node_phase import Role
 from shoal.providers.aws import (
     ebs,
     ecr,
+    instance_types,
+    interruption_watch,
     key_pairs,
     launch_config,
     launch_request,
-    offerings_lookup,
-    spot_watch_command,
+    resources,
     stopped_workers,
     tags,
 )
 from shoal.providers.aws.client import AwsClient, regions
 from shoal.providers.aws.efs import FileSystems
-from shoal.providers.aws.host_keys import FirstContactRunner
-from shoal.providers.aws.instances import MARKET, TYPE, read_instance, state_of
+from shoal.providers.aws.first_contact import FirstContactRunner
+from shoal.providers.aws.instances import MARKET, TERMINAL_STATES, TYPE, read_instance, state_of
 from shoal.providers.aws.launch_config import LaunchConfig
 from shoal.providers.aws.launch_fallback import LaunchOutcome, Record
 from shoal.providers.aws.launch_options import UnavailableOfferings
-from shoal.providers.aws.launch_records import Journal
+from shoal.providers.aws.launch_records import LaunchRecords
 from shoal.providers.aws.launch_request import LaunchResources
 from shoal.providers.aws.launcher import Launcher
-from shoal.providers.aws.preflight import access, checks, persistent_spot, run_checks
+from shoal.providers.aws.preflight import access, checks, run_checks
 from shoal.providers.aws.pricing import Prices
-from shoal.providers.aws.ssh_targets import Doors
-from shoal.providers.aws.termination_watch import TERMINAL_STATES, TerminationWatch
-from shoal.providers.aws.waiters import Waiter, poll_intervals
+from shoal.providers.aws.ssh_targets import InstanceRunners
+from shoal.providers.aws.waiters import TerminationWatch, Waiter, poll_intervals
 from shoal.providers.model import (
     Finding,
     Instance,
@@ -62,15 +64,17 @@ from shoal.remote.runner import Runner
 from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
 
-_LAG_PAUSE_SECONDS = 0.5
+_log = logging.getLogger(__name__)
+
+_LISTING_PAUSE_SECONDS = 0.5
 _ADDRESS_SECONDS = 120.0
-# EC2 tells launch times in whole seconds.
-_SAME_SECOND = 1.1
+# EC2 reports launch times in whole seconds.
+_LAUNCH_TIME_RESOLUTION = 1.1
 
 
 class AwsProvider(Provider):
-    """One cluster's machines in one region of one account, seen from a laptop or, with
-    `on_head`, from among them."""
+    """One cluster's instances in one region of one account, seen from a laptop or, with `on_head`,
+    from the cluster's own head. `_head` is EC2's record of the head once a listing has shown it."""
 
     def __init__(
         self, spec: ClusterSpec, home: Path, clock: Clock, emit: Emit, *, on_head: bool = False
@@ -82,20 +86,30 @@ class AwsProvider(Provider):
         self._emit = emit
         self._on_head = on_head
         self._spec = spec
-        here = home / "aws" / self._aws.region
-        self._home = here / tags.name_for(spec.cluster_name)
-        self._journal = Journal(self._home / "launches", clock)
+        region_home = home / "aws" / self._aws.region
+        self._home = region_home / tags.resource_name(spec.cluster_name)
+        self._launch_records = LaunchRecords(self._home / "launches", clock)
         self._host_keys = HostKeysPerInstance(self._home / "known_hosts")
         self._file_systems = FileSystems(self._aws)
-        refusals = UnavailableOfferings(here / "refusals.json", clock)
-        self._prices = Prices(self._aws, here)
-        self._desk = Launcher(self._aws, self._journal, refusals, self._prices, emit)
-        listed = functools.partial(self._list, spec.cluster_name)
-        fates = TerminationWatch(listed, clock)
-        self._vigil = Waiter(listed, clock)
-        self._claims = stopped_workers.Claims()
-        inside = on_head or bool(settings.get("use_internal_ips"))
-        self._doors = Doors(spec, self._home, self._journal, fates, clock, inside=inside)
+        self._prices = Prices(self._aws, region_home)
+        self._launcher = Launcher(
+            self._aws,
+            self._launch_records,
+            UnavailableOfferings(region_home / "refusals.json", clock),
+            self._prices,
+            emit,
+        )
+        list_records = functools.partial(self._list_records, spec.cluster_name)
+        self._waiter = Waiter(list_records, clock)
+        self._assignments = stopped_workers.Assignments()
+        self._runners = InstanceRunners(
+            spec,
+            self._home,
+            self._launch_records,
+            TerminationWatch(list_records, clock),
+            clock,
+            in_vpc=on_head or launch_config.uses_internal_ips(spec),
+        )
         self._head: Record | None = None
 
     @functools.cached_property
@@ -116,13 +130,16 @@ class AwsProvider(Provider):
         )
 
     async def preflight(self, spec: ClusterSpec) -> Sequence[Finding]:
-        key = access.of_private_key(spec)
-        wrong = checks.of_region(self._aws.region, regions())
-        wrong += persistent_spot.findings(spec)
-        return [*key, *(wrong or await self._file_systems.look_up(spec))]
+        findings = checks.check_region(self._aws.region, regions())
+        findings += checks.check_persistent_spot(spec)
+        # An invalid region has no endpoint to ask for file systems.
+        findings = findings or await self._file_systems.look_up(spec)
+        return [*access.check_private_key(spec), *findings]
 
     async def offerings(self, spec: ClusterSpec) -> Sequence[Offering]:
-        return await offerings_lookup.offers(self._aws, self._prices, spec)
+        node_types = sorted(spec.node_types)
+        configs = await launch_config.merged_node_configs(self._aws, spec, node_types)
+        return await instance_types.offerings(self._aws, self._prices, spec, configs)
 
     def _price_source(self, spec: ClusterSpec) -> str:
         configs = [node_type.node_config for node_type in spec.node_types.values()]
@@ -133,229 +150,257 @@ class AwsProvider(Provider):
     async def list_instances(
         self, cluster: str | None = None, role: Role | None = None
     ) -> Sequence[Instance]:
-        """The machines that are not over, from a listing that shows all that was launched from
-        here lately."""
+        """The instances that are not terminated, from a listing that shows all recent launches of
+        this machine."""
         while True:
-            records = await self._list(cluster)
+            records = await self._list_records(cluster)
             ids = {record["InstanceId"] for record in records}
             tokens = {tags.as_dict(r.get("Tags")).get(tags.TOKEN, "") for r in records}
-            if cluster is None or self._journal.is_complete(ids, tokens):
+            if cluster is None or self._launch_records.is_complete(ids, tokens):
                 break
-            await self._clock.sleep(_LAG_PAUSE_SECONDS)
-        self._note_head(records)
-        found = [self._read(record) for record in records]
-        there = [i for i in found if i.state is not State.TERMINATED and role in (None, i.role)]
-        # Who asks for the head means one that will stay.
-        return sorted(there, key=lambda instance: instance.state is State.TERMINATING)
+            _log.debug("the listing of %s does not show all launches yet", cluster)
+            await self._clock.sleep(_LISTING_PAUSE_SECONDS)
+        self._remember_head(records)
+        instances = [self._read(record) for record in records]
+        listed = [
+            i for i in instances if i.state is not State.TERMINATED and role in (None, i.role)
+        ]
+        # A caller that looks for the head needs the one that stays.
+        return sorted(listed, key=lambda instance: instance.state is State.TERMINATING)
 
     async def launch(
         self, spec: ClusterSpec, requests: Sequence[LaunchRequest]
     ) -> Sequence[Instance]:
-        """Ask for all at once. Fewer are returned when AWS has none left; why is in the events.
-        Without a head there is no cluster, so then everything is given back."""
-        woken, requests = await self._wake(spec, requests) if self._on_head else ([], requests)
+        """Launch all requests in parallel. Returns fewer workers when AWS has no capacity; events
+        say why. Without a head there is no cluster, so then everything is terminated."""
+        started: list[Instance] = []
+        if self._on_head:
+            started, requests = await self._start_stopped_workers(spec, requests)
         if not requests:
-            return woken
-        wanted = sorted({one.node_type for one in requests})
-        sites = await launch_config.resolve_launch_configs(self._aws, spec, wanted)
-        persistent_spot.refuse({name: site.config for name, site in sites.items()})
-        ground = await self._ground(spec, sites)
-        # A head has no key pair of its own in AWS: its workers are told to let it in.
-        lets_in = [await key_pairs.public_half(spec.auth)] if self._on_head else []
-        fills: list[LaunchOutcome] = []
+            return started
+        node_types = sorted({request.node_type for request in requests})
+        configs = await launch_config.resolve_launch_configs(self._aws, spec, node_types)
+        checks.refuse_persistent_spot({name: config.config for name, config in configs.items()})
+        launch_resources = await self._launch_resources(spec, configs)
+        # The head's own key is in no key pair, so its workers get it in their user data.
+        authorized_keys = [await key_pairs.public_key(spec.auth)] if self._on_head else []
+        outcomes: list[LaunchOutcome] = []
         errors: list[ShoalError] = []
 
-        async def place(wish: LaunchRequest) -> None:
-            # An error waits until all have their answer: what the others got must be known.
+        async def launch(request: LaunchRequest) -> None:
+            # Errors are raised only after all calls have returned: what the others launched must
+            # be known to be terminated.
             try:
-                result = await self._desk.place(spec, wish, sites[wish.node_type], ground, lets_in)
+                outcome = await self._launcher.launch(
+                    spec, request, configs[request.node_type], launch_resources, authorized_keys
+                )
             except ShoalError as error:
                 errors.append(error)
                 return
-            fills.append(result)
-            if result.error is not None:
-                errors.append(result.error)
-            elif wish.role == "head" and result.refusal is not None and result.missing:
-                errors.append(result.refusal)
+            outcomes.append(outcome)
+            if outcome.error is not None:
+                errors.append(outcome.error)
+            elif request.role == "head" and outcome.refusal is not None and outcome.missing:
+                errors.append(outcome.refusal)
 
-        await run_all(place(wish) for wish in requests)
-        created = [record for one in fills for record in one.records]
+        await run_all(launch(request) for request in requests)
+        created = [record for outcome in outcomes for record in outcome.records]
         if errors:
-            await self._give_back(created)
+            _log.warning("terminating %d instances: %s", len(created), errors[0].why)
+            await self._terminate_created(created)
             raise errors[0]
-        return [*woken, *await self._settle(created)]
+        return [*started, *await self._wait_for_addresses(created)]
 
-    async def _wake(
-        self, spec: ClusterSpec, launches: Sequence[LaunchRequest]
+    async def _start_stopped_workers(
+        self, spec: ClusterSpec, requests: Sequence[LaunchRequest]
     ) -> tuple[list[Instance], list[LaunchRequest]]:
-        """Switch on what was put aside; what that leaves to be asked for."""
-        if not stopped_workers.are_kept(spec):
-            return [], list(launches)
-        records = await self._list(spec.cluster_name)
-        woken: list[Instance] = []
-        rest: list[LaunchRequest] = []
-        for wish in launches:
-            known = self._journal.read(wish.token)
-            free = self._claims.free_for(wish.token, records)
-            found = stopped_workers.for_wish(spec, wish, free, known.instances if known else ())
-            # Written down first: who repeats the wish takes the same ones, and nobody else does.
-            self._claims.take(wish.token, found)
-            if found:
-                self._journal.answered(wish.token, [i.id for i in found])
+        """Start cached workers; returns them, and the requests for the instances still missing."""
+        if not stopped_workers.is_caching_enabled(spec):
+            return [], list(requests)
+        records = await self._list_records(spec.cluster_name)
+        started: list[Instance] = []
+        remaining: list[LaunchRequest] = []
+        for request in requests:
+            record = self._launch_records.read(request.token)
+            selected = stopped_workers.select_stopped(
+                spec,
+                request,
+                self._assignments.available_to(request.token, records),
+                record.instances if record else (),
+            )
+            # Recorded before the call, so that a repeated request gets the same instances, and no
+            # other request does.
+            self._assignments.assign(request.token, selected)
+            if selected:
+                self._launch_records.record_instances(request.token, [i.id for i in selected])
             running: list[Instance] = []
             try:
-                running, _ = await self._switch_on(spec, found)
-            except ShoalError as error:
-                self._claims.release(found)
-                # Another zone may have room for a new one.
-                if not isinstance(error, (CapacityError, QuotaError)):
-                    raise
-            woken += running
-            rest.append(replace(wish, count=wish.count - len(running)))
-        return woken, [wish for wish in rest if wish.count > 0]
+                running, _ = await self._start(spec, selected)
+            except (CapacityError, QuotaError) as error:
+                # Another zone may have capacity for a new instance.
+                _log.info("could not start %d stopped workers: %s", len(selected), error.why)
+                self._assignments.release(selected)
+            except ShoalError:
+                self._assignments.release(selected)
+                raise
+            if running:
+                _log.info("started %d stopped %s workers", len(running), request.node_type)
+            started += running
+            remaining.append(replace(request, count=request.count - len(running)))
+        return started, [request for request in remaining if request.count > 0]
 
     async def _stop_or_terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
-        kept = [
+        cached = [
             i
             for i in instances
-            if stopped_workers.are_kept(spec) and stopped_workers.can_be_kept(i)
+            if stopped_workers.is_caching_enabled(spec) and stopped_workers.can_be_cached(i)
         ]
-        await self.terminate(spec, [i for i in instances if i not in kept])
-        await self.stop(spec, kept)
+        await self.terminate(spec, [i for i in instances if i not in cached])
+        await self.stop(spec, cached)
 
     async def stop(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[str]:
-        # AWS ends a spot machine that is stopped by a one-time request: end it in the open.
+        # Stopping the instance of a one-time spot request terminates it: do so explicitly.
         spot = [i for i in instances if i.tags[MARKET] == "spot"]
-        kept = [i.id for i in instances if i not in spot]
-        if kept:
-            await self._aws.call("ec2", "stop_instances", InstanceIds=kept)
+        ids = [i.id for i in instances if i not in spot]
+        if ids:
+            _log.info("stopping %s", ", ".join(ids))
+            await self._aws.call("ec2", "stop_instances", InstanceIds=ids)
         await self.terminate(spec, spot)
-        await self._vigil.reach(kept, {State.STOPPED, State.TERMINATED}, "stop")
-        self._claims.release(instances)
+        await self._waiter.until(ids, {State.STOPPED, State.TERMINATED}, "stop")
+        self._assignments.release(instances)
         await run_all(self._runner(instance).disconnect() for instance in instances)
-        return await ebs.still_cost(self._aws, self._prices, kept)
+        return await ebs.costs_while_stopped(self._aws, self._prices, ids)
 
     async def start(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[Instance]:
-        running, fallen = await self._switch_on(spec, instances)
-        if fallen:
+        running, failed = await self._start(spec, instances)
+        if failed:
             raise ProviderError(
-                f"{len(fallen)} machines did not start: {', '.join(fallen)}",
-                why=next(iter(fallen.values())),
-                fix="shoal up again tries once more, or have others in their place: "
-                f"aws ec2 terminate-instances --instance-ids {' '.join(fallen)}",
+                f"{len(failed)} instances did not start: {', '.join(failed)}",
+                why=next(iter(failed.values())),
+                fix="run shoal up again to retry, or terminate them to have them replaced: "
+                f"aws ec2 terminate-instances --instance-ids {' '.join(failed)}",
             )
         return running
 
-    async def _switch_on(
+    async def _start(
         self, spec: ClusterSpec, instances: Sequence[Instance]
     ) -> tuple[list[Instance], dict[str, str]]:
-        """The machines that run now, and why others do not, by id."""
+        """Start instances; returns those that run, and the reasons of the others by id."""
         ids = [instance.id for instance in instances]
         if not ids:
             return [], {}
-        # One that is still on its way down cannot turn round; one that is over, AWS refuses.
-        await self._vigil.reach(ids, set(State) - {State.STOPPING}, "stop")
+        # An instance that is still stopping cannot be started yet.
+        await self._waiter.until(ids, set(State) - {State.STOPPING}, "stop")
+        _log.info("starting %s", ", ".join(ids))
         await self._aws.call("ec2", "start_instances", InstanceIds=ids)
-        fallen = await self._vigil.run(ids)
+        failed = await self._waiter.until_running(ids)
         running = [i for i in await self.list_instances(spec.cluster_name) if i.id in ids]
-        return [i for i in running if i.id not in fallen], fallen
+        return [i for i in running if i.id not in failed], failed
 
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         ids = [instance.id for instance in instances]
         if not ids:
             return
+        _log.info("terminating %s", ", ".join(ids))
         await self._aws.call(
-            # A listing may know an instance that the rest of AWS does not know yet.
-            "ec2", "terminate_instances", not_yet=("InvalidInstanceID.NotFound",), InstanceIds=ids,
-        )  # fmt: skip
-        await self._vigil.reach(ids, {State.TERMINATED}, "end")
+            "ec2",
+            "terminate_instances",
+            # A listing may show an instance that has not propagated everywhere yet.
+            retry_codes=("InvalidInstanceID.NotFound",),
+            InstanceIds=ids,
+        )
+        await self._waiter.until(ids, {State.TERMINATED}, "terminate")
         await run_all(self._runner(instance).disconnect() for instance in instances)
 
     async def release(self, spec: ClusterSpec) -> Sequence[str]:
-        async def end_machines() -> bool:
-            found = await self.list_instances(spec.cluster_name)
-            await self.terminate(spec, found)
-            return bool(found)
+        async def terminate_late_instances() -> bool:
+            instances = await self.list_instances(spec.cluster_name)
+            await self.terminate(spec, instances)
+            return bool(instances)
 
-        made = launch_config.makes_identities(spec)
-        removed = await launch_config.release(
-            self._aws, spec.cluster_name, end_machines, self._emit, had_identities=made
+        deleted = await resources.delete_resources(
+            self._aws,
+            spec.cluster_name,
+            terminate_late_instances,
+            self._emit,
+            expect_profiles=resources.creates_profiles(spec),
         )
         shutil.rmtree(self._home, ignore_errors=True)
-        return removed
+        return deleted
 
     def _head_spec(self, spec: ClusterSpec) -> ClusterSpec:
-        # The head has an identity of its own, and no environment that names the region.
-        kept = {k: v for k, v in spec.provider.settings.items() if k != "aws_credentials"}
-        settings = {**kept, "region": self._aws.region}
-        told = self._file_systems.by_id(spec)
-        return replace(told, provider=replace(spec.provider, settings=settings))
+        # The head has a role instead of credentials, and no environment that sets the region.
+        settings = {k: v for k, v in spec.provider.settings.items() if k != "aws_credentials"}
+        provider = replace(spec.provider, settings={**settings, "region": self._aws.region})
+        return replace(self._file_systems.with_ids(spec), provider=provider)
 
     async def _tag_status(self, statuses: Mapping[str, str]) -> None:
-        async def one(status: str) -> None:
-            ids = sorted(id for id, own in statuses.items() if own == status)
-            labels = tags.as_list({tags.RAY_STATUS: status})
+        async def tag(status: str) -> None:
+            ids = sorted(id for id, current in statuses.items() if current == status)
+            labels = tags.as_list({tags.RAY_NODE_STATUS: status})
             await self._aws.call("ec2", "create_tags", Resources=ids, Tags=labels)
 
-        await run_all(one(status) for status in sorted(set(statuses.values())))
+        await run_all(tag(status) for status in sorted(set(statuses.values())))
 
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
         return self._runner(instance)
 
-    async def _list(self, cluster: str | None) -> list[Record]:
-        filters = [{"Name": "tag-key", "Values": [tags.CLUSTER]}]
-        pages = await self._aws.pages(
+    async def _list_records(self, cluster: str | None) -> list[Record]:
+        """EC2's records of a cluster's instances, or of every cluster's."""
+        every_cluster = [{"Name": "tag-key", "Values": [tags.CLUSTER]}]
+        reservations = await self._aws.paginate(
             "ec2",
             "describe_instances",
             "Reservations",
-            Filters=tags.of_cluster(cluster) if cluster is not None else filters,
+            Filters=tags.cluster_filter(cluster) if cluster is not None else every_cluster,
         )
-        return [record for page in pages for record in page["Instances"]]
+        return [record for reservation in reservations for record in reservation["Instances"]]
 
-    async def _ground(
-        self, spec: ClusterSpec, sites: Mapping[str, LaunchConfig]
+    async def _launch_resources(
+        self, spec: ClusterSpec, configs: Mapping[str, LaunchConfig]
     ) -> LaunchResources:
-        """What new machines stand on. A head may not make any of it: its workers stand on what
-        it stands on itself."""
+        """The resources to launch with. A head may create none: its workers use its own."""
         if not self._on_head:
-            return await launch_config.prepare(self._aws, spec, sites)
+            return await resources.ensure_resources(self._aws, spec, configs)
         if self._head is None:
             await self.list_instances(spec.cluster_name)
         if self._head is None:
-            raise TransientError("the head is not among the cluster's machines", why="says AWS")
+            raise TransientError("head instance not found", why="DescribeInstances returned none")
         groups = tuple(group["GroupId"] for group in self._head["SecurityGroups"])
-        profile = launch_config.workers_profile(self._aws, spec)
         return LaunchResources(
-            self._head.get("KeyName"), {self._head["VpcId"]: groups}, None, profile
+            self._head.get("KeyName"),
+            {self._head["VpcId"]: groups},
+            None,
+            resources.worker_profile_name(self._aws, spec),
         )
 
     def _read(self, record: Record) -> Instance:
-        found = read_instance(record, self._spec.auth.ssh_user)
-        price = self._prices.per_hour(found.tags[TYPE], found.market, found.zone)
-        return replace(found, price_per_hour=price)
+        instance = read_instance(record, self._spec.auth.ssh_user)
+        price = self._prices.per_hour(instance.tags[TYPE], instance.market, instance.zone)
+        return replace(instance, price_per_hour=price)
 
-    async def _settle(self, created: Sequence[Record]) -> list[Instance]:
-        """Return the machines once it is known how to reach them, having seen that nobody else
-        is bringing up the same cluster."""
-        known = {record["InstanceId"]: record for record in created}
-        began = self._clock.monotonic()
+    async def _wait_for_addresses(self, created: Sequence[Record]) -> list[Instance]:
+        """The new instances, once EC2 has assigned their addresses and no other `up` of the same
+        cluster was earlier."""
+        records = {record["InstanceId"]: record for record in created}
+        started_at = self._clock.monotonic()
         has_head = any(self._read(record).role == "head" for record in created)
         for pause in poll_intervals():
             now = self._clock.monotonic()
-            listed = await self._list(self._spec.cluster_name)
-            await self._yield_to_elder(known, listed)
-            known.update({r["InstanceId"]: r for r in listed if r["InstanceId"] in known})
-            # A rival of the same second may be the elder one, and too late for an early look.
-            looked_late_enough = not has_head or now >= began + _SAME_SECOND
-            ready = all(map(_has_addresses, known.values())) or now > began + _ADDRESS_SECONDS
-            if ready and looked_late_enough:
+            listed = await self._list_records(self._spec.cluster_name)
+            await self._abort_if_older_head(records, listed)
+            records.update({r["InstanceId"]: r for r in listed if r["InstanceId"] in records})
+            # A head launched in the same second may win, and may be missing from an early listing.
+            is_decided = not has_head or now >= started_at + _LAUNCH_TIME_RESOLUTION
+            is_late = now > started_at + _ADDRESS_SECONDS
+            if is_decided and (all(map(_has_addresses, records.values())) or is_late):
                 break
             await self._clock.sleep(pause)
-        self._note_head(list(known.values()))
-        return [self._read(record) for record in known.values()]
+        self._remember_head(list(records.values()))
+        return [self._read(record) for record in records.values()]
 
-    def _note_head(self, records: Sequence[Record]) -> None:
-        """Remember the head: workers without an address out here are reached through it."""
+    def _remember_head(self, records: Sequence[Record]) -> None:
+        """Remember the head: workers without a public address are reached through it."""
         heads = [
             r
             for r in records
@@ -364,48 +409,50 @@ class AwsProvider(Provider):
         if heads:
             self._head = min(heads, key=lambda record: record["LaunchTime"])
 
-    async def _yield_to_elder(self, ours: dict[str, Record], listed: Sequence[Record]) -> None:
-        """Two people may bring up one cluster in the same moment. Both see both heads, and the
-        one who came second gives everything back."""
-        heads = [i for i in map(self._read, (*ours.values(), *listed)) if i.role == "head"]
-        alive = [i for i in heads if i.state in (State.PENDING, State.RUNNING)]
-        if not alive or not any(i.id in ours for i in alive):
+    async def _abort_if_older_head(self, own: dict[str, Record], listed: Sequence[Record]) -> None:
+        """Terminate our instances and raise if another `up` launched its head first. Both commands
+        see both heads, so exactly one of them continues."""
+        heads = [i for i in map(self._read, (*own.values(), *listed)) if i.role == "head"]
+        running = [i for i in heads if i.state in (State.PENDING, State.RUNNING)]
+        if not running or not any(i.id in own for i in running):
             return
-        eldest = min(alive, key=lambda i: (i.created_at or 0.0, i.id))
-        if eldest.id in ours:
+        oldest = min(running, key=lambda i: (i.created_at or 0.0, i.id))
+        if oldest.id in own:
             return
-        await self._give_back(list(ours.values()))
+        _log.warning("another shoal up launched head %s first", oldest.id)
+        await self._terminate_created(list(own.values()))
         raise TransientError(
-            f"someone else is bringing up cluster {self._spec.cluster_name} at this moment",
-            why=f"its head is {eldest.id} already; what was launched from here is given back",
-            fix="shoal up again, when they are done",
+            f"another shoal up of cluster {self._spec.cluster_name} is running",
+            why=f"it launched its head {oldest.id} first; the instances of this command were "
+            "terminated",
+            fix="run shoal up again when it is done",
         )
 
-    async def _give_back(self, created: Sequence[Record]) -> None:
-        """End what was just launched. When even that fails, `down` will find it by its tags."""
+    async def _terminate_created(self, created: Sequence[Record]) -> None:
+        """Terminate what was just launched. If this fails, `down` finds it by its tags."""
         await self.terminate(self._spec, [self._read(record) for record in created])
 
     def _runner(self, instance: Instance) -> FirstContactRunner:
-        return self._doors.runner(instance, self._read(self._head) if self._head else None)
+        return self._runners.runner(instance, self._read(self._head) if self._head else None)
 
 
 def _interruption_watch_command(instance: Instance) -> str:
-    return spot_watch_command.watch_command() if instance.market == "spot" else ""
+    is_spot = instance.market == "spot"
+    return interruption_watch.interruption_watch_command() if is_spot else ""
 
 
 def _has_addresses(record: Record) -> bool:
-    """Whether AWS has given all the addresses it will give: a public one comes, if at all, before
-    the machine runs."""
+    """Whether EC2 has assigned all addresses: a public one is assigned before the instance runs."""
     return bool(record.get("PublicIpAddress")) or state_of(record) is not State.PENDING
 
 
 def _region(spec: ClusterSpec) -> str:
-    named = (os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
-    given = spec.provider.settings.get("region") or next(filter(None, named), None)
-    if not given:
+    from_environment = (os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
+    region = spec.provider.settings.get("region") or next(filter(None, from_environment), None)
+    if not region:
         raise ConfigError(
-            "no AWS region is given",
-            why="neither provider.region nor AWS_REGION says where the cluster is to be",
-            fix="say it in the file: provider: {type: aws, region: us-west-2}",
+            "no AWS region",
+            why="neither provider.region nor AWS_REGION is set",
+            fix="set it in the file: provider: {type: aws, region: us-west-2}",
         )
-    return str(given)
+    return str(region)

@@ -1,43 +1,27 @@
-"""Ends a machine that nobody makes a node: its launcher may have died in the moment of launching.
+"""User data that terminates an instance which never becomes a node: its launcher may have died.
 
-From its first boot on, until it has a lease of its own, a machine counts as lost when nobody has
-been logged in for the length of a lease. Whoever sets it up is logged in; one whose computer falls
-silent in the middle of it counts for the two hours after which a kernel gives up a connection.
+From first boot until the node's own lease starts, the instance shuts down when no SSH session has
+existed for the length of a lease. Bootstrapping keeps a session open; if the launcher's network
+drops meanwhile, the session counts until TCP keepalive ends it, after about two hours.
 """
 
 from __future__ import annotations
 
 from shoal.remote.runner import quote
+from shoal.remote.scripts import read_script
 
-# How often in the length of a lease it is looked, and at least how rarely in seconds.
-_LOOKS = 5
-_LONGEST_PAUSE = 60
-
-# Runs as root. $user is who logs in, $lease a number of seconds, $pause too.
-_WATCH = r"""
-now() { cut -d. -f1 /proc/uptime; }
-someone() { cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -q '^sshd[^:]*: [^ ]*@'; }
-watch() {
-  home=$(getent passwd "$user" | cut -d: -f6)
-  last=$(now)
-  while sleep "$pause"; do
-    [ ! -e "$home/.shoal/lease.lock" ] || exit 0
-    if someone; then
-      last=$(now)
-    elif [ $(($(now) - last)) -ge "$lease" ]; then
-      shutdown -h now
-    fi
-  done
-}
-watch < /dev/null > /dev/null 2>&1 &
-"""
+_CHECKS_PER_LEASE = 5
+_MAX_PAUSE_SECONDS = 60
 
 
 def script(user: str, lease: float) -> str:
-    """Launch data that makes the machine look after itself until it is a node; nothing where
-    leases are endless."""
+    """The watchdog as a user data script; empty where leases never expire. `user` is the login
+    user, `lease` is in seconds."""
     if not lease:
         return ""
-    pause = max(1, min(round(lease / _LOOKS), _LONGEST_PAUSE))
-    figures = f"user={quote([user])} lease={round(lease)} pause={pause}"
-    return f"#!/bin/sh\n{figures}\n{_WATCH}"
+    pause = max(1, min(round(lease / _CHECKS_PER_LEASE), _MAX_PAUSE_SECONDS))
+    # cloud-init runs user data without arguments, so the script sets its own.
+    arguments = quote(["set", "--", user, str(round(lease)), str(pause)])
+    return (
+        f"#!/bin/sh\n{arguments}\n{read_script('shoal.providers.aws.scripts', 'boot_watchdog.sh')}"
+    )

@@ -1,15 +1,17 @@
-"""Calls to AWS: boto3 in threads, refusals as our errors, and patience with what passes.
+"""The AWS client: boto3 calls in threads, with retries, paging, caching and Shoal's errors.
 
-A call is repeated after a throttle, an internal error or a lost connection, until its patience
-ends. So everything called through here must be safe to repeat: creations carry a token or a
-name, and what is already there or already gone is not an error.
+A call is retried after a throttle, an internal error or a lost connection, up to a deadline. So
+everything called through here must be safe to repeat: creating calls carry a token or a name, and
+"already exists" and "already deleted" are not errors.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
@@ -17,28 +19,29 @@ from shoal.core.backoff import backoff_delays
 from shoal.core.clock import Clock
 from shoal.core.concurrency import TtlCache
 from shoal.core.errors import ConfigError, ShoalError, TransientError
-from shoal.providers.aws import credential_hints as logins
-from shoal.providers.aws import error_codes
+from shoal.providers.aws import credential_hints, error_codes
 
 T = TypeVar("T")
 
-_PATIENCE_SECONDS = 90.0
-_FIRST_PAUSE = 0.25
-_LONGEST_PAUSE = 8.0
-_CONNECT_SECONDS = 10
-_READ_SECONDS = 60
-# Services that are asked only to be helpful, and not every network reaches: a thread that waits for
-# one of them would hold up the end of the program.
-_HELPFUL = ("pricing", "service-quotas")
-_SOON_SECONDS = 4
-# For how long what hardly changes (subnets, images, types) is taken to be as it was seen.
-_KNOWN_SECONDS = 300.0
+_log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 90.0
+_FIRST_PAUSE_SECONDS = 0.25
+_MAX_PAUSE_SECONDS = 8.0
+_CONNECT_TIMEOUT_SECONDS = 10
+_READ_TIMEOUT_SECONDS = 60
+# Services that no operation depends on and that not every network reaches: a thread waiting for
+# one of them would delay the exit of the program.
+_OPTIONAL_SERVICES = ("pricing", "service-quotas")
+_OPTIONAL_TIMEOUT_SECONDS = 4
+# How long lookups that hardly ever change (subnets, images, instance types) stay cached.
+_CACHE_SECONDS = 300.0
 
 
 @cache
 def models() -> Any:
-    """botocore's descriptions of AWS's services. Reading them is most of the work of making a
-    client, so it is done once for all accounts and regions."""
+    """botocore's service models. Reading them is most of the work of creating a client, so one
+    loader serves all accounts and regions."""
     from botocore.loaders import create_loader
 
     return create_loader()
@@ -46,27 +49,35 @@ def models() -> Any:
 
 @cache
 def regions() -> frozenset[str]:
-    """As boto3 knows them: a region that does not exist cannot be asked whether it does."""
+    """The regions boto3 knows. A region that does not exist has no endpoint to ask."""
     partitions = models().load_data("endpoints")["partitions"]
     return frozenset(region for partition in partitions for region in partition["regions"])
 
 
 @cache
 def partition(region: str) -> tuple[str, str]:
-    """The part of AWS that a region is in, by which its things are named, and how the addresses of
-    its services end. Every region, `*`, means those of the part that nearly all are in."""
-    everyday = ("aws", "amazonaws.com")
+    """The name and the DNS suffix of the partition of a region. `*` (every region) means the
+    standard partition."""
+    standard = ("aws", "amazonaws.com")
     if region == "*":
-        return everyday
-    for one in models().load_data("endpoints")["partitions"]:
-        if region in one["regions"]:
-            return str(one["partition"]), str(one["dnsSuffix"])
-    return everyday
+        return standard
+    for entry in models().load_data("endpoints")["partitions"]:
+        if region in entry["regions"]:
+            return str(entry["partition"]), str(entry["dnsSuffix"])
+    return standard
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """A failed request: AWS's error code, empty if there is none, and Shoal's error for it."""
+
+    code: str
+    error: ShoalError
 
 
 class AwsClient:
-    """An account in one region. `credentials` is what boto3's Session takes, and usually empty:
-    then boto3 looks where the AWS tools look."""
+    """An account in one region. `credentials` are arguments of boto3's Session; when they are
+    empty, boto3 uses its default credential chain."""
 
     def __init__(
         self, region: str, clock: Clock, credentials: Mapping[str, str] | None = None
@@ -74,24 +85,24 @@ class AwsClient:
         self.region = region
         self.clock = clock
         self._credentials = dict(credentials or {})
-        self._making = threading.Lock()
+        self._client_lock = threading.Lock()
         self._session: Any = None
         self._clients: dict[str, Any] = {}
-        self._lookups = TtlCache(clock, _KNOWN_SECONDS)
-        self._others: dict[str, AwsClient] = {}
+        self._cache = TtlCache(clock, _CACHE_SECONDS)
+        self._other_regions: dict[str, AwsClient] = {}
 
-    def elsewhere(self, region: str) -> AwsClient:
-        """The same account in another region."""
+    def in_region(self, region: str) -> AwsClient:
+        """A client for the same account in another region."""
         if region == self.region:
             return self
-        if region not in self._others:
-            self._others[region] = AwsClient(region, self.clock, self._credentials)
-        return self._others[region]
+        if region not in self._other_regions:
+            self._other_regions[region] = AwsClient(region, self.clock, self._credentials)
+        return self._other_regions[region]
 
-    async def once(self, subject: str, look: Callable[[], Awaitable[T]]) -> T:
-        """What `look` finds, asked for by the first who wants to know and shared with all others
-        for some minutes: several parts of one command need the same."""
-        return await self._lookups.get_or_load(subject, look)
+    async def cached(self, key: str, load: Callable[[], Awaitable[T]]) -> T:
+        """The result of `load`, which runs once per key and is shared with all callers for some
+        minutes: several parts of one command need the same lookup."""
+        return await self._cache.get_or_load(key, load)
 
     async def call(
         self,
@@ -99,66 +110,86 @@ class AwsClient:
         operation: str,
         /,
         *,
-        ignoring: Collection[str] = (),
-        not_yet: Collection[str] = (),
+        ignore_codes: Collection[str] = (),
+        retry_codes: Collection[str] = (),
         **params: Any,
     ) -> dict[str, Any]:
-        """Make a call and return its answer; nothing, when AWS refused it with a code that is
-        among `ignoring`. A refusal that has a word of `not_yet` is of something made a moment
-        ago, which AWS does not know everywhere yet: it passes, too."""
-        deadline = self.clock.monotonic() + _PATIENCE_SECONDS
-        for delay in backoff_delays(_FIRST_PAUSE, _LONGEST_PAUSE, jitter=(0.5, 1.0)):
-            answer = await asyncio.to_thread(self._once, service, operation, params)
-            if isinstance(answer, dict):
-                return answer
-            code, error = answer
-            if code in ignoring:
-                return {}
-            passes = isinstance(error, TransientError) or any(sign in error.why for sign in not_yet)
-            if not passes or self.clock.monotonic() + delay > deadline:
+        """Make a call and return its response; an empty one when it failed with a code among
+        `ignore_codes`. `retry_codes` are codes, or parts of messages, that AWS uses for a resource
+        which was created a moment ago and has not propagated yet: these failures are retried."""
+
+        def request(client: Any) -> dict[str, Any]:
+            response: dict[str, Any] = getattr(client, operation)(**params)
+            return response
+
+        response = await self._retry(service, operation, request, ignore_codes, retry_codes)
+        return {} if response is None else response
+
+    async def paginate(self, service: str, operation: str, key: str, **params: Any) -> list[Any]:
+        """The items that a listing has under `key`, from all pages."""
+
+        def request(client: Any) -> list[Any]:
+            pages = client.get_paginator(operation).paginate(**params)
+            return [item for page in pages for item in page[key]]
+
+        return await self._retry(service, operation, request) or []
+
+    async def _retry(
+        self,
+        service: str,
+        operation: str,
+        request: Callable[[Any], T],
+        ignore_codes: Collection[str] = (),
+        retry_codes: Collection[str] = (),
+    ) -> T | None:
+        """The result of `request`; None when it failed with an ignored code."""
+        deadline = self.clock.monotonic() + _RETRY_SECONDS
+        for delay in backoff_delays(_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, jitter=(0.5, 1.0)):
+            result = await asyncio.to_thread(self._attempt, service, operation, request)
+            if not isinstance(result, _Failure):
+                return result
+            error = result.error
+            if result.code in ignore_codes:
+                _log.debug("%s: ignored %s", operation, result.code)
+                return None
+            is_retryable = isinstance(error, TransientError) or any(
+                code in error.why for code in retry_codes
+            )
+            if not is_retryable or self.clock.monotonic() + delay > deadline:
+                _log.info("%s in %s failed: %s", operation, self.region, error.why)
                 raise error
+            _log.info("retrying %s in %.1f s: %s", operation, delay, error.why)
             await self.clock.sleep(delay)
         raise AssertionError("the delays are endless")
 
-    async def pages(self, service: str, operation: str, key: str, **params: Any) -> list[Any]:
-        """What a listing has under `key`, on all of its pages."""
-        found: list[Any] = []
-        token: dict[str, str] = {}
-        while True:
-            page = await self.call(service, operation, **params, **token)
-            found += page[key]
-            if not page.get("NextToken"):
-                return found
-            token = {"NextToken": page["NextToken"]}
-
-    def _once(
-        self, service: str, operation: str, params: Mapping[str, Any]
-    ) -> dict[str, Any] | tuple[str, ShoalError]:
-        """Runs in a thread."""
+    def _attempt(self, service: str, operation: str, request: Callable[[Any], T]) -> T | _Failure:
+        """One attempt of a request. Runs in a thread."""
         from botocore import exceptions
         from botocore.parsers import ResponseParserError
 
         if self.region not in regions():
-            # Nobody answers there, and waiting would not help.
-            return "", error_codes.no_region(self.region, regions())
+            # There is no endpoint, so a retry would not help.
+            return _Failure("", error_codes.unknown_region(self.region, regions()))
         try:
             client = self._client(service)
             name = str(client.meta.method_to_api_mapping[operation])
-            answer: dict[str, Any] = getattr(client, operation)(**params)
-            return answer
+            return request(client)
         except exceptions.ClientError as error:
             code = str(error.response["Error"].get("Code", ""))
             message = str(error.response["Error"].get("Message", ""))
             status = int(error.response["ResponseMetadata"].get("HTTPStatusCode", 400))
-            refusal = error_codes.refusal(code, message, name, status)
-            if error_codes.is_of_credentials(code):
-                return code, logins.explained(refusal, self._credentials)
-            return code, refusal
+            refusal = error_codes.error_for(code, message, name, status)
+            if error_codes.is_credential_error(code):
+                refusal = credential_hints.with_hint(refusal, self._credentials)
+            return _Failure(code, refusal)
         except exceptions.ParamValidationError as error:
-            return "", ConfigError(
-                f"{name} cannot be asked for in this way",
-                why="; ".join(str(error).splitlines()[1:]) or str(error),
-                fix="correct node_config: it is passed to boto3 as it stands",
+            return _Failure(
+                "",
+                ConfigError(
+                    f"invalid parameters for {name}",
+                    why="; ".join(str(error).splitlines()[1:]) or str(error),
+                    fix="correct node_config: it is passed to boto3 unchanged",
+                ),
             )
         except (
             exceptions.NoCredentialsError,
@@ -169,28 +200,32 @@ class AwsClient:
             exceptions.UnauthorizedSSOTokenError,
             exceptions.SSOTokenLoadError,
         ) as error:
-            return "", logins.explained(error_codes.no_credentials(str(error)), self._credentials)
+            no_credentials = error_codes.no_credentials(str(error))
+            return _Failure("", credential_hints.with_hint(no_credentials, self._credentials))
         except (
             exceptions.HTTPClientError,
             exceptions.ConnectionError,
             ResponseParserError,
         ) as error:
-            return "", TransientError(
-                "AWS cannot be reached", why=str(error), fix="look at this machine's network"
+            return _Failure(
+                "",
+                TransientError(
+                    "could not reach AWS", why=str(error), fix="check this machine's network"
+                ),
             )
         except exceptions.BotoCoreError as error:
-            return "", ConfigError("AWS cannot be asked", why=str(error))
+            return _Failure("", ConfigError("boto3 could not make the request", why=str(error)))
 
     def _client(self, service: str) -> Any:
-        """Making a client is not safe in two threads at once; using one is, also while another
-        is being made, which takes its time."""
+        """The boto3 client of a service. Creating one is not thread-safe; using one is, also while
+        another is being created."""
         if known := self._clients.get(service):
             return known
         import boto3
         import botocore.session
         from botocore.config import Config
 
-        with self._making:
+        with self._client_lock:
             if self._session is None:
                 core = botocore.session.get_session()
                 core.register_component("data_loader", models())
@@ -198,12 +233,17 @@ class AwsClient:
                     botocore_session=core, region_name=self.region, **self._credentials
                 )
             if service not in self._clients:
+                is_optional = service in _OPTIONAL_SERVICES
                 config = Config(
-                    # boto3's own retries know nothing of deadlines, and repeat a refusal for
-                    # want of capacity, since AWS calls that an internal error.
+                    # boto3's own retries have no deadline, and they repeat a capacity error,
+                    # which AWS reports with the HTTP status of an internal error.
                     retries={"total_max_attempts": 1},
-                    connect_timeout=_SOON_SECONDS if service in _HELPFUL else _CONNECT_SECONDS,
-                    read_timeout=_SOON_SECONDS if service in _HELPFUL else _READ_SECONDS,
+                    connect_timeout=(
+                        _OPTIONAL_TIMEOUT_SECONDS if is_optional else _CONNECT_TIMEOUT_SECONDS
+                    ),
+                    read_timeout=(
+                        _OPTIONAL_TIMEOUT_SECONDS if is_optional else _READ_TIMEOUT_SECONDS
+                    ),
                     max_pool_connections=32,
                 )
                 self._clients[service] = self._session.client(service, config=config)

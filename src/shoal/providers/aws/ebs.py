@@ -1,5 +1,5 @@
-"""Disks: how new ones are asked for, and what they cost while their machine is switched off, by
-AWS's price list, or by a small table where that cannot be asked."""
+"""EBS volumes: the block device mappings of a launch, and what volumes cost while their instance
+is stopped, by AWS's price list, or by a small table where that is not reachable."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from shoal.spec.cluster_spec import VolumeSpec
 
 @dataclass(frozen=True)
 class Rate:
-    """US dollars a month: for a GiB, and for each operation a second and each MiB a second beyond
-    what is included."""
+    """US dollars per month: per GiB, and per IOPS and MiB/s beyond what is included."""
 
     gib: float
     iops: float = 0.0
@@ -25,7 +24,7 @@ class Rate:
 
 
 _TABLE = "the list prices of us-east-1 in 2025"
-# As AWS published them; most other regions are dearer.
+# As AWS published them; most other regions are more expensive.
 _RATES = {
     "gp3": Rate(0.08, iops=0.005, free_iops=3000, throughput=0.04, free_throughput=125),
     "gp2": Rate(0.10),
@@ -35,12 +34,12 @@ _RATES = {
     "sc1": Rate(0.015),
     "standard": Rate(0.05),
 }
-# A kind that came later is taken for the usual one.
-_OTHER = _RATES["gp3"]
+# An unknown volume type is priced as the usual one.
+_DEFAULT_RATE = _RATES["gp3"]
 
 
-def mappings(volumes: Iterable[VolumeSpec]) -> list[dict[str, Any]]:
-    """Those of these volumes that come with a machine, as RunInstances is asked for them."""
+def block_device_mappings(volumes: Iterable[VolumeSpec]) -> list[dict[str, Any]]:
+    """The RunInstances mappings of those volumes that are created with an instance."""
     return [
         {
             "DeviceName": volume.device,
@@ -57,30 +56,34 @@ def mappings(volumes: Iterable[VolumeSpec]) -> list[dict[str, Any]]:
     ]
 
 
-def per_month(volume: Mapping[str, Any], said: Mapping[str, float] | None = None) -> float:
-    """US dollars a month for one volume of a `DescribeVolumes` answer. `said` is what AWS says of
-    its kind."""
-    rate = _RATES.get(volume.get("VolumeType", ""), _OTHER)
-    if said:
-        units = {"iops": rate.iops, "throughput": rate.throughput, **said}
+def monthly_cost(volume: Mapping[str, Any], listed: Mapping[str, float] | None = None) -> float:
+    """US dollars per month for one volume of a `DescribeVolumes` response. `listed` are AWS's list
+    prices of its volume type, by unit."""
+    rate = _RATES.get(volume.get("VolumeType", ""), _DEFAULT_RATE)
+    if listed:
+        units = {"iops": rate.iops, "throughput": rate.throughput, **listed}
         rate = replace(rate, gib=units["gib"], iops=units["iops"], throughput=units["throughput"])
     iops = max(0, (volume.get("Iops") or 0) - rate.free_iops)
     throughput = max(0, (volume.get("Throughput") or 0) - rate.free_throughput)
     return float(volume["Size"] * rate.gib + iops * rate.iops + throughput * rate.throughput)
 
 
-async def still_cost(aws: AwsClient, prices: Prices, instances: Sequence[str]) -> list[str]:
-    """What goes on costing money of machines that are stopped, in words."""
+async def costs_while_stopped(
+    aws: AwsClient, prices: Prices, instances: Sequence[str]
+) -> list[str]:
+    """What stopped instances still cost, as text."""
     if not instances:
         return []
-    attached = [{"Name": "attachment.instance-id", "Values": list(instances)}]
-    found = await aws.pages("ec2", "describe_volumes", "Volumes", Filters=attached)
-    if not found:
+    filters = [{"Name": "attachment.instance-id", "Values": list(instances)}]
+    volumes = await aws.paginate("ec2", "describe_volumes", "Volumes", Filters=filters)
+    if not volumes:
         return []
-    kinds = {volume.get("VolumeType", "") for volume in found}
-    await prices.learn_volumes(kinds)
-    said = {kind: prices.volume(kind) for kind in kinds}
-    size = sum(volume["Size"] for volume in found)
-    cost = sum(per_month(volume, said[volume.get("VolumeType", "")]) for volume in found)
-    by = f"AWS's list prices for {aws.region}" if all(said.values()) else _TABLE
-    return [f"{len(found)} volumes with {size} GiB in all: about ${cost:.2f} a month by {by}"]
+    volume_types = {volume.get("VolumeType", "") for volume in volumes}
+    await prices.refresh_volumes(volume_types)
+    listed = {name: prices.volume_prices(name) for name in volume_types}
+    size = sum(volume["Size"] for volume in volumes)
+    cost = sum(monthly_cost(volume, listed[volume.get("VolumeType", "")]) for volume in volumes)
+    source = f"AWS's list prices for {aws.region}" if all(listed.values()) else _TABLE
+    return [
+        f"{len(volumes)} volumes with {size} GiB in total: about ${cost:.2f} per month by {source}"
+    ]

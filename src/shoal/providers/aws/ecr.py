@@ -1,6 +1,6 @@
-"""AWS's own registry of images (ECR): whose an image is, and the way in to it.
+"""ECR, AWS's container registry: which repository an image is in, and the login for it.
 
-A token lasts half a day and is as good as a password: it is handed on in memory only.
+A login token is valid for 12 hours and equals a password: it must stay in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _IMAGE = re.compile(
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository of images in somebody's account."""
+    """A repository in ECR, in any account."""
 
     server: str
     account: str
@@ -37,18 +37,18 @@ class Repository:
 
 
 def repository(image: str) -> Repository | None:
-    """Where in ECR an image is; None for one that is elsewhere."""
-    found = _IMAGE.match(image)
-    if found is None:
+    """The ECR repository of an image; None if it is in another registry."""
+    match = _IMAGE.match(image)
+    if match is None:
         return None
-    return Repository(*(found[part] for part in ("server", "account", "region", "name")))
+    return Repository(*(match[part] for part in ("server", "account", "region", "name")))
 
 
-def repositories(spec: ClusterSpec) -> list[str]:
-    """The ARNs of all repositories that a cluster's nodes pull from."""
+def repository_arns(spec: ClusterSpec) -> list[str]:
+    """The ARNs of all ECR repositories that a cluster's nodes pull from."""
     setups = (spec.head_setup, *(node_type.setup for node_type in spec.node_types.values()))
-    found = map(repository, _images(setup.container for setup in setups))
-    return sorted({one.arn for one in found if one is not None})
+    repositories = map(repository, _images(setup.container for setup in setups))
+    return sorted({entry.arn for entry in repositories if entry is not None})
 
 
 def _images(containers: Iterable[ContainerSpec | None]) -> list[str]:
@@ -56,16 +56,16 @@ def _images(containers: Iterable[ContainerSpec | None]) -> list[str]:
 
 
 async def login(aws: AwsClient, image: str) -> RegistryLogin | None:
-    """The way in to an image's registry, if it is one of AWS's. A token opens every registry of
-    its region that the caller may read."""
-    place = repository(image)
-    if place is None:
+    """The login for an image's registry; None if it is not ECR. A token is valid for every
+    registry of its region that the caller may read."""
+    source = repository(image)
+    if source is None:
         return None
 
-    async def ask() -> dict[str, Any]:
-        return await aws.elsewhere(place.region).call("ecr", "get_authorization_token")
+    async def load() -> dict[str, Any]:
+        return await aws.in_region(source.region).call("ecr", "get_authorization_token")
 
-    answer = await aws.once(f"the way in to images in {place.region}", ask)
-    token = answer["authorizationData"][0]["authorizationToken"]
+    response = await aws.cached(f"ECR login in {source.region}", load)
+    token = response["authorizationData"][0]["authorizationToken"]
     username, _, password = base64.b64decode(token).decode().partition(":")
-    return RegistryLogin(place.server, username, password)
+    return RegistryLogin(source.server, username, password)

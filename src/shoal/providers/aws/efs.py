@@ -1,4 +1,4 @@
-"""File systems of EFS: found by name, and named as machines mount them."""
+"""EFS file systems: looked up by name, and the NFS source that a node mounts."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ _ID = re.compile(r"fs-[0-9a-f]+")
 
 
 class FileSystems:
-    """The file systems that a file names, as far as they have been looked up."""
+    """The EFS file systems that a file names, and the ids of those that were looked up."""
 
     def __init__(self, aws: AwsClient) -> None:
         self._aws = aws
         self._ids: dict[str, str] = {}
 
     async def look_up(self, spec: ClusterSpec) -> list[Finding]:
-        """Learn the ids of those that are named; what is not there is found here."""
-        wanted = {m.efs: w for w, m in spec.shoal.mounts.items() if m.efs and not _is_id(m.efs)}
-        if not wanted:
+        """Look up the ids of named file systems; returns a finding for each missing one."""
+        names = {
+            m.efs: path for path, m in spec.shoal.mounts.items() if m.efs and not _is_id(m.efs)
+        }
+        if not names:
             return []
-        answer = await self._aws.call("efs", "describe_file_systems", MaxItems=100)
-        found = {_name(record): str(record["FileSystemId"]) for record in answer["FileSystems"]}
-        self._ids.update({name: found[name] for name in wanted if name in found})
+        records = await self._aws.paginate("efs", "describe_file_systems", "FileSystems")
+        ids = {_name(record): str(record["FileSystemId"]) for record in records}
+        self._ids.update({name: ids[name] for name in names if name in ids})
         return [
-            _missing(name, where, sorted(filter(None, found)), self._aws.region)
-            for name, where in wanted.items()
-            if name not in found
+            _missing(name, path, sorted(filter(None, ids)), self._aws.region)
+            for name, path in names.items()
+            if name not in ids
         ]
 
     def source(self, name: str) -> str:
-        """What a machine mounts. A name that was not looked up stays one: whoever only looks at the
-        cluster's machines need not know it."""
+        """The NFS source to mount. A name that was not looked up is used as it is: operations that
+        only observe the cluster do not need its id."""
         id = self._ids.get(name, name)
-        ending = ".cn" if self._aws.region.startswith("cn-") else ""
-        return f"{id}.efs.{self._aws.region}.amazonaws.com{ending}:/"
+        suffix = ".cn" if self._aws.region.startswith("cn-") else ""
+        return f"{id}.efs.{self._aws.region}.amazonaws.com{suffix}:/"
 
-    def by_id(self, spec: ClusterSpec) -> ClusterSpec:
-        """The spec with ids for names, for whoever may not ask."""
+    def with_ids(self, spec: ClusterSpec) -> ClusterSpec:
+        """The spec with ids instead of names, for the head, which may not look them up."""
         mounts = {
-            where: replace(mount, efs=self._ids.get(mount.efs, mount.efs))
-            for where, mount in spec.shoal.mounts.items()
+            path: replace(mount, efs=self._ids.get(mount.efs, mount.efs))
+            for path, mount in spec.shoal.mounts.items()
         }
         return replace(spec, shoal=replace(spec.shoal, mounts=mounts))
 
@@ -60,11 +62,13 @@ def _name(record: dict[str, Any]) -> str:
     return tags.as_dict(record.get("Tags")).get("Name", "")
 
 
-def _missing(name: str, where: str, there: Sequence[str], region: str) -> Finding:
+def _missing(name: str, path: str, existing: Sequence[str], region: str) -> Finding:
     return Finding(
         "error",
-        f"there is no file system named {name} in {region}",
-        why=f"those there are: {', '.join(there)}" if there else "there is none with a name",
-        fix="correct the name, or give its id, fs-...",
-        at=("shoal", "mounts", where),
+        f"there is no EFS file system named {name} in {region}",
+        why=f"the region has {', '.join(existing)}"
+        if existing
+        else "the region has none with a name",
+        fix="correct the name, or use the id, fs-...",
+        at=("shoal", "mounts", path),
     )

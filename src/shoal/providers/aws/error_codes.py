@@ -1,4 +1,4 @@
-"""What AWS's refusals mean. The only place where its error codes are sorted into our classes."""
+"""Maps AWS error codes to Shoal's error classes. No other module does that."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from shoal.core.errors import (
     TransientError,
 )
 
-_LOG_IN = "log in again (aws sso login, aws configure), or name another profile in AWS_PROFILE"
-_POLICY = "ask for the permissions that shoal iam-policy prints"
+_LOG_IN = "log in again (aws sso login, aws configure), or set AWS_PROFILE to another profile"
+_POLICY = "request the permissions that shoal iam-policy prints"
 
-# Code, class, and what a person can do about it.
+# Error class, fix and codes.
 _TABLE: tuple[tuple[type[ShoalError], str, tuple[str, ...]], ...] = (
     (
         CapacityError,
@@ -33,14 +33,14 @@ _TABLE: tuple[tuple[type[ShoalError], str, tuple[str, ...]], ...] = (
             "ReservationCapacityExceeded",
             "UnfulfillableCapacity",
             "SpotMaxPriceTooLow",
-            # The type is not offered in the zone, or not in this market: another one may do.
+            # The zone or the market does not offer the type: another one may.
             "Unsupported",
             "UnsupportedOperation",
         ),
     ),
     (
         QuotaError,
-        "ask AWS to raise the limit (Service Quotas, EC2), or choose another type or region",
+        "request a quota increase (Service Quotas, EC2), or choose another type or region",
         (
             "VcpuLimitExceeded",
             "InstanceLimitExceeded",
@@ -75,14 +75,14 @@ _TABLE: tuple[tuple[type[ShoalError], str, tuple[str, ...]], ...] = (
         ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
     ),
     (
-        # An account's first spot machine needs a role of AWS's own.
+        # The first spot instance of an account needs a service-linked role.
         DeniedError,
         "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
         ("AuthFailure.ServiceLinkedRoleCreationNotPermitted",),
     ),
     (
         DeniedError,
-        "look at the account in the AWS console: it is new, blocked, or must accept terms first",
+        "check the account in the AWS console: it is new, blocked, or must accept terms first",
         ("Blocked", "PendingVerification", "OptInRequired", "InvalidUserID.NotFound"),
     ),
     (
@@ -104,52 +104,50 @@ _TABLE: tuple[tuple[type[ShoalError], str, tuple[str, ...]], ...] = (
             "ServiceFailure",
             "Unavailable",
             "ConcurrentModification",
-            # IAM's word for a change of its own that is still under way.
+            # IAM is still applying an earlier change.
             "EntityTemporarilyUnmodifiable",
         ),
     ),
 )
-_BY_CODE = {code: (kind, fix) for kind, fix, codes in _TABLE for code in codes}
+_BY_CODE = {code: (error_class, fix) for error_class, fix, codes in _TABLE for code in codes}
 
-_OF_CREDENTIALS = {code for kind, fix, codes in _TABLE if fix == _LOG_IN for code in codes}
+_CREDENTIAL_CODES = {code for _, fix, codes in _TABLE if fix == _LOG_IN for code in codes}
 
-# Codes that are not in the table, by how they begin: what was sent makes no sense to AWS.
+# Prefixes of the codes, not in the table, that mean an invalid request.
 _CONFIG_PREFIXES = ("Invalid", "Missing", "Malformed", "Unknown", "ValidationError", "NoSuch")
 
 
-def refusal(code: str, message: str, operation: str, status: int = 400) -> ShoalError:
-    """AWS's answer to a call as one of our errors: by its code, or by what that begins with, up to
-    a dot. What is not in the table and is AWS's own fault, by its HTTP status, may pass."""
+def error_for(code: str, message: str, operation: str, status: int = 400) -> ShoalError:
+    """The error for a failed call: by its code, or by the part of the code before a dot. A code
+    that is not in the table is transient if its HTTP status is a server error."""
     known = code if code in _BY_CODE else code.partition(".")[0]
-    kind, fix = _BY_CODE.get(known, (None, ""))
-    if kind is None and status >= 500:
-        kind = TransientError
-    if kind is None:
+    error_class, fix = _BY_CODE.get(known, (None, ""))
+    if error_class is None and status >= 500:
+        error_class = TransientError
+    if error_class is None:
         is_config = code.startswith(_CONFIG_PREFIXES)
-        kind = ConfigError if is_config else ProviderError
+        error_class = ConfigError if is_config else ProviderError
         fix = "correct it in node_config" if is_config and operation == "RunInstances" else ""
-    return kind(f"AWS refused {operation}", why=f"{message.rstrip('.')} ({code})", fix=fix)
+    return error_class(f"AWS refused {operation}", why=f"{message.rstrip('.')} ({code})", fix=fix)
 
 
-def no_region(region: str, known: Collection[str]) -> ConfigError:
-    """The error for a region that is not there."""
+def unknown_region(region: str, known: Collection[str]) -> ConfigError:
     close = difflib.get_close_matches(region, known, n=1)
     return ConfigError(
         f"there is no region {region}",
-        why="boto3 does not know it; a newer one may",
+        why="boto3 does not know it; a newer version may",
         fix=f"provider: {{region: {close[0] if close else 'us-west-2'}}}",
     )
 
 
-def is_of_credentials(code: str) -> bool:
-    """Whether AWS refused who called, and not what was called for."""
-    return code in _OF_CREDENTIALS
+def is_credential_error(code: str) -> bool:
+    """Whether AWS rejected the caller's credentials rather than the call."""
+    return code in _CREDENTIAL_CODES
 
 
 def no_credentials(why: str) -> AuthError:
-    """The error for a machine that has nothing to sign a call with."""
     return AuthError(
-        "there are no usable AWS credentials",
+        "no usable AWS credentials",
         why=why,
         fix="aws configure, or set AWS_PROFILE to a profile of ~/.aws/config",
     )

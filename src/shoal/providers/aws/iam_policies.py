@@ -1,6 +1,7 @@
-"""What AWS must allow, and nothing more: the identity of a head, and of the person who calls.
+"""IAM policy documents: the least that a head, a cluster's workers and the calling user need.
 
-Both are told by tags: a machine without a cluster's tag is out of reach.
+Permissions on existing instances are limited by tag: an instance without a cluster's tag is out of
+reach.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from shoal.providers.aws import client, tags
 
 _EC2 = "ec2.amazonaws.com"
 
-# Who may take on the head's role: a machine, and nobody else.
-TRUST: dict[str, Any] = {
+# Only EC2 instances may assume the roles that Shoal creates.
+EC2_TRUST_POLICY: dict[str, Any] = {
     "Version": "2012-10-17",
     "Statement": [
         {
@@ -25,7 +26,7 @@ TRUST: dict[str, Any] = {
     ],
 }
 
-_LOOK = [
+_READ_ACTIONS = [
     "ec2:DescribeInstances",
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeSubnets",
@@ -38,23 +39,23 @@ _LOOK = [
     "ssm:GetParameters",
     "pricing:GetProducts",
 ]
-# What only a person asks: before a launch, and about everything that an account has.
-_LOOK_AHEAD = [
+# Needed by the user only: for preflight checks and account-wide listings.
+_PREFLIGHT_ACTIONS = [
     "ec2:DescribeImages",
     "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeRegions",
     "iam:ListInstanceProfiles",
     "servicequotas:GetServiceQuota",
 ]
-_CHANGE = ["ec2:TerminateInstances", "ec2:StopInstances", "ec2:StartInstances"]
-# RunInstances is allowed or refused for each thing that it touches; these it only uses.
-_USED = [
+_LIFECYCLE_ACTIONS = ["ec2:TerminateInstances", "ec2:StopInstances", "ec2:StartInstances"]
+# RunInstances is authorized for each resource that it touches; these it uses without creating them.
+_RUN_INSTANCES_RESOURCES = [
     "image/*",
     "key-pair/*",
     "network-interface/*",
     "security-group/*",
     "subnet/*",
-    # Where node_config asks for them.
+    # Only if node_config names them.
     "capacity-reservation/*",
     "placement-group/*",
     "snapshot/*",
@@ -62,60 +63,65 @@ _USED = [
 _SPOT = "spot.amazonaws.com"
 
 
-def text(document: Mapping[str, Any], region: str) -> str:
-    """A policy as IAM takes it in the part of AWS that this region is in: in China and for
-    governments, things and services have other names."""
+def to_json(document: Mapping[str, Any], region: str) -> str:
+    """A policy as IAM accepts it in the partition of this region: China and GovCloud have their
+    own ARN prefixes and service names."""
     name, suffix = client.partition(region)
-    plain = json.dumps(document, indent=2)
-    return plain.replace('"arn:aws:', f'"arn:{name}:').replace(f'"{_EC2}"', f'"ec2.{suffix}"')
+    text = json.dumps(document, indent=2)
+    return text.replace('"arn:aws:', f'"arn:{name}:').replace(f'"{_EC2}"', f'"ec2.{suffix}"')
 
 
-def for_head(cluster: str, region: str, repositories: Sequence[str] = ()) -> dict[str, Any]:
-    """What the controller on a head needs: launch, stop and end machines of its own cluster, and
-    read the images that its nodes are made from."""
-    return _policy([_look(), *_machines(cluster, region), *_images(repositories)])
+def head_policy(cluster: str, region: str, repositories: Sequence[str] = ()) -> dict[str, Any]:
+    """For the controller on a head: launch, stop and terminate instances of its own cluster, and
+    pull the container images of its nodes."""
+    return _policy(
+        [_read_statement(), *_instance_statements(cluster, region), *_ecr_statements(repositories)]
+    )
 
 
-def for_buckets(buckets: Mapping[str, bool], passes: Sequence[str] = ()) -> dict[str, Any]:
-    """What a machine needs that uses these buckets, by name: to read, and where it is false, to
-    write as well. A head `passes` its workers roles of theirs, by ARN."""
+def bucket_policy(buckets: Mapping[str, bool], pass_roles: Sequence[str] = ()) -> dict[str, Any]:
+    """Access to these buckets, by name: read-only where the value is true, else read and write. A
+    head may also pass these roles, by ARN, to its workers."""
     statements = []
     if buckets:
-        read = [f"arn:aws:s3:::{b}/*" for b in buckets]
-        statements.append(_allow("List", ["s3:ListBucket"], [f"arn:aws:s3:::{b}" for b in buckets]))
-        statements.append(_allow("Read", ["s3:GetObject"], read))
-    written = [f"arn:aws:s3:::{b}/*" for b, read_only in buckets.items() if not read_only]
-    if written:
-        write = ["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
-        statements.append(_allow("Write", write, written))
-    if passes:
-        statements.append(_allow("PassToWorkers", ["iam:PassRole"], list(passes)))
+        objects = [f"arn:aws:s3:::{bucket}/*" for bucket in buckets]
+        names = [f"arn:aws:s3:::{bucket}" for bucket in buckets]
+        statements.append(_allow("ListBuckets", ["s3:ListBucket"], names))
+        statements.append(_allow("ReadObjects", ["s3:GetObject"], objects))
+    writable = [
+        f"arn:aws:s3:::{bucket}/*" for bucket, read_only in buckets.items() if not read_only
+    ]
+    if writable:
+        actions = ["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
+        statements.append(_allow("WriteObjects", actions, writable))
+    if pass_roles:
+        statements.append(_allow("PassRolesToWorkers", ["iam:PassRole"], list(pass_roles)))
     return _policy(statements)
 
 
 def role_arn(name: str) -> str:
-    """A role of this name, in whatever account; those that we make have a path of their own."""
+    """The ARN of a role of this name, which may include a path, in any account."""
     return f"arn:aws:iam::*:role/{name}"
 
 
-def for_caller() -> dict[str, Any]:
-    """What a person needs for `up`, `down` and all other commands, in every region."""
-    made = ["key-pair/*", "security-group/*"]
+def caller_policy() -> dict[str, Any]:
+    """For the user of `up`, `down` and all other commands, in every region."""
+    created = ["key-pair/*", "security-group/*"]
     return _policy(
         [
-            _look(),
-            _allow("LookAhead", _LOOK_AHEAD, ["*"]),
-            *_machines("*", "*"),
-            _allow("FindFileSystems", ["elasticfilesystem:DescribeFileSystems"], ["*"]),
-            *_images(["arn:aws:ecr:*:*:repository/*"]),
+            _read_statement(),
+            _allow("ReadForPreflight", _PREFLIGHT_ACTIONS, ["*"]),
+            *_instance_statements("*", "*"),
+            _allow("DescribeFileSystems", ["elasticfilesystem:DescribeFileSystems"], ["*"]),
+            *_ecr_statements(["arn:aws:ecr:*:*:repository/*"]),
             _allow(
-                "RemoveWhatWasLeft",
+                "DeleteLeftoverVolumes",
                 ["ec2:DeleteVolume"],
-                [_ec2("*", "volume/*")],
+                [_ec2_arn("*", "volume/*")],
                 {"StringLike": {f"aws:ResourceTag/{tags.CLUSTER}": "*"}},
             ),
             _allow(
-                "Foundation",
+                "ManageKeyPairsAndSecurityGroups",
                 [
                     "ec2:ImportKeyPair",
                     "ec2:DeleteKeyPair",
@@ -123,12 +129,12 @@ def for_caller() -> dict[str, Any]:
                     "ec2:DeleteSecurityGroup",
                     "ec2:AuthorizeSecurityGroupIngress",
                 ],
-                [_ec2("*", kind) for kind in (*made, "vpc/*")],
+                [_ec2_arn("*", resource) for resource in (*created, "vpc/*")],
             ),
             _allow(
-                "TagFoundation",
+                "TagKeyPairsAndSecurityGroups",
                 ["ec2:CreateTags"],
-                [_ec2("*", kind) for kind in made],
+                [_ec2_arn("*", resource) for resource in created],
                 {
                     "StringEquals": {
                         "ec2:CreateAction": ["ImportKeyPair", "CreateSecurityGroup"],
@@ -136,7 +142,7 @@ def for_caller() -> dict[str, Any]:
                 },
             ),
             _allow(
-                "Identity",
+                "ManageClusterRoles",
                 [
                     "iam:GetInstanceProfile",
                     "iam:CreateInstanceProfile",
@@ -151,10 +157,10 @@ def for_caller() -> dict[str, Any]:
                     "iam:DeleteRolePolicy",
                     "iam:PassRole",
                 ],
-                [f"arn:aws:iam::*:{kind}/shoal/*" for kind in ("instance-profile", "role")],
+                [f"arn:aws:iam::*:{resource}/shoal/*" for resource in ("instance-profile", "role")],
             ),
             _allow(
-                "FirstSpotMachine",
+                "CreateSpotServiceLinkedRole",
                 ["iam:CreateServiceLinkedRole"],
                 [role_arn(f"aws-service-role/{_SPOT}/*")],
                 {"StringEquals": {"iam:AWSServiceName": _SPOT}},
@@ -167,51 +173,54 @@ def _policy(statements: list[dict[str, Any]]) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": statements}
 
 
-def _look() -> dict[str, Any]:
-    return _allow("Look", _LOOK, ["*"])
+def _read_statement() -> dict[str, Any]:
+    return _allow("ReadResourcesAndPrices", _READ_ACTIONS, ["*"])
 
 
-def _images(repositories: Sequence[str]) -> list[dict[str, Any]]:
+def _ecr_statements(repositories: Sequence[str]) -> list[dict[str, Any]]:
     if not repositories:
         return []
-    read = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
+    pull = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
     return [
-        _allow("LogInToImages", ["ecr:GetAuthorizationToken"], ["*"]),
-        _allow("ReadImages", read, list(repositories)),
+        _allow("GetEcrLogin", ["ecr:GetAuthorizationToken"], ["*"]),
+        _allow("PullEcrImages", pull, list(repositories)),
     ]
 
 
-def _machines(cluster: str, region: str) -> list[dict[str, Any]]:
-    made = [_ec2(region, kind) for kind in ("instance/*", "volume/*")]
+def _instance_statements(cluster: str, region: str) -> list[dict[str, Any]]:
+    created = [_ec2_arn(region, resource) for resource in ("instance/*", "volume/*")]
     return [
         _allow(
-            "Launch", ["ec2:RunInstances"], made,
+            "LaunchTaggedInstances", ["ec2:RunInstances"], created,
             {"StringLike": {f"aws:RequestTag/{tags.CLUSTER}": cluster}},
         ),
-        _allow("LaunchWith", ["ec2:RunInstances"], [_ec2(region, kind) for kind in _USED]),
         _allow(
-            "TagWhatIsLaunched", ["ec2:CreateTags"], made,
+            "UseResourcesForLaunch", ["ec2:RunInstances"],
+            [_ec2_arn(region, resource) for resource in _RUN_INSTANCES_RESOURCES],
+        ),
+        _allow(
+            "TagOnLaunch", ["ec2:CreateTags"], created,
             {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
         ),
         _allow(
-            "SayHowFarItIs", ["ec2:CreateTags"], [_ec2(region, "instance/*")],
+            "TagNodeStatus", ["ec2:CreateTags"], [_ec2_arn(region, "instance/*")],
             {
                 "StringLike": {f"aws:ResourceTag/{tags.CLUSTER}": cluster},
-                "ForAllValues:StringEquals": {"aws:TagKeys": [tags.RAY_STATUS]},
+                "ForAllValues:StringEquals": {"aws:TagKeys": [tags.RAY_NODE_STATUS]},
             },
         ),
         _allow(
-            "End", _CHANGE, [_ec2(region, "instance/*")],
+            "StartStopTerminateInstances", _LIFECYCLE_ACTIONS, [_ec2_arn(region, "instance/*")],
             {"StringLike": {f"aws:ResourceTag/{tags.CLUSTER}": cluster}},
         ),
     ]  # fmt: skip
 
 
 def _allow(
-    name: str, actions: list[str], resources: list[str], condition: dict[str, Any] | None = None
+    sid: str, actions: list[str], resources: list[str], condition: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     statement: dict[str, Any] = {
-        "Sid": name,
+        "Sid": sid,
         "Effect": "Allow",
         "Action": actions,
         "Resource": resources,
@@ -219,6 +228,7 @@ def _allow(
     return {**statement, "Condition": condition} if condition else statement
 
 
-def _ec2(region: str, what: str) -> str:
-    # An image or a snapshot has no account in its name.
-    return f"arn:aws:ec2:{region}:{'' if what.startswith(('image', 'snapshot')) else '*'}:{what}"
+def _ec2_arn(region: str, resource: str) -> str:
+    # The ARNs of images and snapshots have no account.
+    account = "" if resource.startswith(("image", "snapshot")) else "*"
+    return f"arn:aws:ec2:{region}:{account}:{resource}"

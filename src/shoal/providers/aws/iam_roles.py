@@ -1,12 +1,13 @@
-"""Identities in AWS: the head's role may launch and end machines of its own cluster, and that of
-its workers, which is only made where the file names buckets, may use those and nothing else.
+"""IAM roles and instance profiles. The head's role may launch and terminate instances of its own
+cluster; the workers' role, created only when the file mounts buckets, may use these buckets.
 
-Names are fixed by cluster and region, and every step may be repeated. The role joins its profile
-last, so a profile that has one is complete.
+Names are fixed by cluster and region, and every step may be repeated. The role is added to its
+profile last, so a profile with a role is complete.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,206 +16,214 @@ from shoal.core.concurrency import run_all
 from shoal.providers.aws import iam_policies, tags
 from shoal.providers.aws.client import AwsClient
 
-_PATH = "/shoal/"
-_POLICY = "controller"
-_BUCKETS = "buckets"
-_GONE = ("NoSuchEntity",)
-_THERE = ("EntityAlreadyExists", "LimitExceeded")
+_log = logging.getLogger(__name__)
 
-# What RunInstances says of a profile that was made a moment ago.
-NOT_KNOWN_YET = "IAM Instance Profile"
+_PATH = "/shoal/"
+_CONTROLLER_POLICY = "controller"
+_BUCKETS_POLICY = "buckets"
+_NOT_FOUND = ("NoSuchEntity",)
+_EXISTS = ("EntityAlreadyExists", "LimitExceeded")
+
+# Part of the RunInstances error for an instance profile that was created a moment ago.
+NOT_PROPAGATED = "IAM Instance Profile"
 
 
 @dataclass(frozen=True)
 class Profile:
-    """An instance profile that is there, whose it is, and when it was made."""
+    """An existing instance profile, the cluster it belongs to, and when it was created."""
 
     name: str
     cluster: str
-    made: float
+    created_at: float
 
 
-def profile_name(cluster: str, region: str) -> str:
-    return tags.name_for(cluster, region)
+def head_profile_name(cluster: str, region: str) -> str:
+    return tags.resource_name(cluster, region)
 
 
-def workers_name(cluster: str, region: str) -> str:
-    return tags.name_for(cluster, region, "workers")
+def worker_profile_name(cluster: str, region: str) -> str:
+    return tags.resource_name(cluster, region, "workers")
 
 
-def names(cluster: str, region: str) -> tuple[str, str]:
-    """What the two are called."""
-    return profile_name(cluster, region), workers_name(cluster, region)
+def profile_names(cluster: str, region: str) -> tuple[str, str]:
+    """The names of the head's and the workers' instance profile, and of their roles."""
+    return head_profile_name(cluster, region), worker_profile_name(cluster, region)
 
 
-async def ensure(
+async def ensure_head_profile(
     aws: AwsClient,
     cluster: str,
     buckets: Mapping[str, bool],
     repositories: Sequence[str] = (),
     *,
-    passes: Sequence[str],
+    pass_roles: Sequence[str],
 ) -> str:
-    """Have the instance profile of the cluster's head, and return its name. It may use `buckets`,
-    give workers the roles that it `passes`, and read images from these repositories, both by
-    ARN."""
-    own = {_POLICY: iam_policies.for_head(cluster, aws.region, repositories)}
-    name = profile_name(cluster, aws.region)
-    await _have(aws, cluster, name, f"the head of cluster {cluster}", own)
-    await let_use(aws, cluster, buckets, passes=passes)
+    """Create the head's instance profile if it is missing, and return its name. It may use
+    `buckets`, pass the roles `pass_roles` to workers, and read images from `repositories`; both
+    are ARNs."""
+    policies = {_CONTROLLER_POLICY: iam_policies.head_policy(cluster, aws.region, repositories)}
+    name = head_profile_name(cluster, aws.region)
+    await _ensure_profile_with_role(aws, cluster, name, f"the head of cluster {cluster}", policies)
+    await grant_to_head(aws, cluster, buckets, pass_roles=pass_roles)
     return name
 
 
-async def let_use(
-    aws: AwsClient, cluster: str, buckets: Mapping[str, bool], *, passes: Sequence[str]
+async def grant_to_head(
+    aws: AwsClient, cluster: str, buckets: Mapping[str, bool], *, pass_roles: Sequence[str]
 ) -> None:
-    """Let a head that is there use these buckets, and give workers the roles that it `passes`.
-    Nothing happens to one whose identity is not ours."""
-    if buckets or passes:
-        document = iam_policies.for_buckets(buckets, passes)
-        name = profile_name(cluster, aws.region)
-        await _put(aws, name, _BUCKETS, document, ignoring=_GONE)
+    """Allow an existing head to use these buckets and to pass these roles. Does nothing for a head
+    whose role Shoal did not create."""
+    if buckets or pass_roles:
+        document = iam_policies.bucket_policy(buckets, pass_roles)
+        name = head_profile_name(cluster, aws.region)
+        await _put_policy(aws, name, _BUCKETS_POLICY, document, ignore_codes=_NOT_FOUND)
 
 
-def workers_role(cluster: str, region: str) -> str:
-    """The ARN of the role that `ensure_workers` makes."""
-    return iam_policies.role_arn(f"{_PATH.strip('/')}/{workers_name(cluster, region)}")
+def worker_role_arn(cluster: str, region: str) -> str:
+    """The ARN of the role that `ensure_worker_profile` creates."""
+    return iam_policies.role_arn(f"{_PATH.strip('/')}/{worker_profile_name(cluster, region)}")
 
 
-async def roles_in(aws: AwsClient, profile: Mapping[str, str]) -> list[str]:
-    """The ARNs of the roles in an instance profile that a file names. Who may not look gets the
-    one that AWS's console makes with a profile."""
+async def roles_in_profile(aws: AwsClient, profile: Mapping[str, str]) -> list[str]:
+    """The ARNs of the roles in an instance profile that a file names. For a caller who may not
+    read the profile, the role of the same name, as the AWS console creates it."""
     name = profile.get("Name") or profile.get("Arn", "").rpartition("/")[2]
-    found = await aws.call(
+    response = await aws.call(
         "iam",
         "get_instance_profile",
-        ignoring=(*_GONE, "AccessDenied"),
+        ignore_codes=(*_NOT_FOUND, "AccessDenied"),
         InstanceProfileName=name,
     )
-    roles = found.get("InstanceProfile", {}).get("Roles", ())
+    roles = response.get("InstanceProfile", {}).get("Roles", ())
     return [str(role["Arn"]) for role in roles] or [iam_policies.role_arn(name)]
 
 
-async def have_spot_role(aws: AwsClient) -> None:
-    """Have the role by which AWS itself runs spot machines: an account's first one makes it, and a
-    head may not. Who may not either is told so when AWS refuses the machine."""
+async def ensure_spot_service_role(aws: AwsClient) -> None:
+    """Create the service-linked role that EC2 needs for the first spot instance of an account; a
+    head may not create it. A caller who may not either gets an error from RunInstances."""
     await aws.call(
         "iam",
         "create_service_linked_role",
-        ignoring=(*_THERE, "InvalidInput", "AccessDenied"),
+        ignore_codes=(*_EXISTS, "InvalidInput", "AccessDenied"),
         AWSServiceName="spot.amazonaws.com",
     )
 
 
-async def ensure_workers(aws: AwsClient, cluster: str, buckets: Mapping[str, bool]) -> str:
-    """Have the instance profile of the cluster's workers, and return its name."""
-    name = workers_name(cluster, aws.region)
-    await _have(aws, cluster, name, f"workers of cluster {cluster}", {})
-    await _put(aws, name, _BUCKETS, iam_policies.for_buckets(buckets))
+async def ensure_worker_profile(aws: AwsClient, cluster: str, buckets: Mapping[str, bool]) -> str:
+    """Create the workers' instance profile if it is missing, and return its name."""
+    name = worker_profile_name(cluster, aws.region)
+    await _ensure_profile_with_role(aws, cluster, name, f"workers of cluster {cluster}", {})
+    await _put_policy(aws, name, _BUCKETS_POLICY, iam_policies.bucket_policy(buckets))
     return name
 
 
-async def _have(
-    aws: AwsClient, cluster: str, name: str, whose: str, policies: Mapping[str, dict[str, Any]]
+async def _ensure_profile_with_role(
+    aws: AwsClient, cluster: str, name: str, owner: str, policies: Mapping[str, dict[str, Any]]
 ) -> None:
-    found = await aws.call("iam", "get_instance_profile", ignoring=_GONE, InstanceProfileName=name)
-    if found and found["InstanceProfile"]["Roles"]:
+    response = await aws.call(
+        "iam", "get_instance_profile", ignore_codes=_NOT_FOUND, InstanceProfileName=name
+    )
+    if response and response["InstanceProfile"]["Roles"]:
         return
     await run_all(
-        [_have_role(aws, cluster, name, whose, policies), _have_profile(aws, cluster, name)]
+        [_create_role(aws, cluster, name, owner, policies), _create_profile(aws, cluster, name)]
     )
     await aws.call(
         "iam",
         "add_role_to_instance_profile",
-        ignoring=_THERE,
+        ignore_codes=_EXISTS,
         InstanceProfileName=name,
         RoleName=name,
     )
+    _log.info("created role and instance profile %s", name)
 
 
-async def _have_role(
-    aws: AwsClient, cluster: str, name: str, whose: str, policies: Mapping[str, dict[str, Any]]
+async def _create_role(
+    aws: AwsClient, cluster: str, name: str, owner: str, policies: Mapping[str, dict[str, Any]]
 ) -> None:
     await aws.call(
         "iam",
         "create_role",
-        ignoring=_THERE,
+        ignore_codes=_EXISTS,
         RoleName=name,
         Path=_PATH,
-        AssumeRolePolicyDocument=iam_policies.text(iam_policies.TRUST, aws.region),
-        Description=f"Shoal: {whose}"[:1000],
-        Tags=tags.as_list(tags.ownership(cluster)),
+        AssumeRolePolicyDocument=iam_policies.to_json(iam_policies.EC2_TRUST_POLICY, aws.region),
+        Description=f"Shoal: {owner}"[:1000],
+        Tags=tags.as_list(tags.cluster_tags(cluster)),
     )
-    for title, document in policies.items():
-        await _put(aws, name, title, document)
+    for policy, document in policies.items():
+        await _put_policy(aws, name, policy, document)
 
 
-async def _put(
-    aws: AwsClient, role: str, title: str, document: dict[str, Any], ignoring: Sequence[str] = ()
+async def _put_policy(
+    aws: AwsClient,
+    role: str,
+    policy: str,
+    document: dict[str, Any],
+    ignore_codes: Sequence[str] = (),
 ) -> None:
     await aws.call(
         "iam",
         "put_role_policy",
-        ignoring=ignoring,
+        ignore_codes=ignore_codes,
         RoleName=role,
-        PolicyName=title,
-        PolicyDocument=iam_policies.text(document, aws.region),
+        PolicyName=policy,
+        PolicyDocument=iam_policies.to_json(document, aws.region),
     )
 
 
-async def _have_profile(aws: AwsClient, cluster: str, name: str) -> None:
+async def _create_profile(aws: AwsClient, cluster: str, name: str) -> None:
     await aws.call(
         "iam",
         "create_instance_profile",
-        ignoring=_THERE,
+        ignore_codes=_EXISTS,
         InstanceProfileName=name,
         Path=_PATH,
-        Tags=tags.as_list(tags.ownership(cluster)),
+        Tags=tags.as_list(tags.cluster_tags(cluster)),
     )
 
 
-async def everywhere(aws: AwsClient) -> list[Profile]:
-    """Every instance profile of ours, whatever its region."""
-    records: list[Mapping[str, Any]] = []
-    more: dict[str, str] = {}
-    while True:
-        page = await aws.call("iam", "list_instance_profiles", PathPrefix=_PATH, **more)
-        records += page["InstanceProfiles"]
-        if not page.get("IsTruncated"):
-            break
-        more = {"Marker": page["Marker"]}
+async def list_profiles(aws: AwsClient) -> list[Profile]:
+    """Every instance profile that Shoal created, for all regions."""
+    records = await aws.paginate(
+        "iam", "list_instance_profiles", "InstanceProfiles", PathPrefix=_PATH
+    )
 
     async def read(record: Mapping[str, Any]) -> Profile:
         name = str(record["InstanceProfileName"])
-        found = await aws.call(
-            "iam", "get_instance_profile", ignoring=_GONE, InstanceProfileName=name
+        response = await aws.call(
+            "iam", "get_instance_profile", ignore_codes=_NOT_FOUND, InstanceProfileName=name
         )
-        labels = tags.as_dict(found.get("InstanceProfile", {}).get("Tags"))
+        labels = tags.as_dict(response.get("InstanceProfile", {}).get("Tags"))
         return Profile(name, labels.get(tags.CLUSTER, ""), record["CreateDate"].timestamp())
 
     return await run_all(map(read, records))
 
 
-async def remove(aws: AwsClient, cluster: str) -> list[str]:
-    """Take the identities away again, as much of them as there is. Asking for what never was
-    costs a call; not asking would leave what another file made."""
-    policies = (_POLICY, _BUCKETS)
-    both = names(cluster, aws.region)
-    return [
-        gone
-        for some in await run_all(_remove(aws, name, policies) for name in both)
-        for gone in some
-    ]
+async def delete_profiles(aws: AwsClient, cluster: str) -> list[str]:
+    """Delete the roles and instance profiles of a cluster, as far as they exist, and return their
+    names. Both names are tried, since an earlier version of the file may have needed either."""
+    policies = (_CONTROLLER_POLICY, _BUCKETS_POLICY)
+    deleted = await run_all(
+        _delete_profile(aws, name, policies) for name in profile_names(cluster, aws.region)
+    )
+    return [name for names in deleted for name in names]
 
 
-async def _remove(aws: AwsClient, name: str, policies: Sequence[str]) -> list[str]:
-    """The profile goes last: by it the rest is found, should this end half-way."""
+async def _delete_profile(aws: AwsClient, name: str, policies: Sequence[str]) -> list[str]:
+    """The profile goes last: the rest is found by it if this is interrupted."""
     profile, role = {"InstanceProfileName": name}, {"RoleName": name}
-    await aws.call("iam", "remove_role_from_instance_profile", ignoring=_GONE, **profile, **role)
-    for title in policies:
-        await aws.call("iam", "delete_role_policy", ignoring=_GONE, PolicyName=title, **role)
-    had_role = await aws.call("iam", "delete_role", ignoring=_GONE, **role)
-    had_profile = await aws.call("iam", "delete_instance_profile", ignoring=_GONE, **profile)
+    await aws.call(
+        "iam", "remove_role_from_instance_profile", ignore_codes=_NOT_FOUND, **profile, **role
+    )
+    for policy in policies:
+        await aws.call(
+            "iam", "delete_role_policy", ignore_codes=_NOT_FOUND, PolicyName=policy, **role
+        )
+    had_role = await aws.call("iam", "delete_role", ignore_codes=_NOT_FOUND, **role)
+    had_profile = await aws.call(
+        "iam", "delete_instance_profile", ignore_codes=_NOT_FOUND, **profile
+    )
     return [
         *([f"role {name}"] if had_role else []),
         *([f"instance profile {name}"] if had_profile else []),

@@ -1,4 +1,4 @@
-"""EC2's records of instances, read as ours. Pure."""
+"""EC2's records of instances, converted to Shoal's `Instance`. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from shoal.core.node_phase import Role
 from shoal.providers.aws import tags
 from shoal.providers.model import Instance, State
 
-# What AWS says of a machine, among its tags; it lets nobody else have tags that begin so.
+# Facts about an instance, shown among its tags; AWS reserves tag keys with this prefix.
 TYPE, ZONE, MARKET = "aws:type", "aws:zone", "aws:market"
+
+TERMINAL_STATES = (State.TERMINATING, State.TERMINATED)
 
 _STATES = {
     "pending": State.PENDING,
@@ -26,16 +28,22 @@ def state_of(record: Mapping[str, Any]) -> State:
     return _STATES[record["State"]["Name"]]
 
 
+def state_reason(record: Mapping[str, Any]) -> str:
+    """Why an instance is in its state, as EC2 explains it."""
+    message = (record.get("StateReason") or {}).get("Message")
+    return f"AWS says: {message}" if message else "AWS gives no reason"
+
+
 def read_instance(record: Mapping[str, Any], user: str) -> Instance:
-    """One instance of a `DescribeInstances` or `RunInstances` answer."""
+    """One instance of a `DescribeInstances` or `RunInstances` response."""
     labels = tags.as_dict(record.get("Tags"))
-    role: Role = "head" if labels.get(tags.RAY_KIND) == "head" else "worker"
+    role: Role = "head" if labels.get(tags.RAY_NODE_KIND) == "head" else "worker"
     return Instance(
         id=record["InstanceId"],
         cluster=labels.get(tags.CLUSTER, ""),
-        # One launch gives all of its machines the same tags, so the id must tell them apart.
+        # All instances of one launch carry the same tags, so only the id tells them apart.
         name="head" if role == "head" else f"worker-{record['InstanceId'][-6:]}",
-        node_type=labels.get(tags.RAY_NODE_TYPE, ""),
+        node_type=labels.get(tags.RAY_USER_NODE_TYPE, ""),
         role=role,
         state=state_of(record),
         address=record.get("PrivateIpAddress") or "",
@@ -45,13 +53,12 @@ def read_instance(record: Mapping[str, Any], user: str) -> Instance:
         market=record.get("InstanceLifecycle") or "on-demand",
         zone=record["Placement"]["AvailabilityZone"],
         machine=record["InstanceType"],
-        made_from=labels.get(tags.RAY_LAUNCH, ""),
+        made_from=labels.get(tags.RAY_LAUNCH_CONFIG, ""),
         tags={**labels, **_facts(record)},
     )
 
 
 def _facts(record: Mapping[str, Any]) -> dict[str, str]:
-    """What else a person wants to know of a machine, beside its tags proper."""
     return {
         TYPE: record["InstanceType"],
         ZONE: record["Placement"]["AvailabilityZone"],

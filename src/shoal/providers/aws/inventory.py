@@ -1,8 +1,9 @@
-"""Everything that clusters have in an account, Shoal's and Ray's, in every region: what runs, and
-what was left behind."""
+"""The account-wide inventory: what Shoal's and Ray's clusters have in every region, running or left
+behind, and the deletion of orphans."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,26 +15,27 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import AuthError, DeniedError, ProviderError, ShoalError
 from shoal.core.events import Emit, Warned, ignore_events
 from shoal.core.polling import PollUntilDeadline
-from shoal.providers.aws import ebs, iam_roles, launch_config, tags
+from shoal.providers.aws import ebs, iam_roles, resources, tags
 from shoal.providers.aws.client import AwsClient
-from shoal.providers.aws.instances import TYPE, read_instance
+from shoal.providers.aws.instances import TERMINAL_STATES, TYPE, read_instance
 from shoal.providers.aws.pricing import Prices
 from shoal.providers.model import Instance, State
 
-# Any region can tell which ones there are.
-_FIRST_REGION = "us-east-1"
+_log = logging.getLogger(__name__)
+
+# Every region can list the account's regions.
+_DEFAULT_REGION = "us-east-1"
 _PAUSE_SECONDS = 2.0
-_END_SECONDS = 900.0
-_OVER = (State.TERMINATING, State.TERMINATED)
-_ON = (State.PENDING, State.RUNNING)
-# As long as something of a cluster is younger than this, somebody may be bringing it up: its key
-# and its workers can be there before its head is.
+_TERMINATE_SECONDS = 900.0
+_RUNNING_STATES = (State.PENDING, State.RUNNING)
+# While a cluster has a resource younger than this, an `up` may still be running: its key pair and
+# its workers can exist before its head.
 _NEW_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class RetainedVolume:
-    """A volume that outlives its machine because the file says so, and about what it costs."""
+    """A volume that outlives its instance because the file says so, and its approximate cost."""
 
     id: str
     gib: int
@@ -42,244 +44,274 @@ class RetainedVolume:
 
 @dataclass(frozen=True)
 class ClusterResources:
-    """What one cluster has in one region: machines, in words what else carries its name, and the
-    volumes that its file wanted to keep. `made` is when the last of it was made, as far as AWS
-    tells."""
+    """What one cluster has in one region: its instances, its other resources as text, and the
+    volumes that its file retains. `created_at` is the time of the newest, as far as AWS reports
+    it. `by_shoal` is false for clusters of Ray's own launcher."""
 
     cluster: str
     region: str
     by_shoal: bool
     instances: tuple[Instance, ...] = ()
     others: tuple[str, ...] = ()
-    kept: tuple[RetainedVolume, ...] = ()
-    made: float = 0.0
+    retained: tuple[RetainedVolume, ...] = ()
+    created_at: float = 0.0
 
     @property
-    def is_led(self) -> bool:
+    def has_head(self) -> bool:
         return any(i.role == "head" for i in self.instances)
 
     def is_new(self, now: float) -> bool:
-        """Whether it may be in the midst of being made."""
-        return now - self.made < _NEW_SECONDS
+        """Whether the cluster may still be coming up."""
+        return now - self.created_at < _NEW_SECONDS
 
     def is_orphan(self, now: float) -> bool:
-        """Whether nobody leads it any more: it has no head, or no machine at all. Volumes that are
-        kept wait for their owner, and for nobody else."""
-        left_behind = bool(self.instances or self.others)
-        return left_behind and not self.is_led and not self.is_new(now)
+        """Whether resources are left without a head. Retained volumes alone are not orphans."""
+        has_leftovers = bool(self.instances or self.others)
+        return has_leftovers and not self.has_head and not self.is_new(now)
 
 
-class _LedAgainError(ShoalError):
-    """A cluster has a head that had none when it was looked at."""
+class _NotOrphanedError(ShoalError):
+    """The cluster got a head, or new resources, since it was listed."""
 
 
-# In words, and when it was made.
-_Thing = tuple[str, float]
+# A resource as text, and when it was created.
+_Resource = tuple[str, float]
 
 
-async def holdings(clock: Clock, emit: Emit) -> list[ClusterResources]:
-    """What there is, in all regions that the account uses. A region that cannot be asked is told
-    of and left out."""
-    first = AwsClient(os.environ.get("AWS_REGION") or _FIRST_REGION, clock)
+async def list_cluster_resources(clock: Clock, emit: Emit) -> list[ClusterResources]:
+    """The resources of all clusters in all enabled regions. A region that cannot be listed is
+    skipped with a warning."""
+    first = AwsClient(os.environ.get("AWS_REGION") or _DEFAULT_REGION, clock)
     regions = await first.call("ec2", "describe_regions")
     profiles = await _profiles(first, emit)
 
-    async def one(region: str) -> list[ClusterResources]:
+    async def list_region(region: str) -> list[ClusterResources]:
         try:
-            return await _of_region(AwsClient(region, clock), profiles)
+            return await _list_region(AwsClient(region, clock), profiles)
         except ProviderError as error:
             if isinstance(error, AuthError) and not isinstance(error, DeniedError):
-                raise  # no region would say anything else
-            emit(Warned(f"{region} cannot be asked", error.why, error.fix))
+                raise  # every other region would fail in the same way
+            emit(Warned(f"could not list {region}", error.why, error.fix))
             return []
 
-    found = await run_all(one(entry["RegionName"]) for entry in regions["Regions"])
-    return sorted((h for some in found for h in some), key=lambda h: (h.region, h.cluster))
+    by_region = await run_all(list_region(entry["RegionName"]) for entry in regions["Regions"])
+    clusters = [cluster for some in by_region for cluster in some]
+    return sorted(clusters, key=lambda entry: (entry.region, entry.cluster))
 
 
-async def with_prices(
-    found: Sequence[ClusterResources], clock: Clock, home: Path
+async def add_prices(
+    clusters: Sequence[ClusterResources], clock: Clock, home: Path
 ) -> list[ClusterResources]:
-    """The same, and what each machine that is on costs, as far as anyone knows: the catalog that
-    is shipped has not every region, so AWS is asked."""
+    """The same clusters with the price of each running instance, where it is known. AWS is asked,
+    since the shipped catalog does not cover every region."""
 
-    async def one(region: str) -> list[ClusterResources]:
+    async def add(region: str) -> list[ClusterResources]:
         prices = Prices(AwsClient(region, clock), home / "aws" / region)
-        here = [h for h in found if h.region == region]
-        on = {(i.tags[TYPE], i.market) for h in here for i in h.instances if i.state in _ON}
-        spot = {name for name, market in on if market == "spot"}
-        await prices.learn({name for name, market in on if market != "spot"}, spot)
-        return [replace(h, instances=tuple(_priced(prices, i) for i in h.instances)) for h in here]
+        local = [cluster for cluster in clusters if cluster.region == region]
+        running = {
+            (i.tags[TYPE], i.market)
+            for cluster in local
+            for i in cluster.instances
+            if i.state in _RUNNING_STATES
+        }
+        spot = {name for name, market in running if market == "spot"}
+        await prices.refresh({name for name, market in running if market != "spot"}, spot)
+        return [
+            replace(cluster, instances=tuple(_with_price(prices, i) for i in cluster.instances))
+            for cluster in local
+        ]
 
-    regions = dict.fromkeys(holding.region for holding in found)
-    return [h for some in await run_all(map(one, regions)) for h in some]
+    regions = dict.fromkeys(cluster.region for cluster in clusters)
+    return [cluster for some in await run_all(map(add, regions)) for cluster in some]
 
 
-def _priced(prices: Prices, instance: Instance) -> Instance:
-    if instance.state not in _ON:
+def _with_price(prices: Prices, instance: Instance) -> Instance:
+    if instance.state not in _RUNNING_STATES:
         return instance
     price = prices.per_hour(instance.tags[TYPE], instance.market, instance.zone)
     return replace(instance, price_per_hour=price)
 
 
 async def _profiles(aws: AwsClient, emit: Emit) -> list[iam_roles.Profile]:
-    """Instance profiles belong to no region. Many people may not look at them, and need not."""
+    """Instance profiles are global. Many users may not list them, and do not need to."""
     try:
-        return await iam_roles.everywhere(aws)
+        return await iam_roles.list_profiles(aws)
     except DeniedError as error:
-        emit(Warned("instance profiles cannot be asked for", error.why, error.fix))
+        emit(Warned("could not list instance profiles", error.why, error.fix))
         return []
 
 
-async def delete_orphan(holding: ClusterResources, clock: Clock, emit: Emit) -> list[str]:
-    """End what a holding has, and tell what that was. Since it was looked at, a person has had
-    time to think, and others to bring the cluster up: then nothing of it is touched."""
-    aws = AwsClient(holding.region, clock)
-    now = await _again(aws, holding)
+async def delete_orphan(orphan: ClusterResources, clock: Clock, emit: Emit) -> list[str]:
+    """Delete an orphan's resources, and return what was deleted. The cluster is listed again
+    first: if an `up` has started since, nothing is touched."""
+    aws = AwsClient(orphan.region, clock)
+    current = await _list_again(aws, orphan)
     try:
-        if not now.is_orphan(clock.now()):
-            raise _LedAgainError("it has a head again" if now.is_led else "it is just being made")
-        return await _end_all(aws, now, emit)
-    except _LedAgainError as error:
-        emit(Warned(f"{holding.cluster} in {holding.region} is left alone", error.what))
+        if not current.is_orphan(clock.now()):
+            raise _NotOrphanedError(
+                "it has a head again" if current.has_head else "it is just being created"
+            )
+        return await _delete_all(aws, current, emit)
+    except _NotOrphanedError as error:
+        emit(Warned(f"{orphan.cluster} in {orphan.region} is not deleted", error.what))
         return []
 
 
-async def _again(aws: AwsClient, holding: ClusterResources) -> ClusterResources:
-    """The holding as it is now. That profiles may not be looked at has been told."""
-    found = await _of_region(aws, await _profiles(aws, ignore_events))
-    nothing = ClusterResources(holding.cluster, holding.region, holding.by_shoal)
-    same = (h for h in found if (h.cluster, h.by_shoal) == (holding.cluster, holding.by_shoal))
-    return next(same, nothing)
+async def _list_again(aws: AwsClient, cluster: ClusterResources) -> ClusterResources:
+    """The cluster's current resources. A warning about instance profiles was shown already."""
+    listed = await _list_region(aws, await _profiles(aws, ignore_events))
+    key = (cluster.cluster, cluster.by_shoal)
+    nothing = ClusterResources(cluster.cluster, cluster.region, cluster.by_shoal)
+    return next((entry for entry in listed if (entry.cluster, entry.by_shoal) == key), nothing)
 
 
-async def _end_all(aws: AwsClient, holding: ClusterResources, emit: Emit) -> list[str]:
-    await _end(aws, [i.id for i in holding.instances])
-    removed = [f"instance {i.id}" for i in holding.instances]
-    if not holding.by_shoal:
-        return removed
+async def _delete_all(aws: AwsClient, orphan: ClusterResources, emit: Emit) -> list[str]:
+    await _terminate(aws, [i.id for i in orphan.instances])
+    deleted = [f"instance {i.id}" for i in orphan.instances]
+    if not orphan.by_shoal:
+        return deleted
 
-    async def end_machines() -> bool:
-        late = await _instances(aws, tags.of_cluster(holding.cluster))
-        if any(i.role == "head" for i in late):
-            raise _LedAgainError("it has a head again")
-        await _end(aws, [i.id for i in late])
-        return bool(late)
+    async def terminate_late_instances() -> bool:
+        instances = await _instances(aws, tags.cluster_filter(orphan.cluster))
+        if any(i.role == "head" for i in instances):
+            raise _NotOrphanedError("it has a head again")
+        await _terminate(aws, [i.id for i in instances])
+        return bool(instances)
 
-    removed += await launch_config.release(aws, holding.cluster, end_machines, emit)
-    volumes_left = await _volumes(aws, tags.of_cluster(holding.cluster))
-    for volume in volumes_left:
-        if _is_kept(volume):
+    deleted += await resources.delete_resources(aws, orphan.cluster, terminate_late_instances, emit)
+    for volume in await _detached_volumes(aws, tags.cluster_filter(orphan.cluster)):
+        if _is_retained(volume):
             continue
         await aws.call(
             "ec2",
             "delete_volume",
-            ignoring=("InvalidVolume.NotFound",),
+            ignore_codes=("InvalidVolume.NotFound",),
             VolumeId=volume["VolumeId"],
         )
-        removed.append(f"volume {volume['VolumeId']}")
-    return removed
+        _log.info("deleted volume %s of cluster %s", volume["VolumeId"], orphan.cluster)
+        deleted.append(f"volume {volume['VolumeId']}")
+    return deleted
 
 
-async def _of_region(
+async def _list_region(
     aws: AwsClient, profiles: Iterable[iam_roles.Profile]
 ) -> list[ClusterResources]:
-    ours = [{"Name": "tag-key", "Values": [tags.CLUSTER]}]
-    questions: list[Coroutine[Any, Any, list[Any]]] = [
-        _instances(aws, [{"Name": "tag-key", "Values": [tags.RAY_CLUSTER]}]),
-        aws.pages("ec2", "describe_security_groups", "SecurityGroups", Filters=ours),
-        _key_pairs(aws, ours),
-        _volumes(aws, ours),
+    by_shoal = [{"Name": "tag-key", "Values": [tags.CLUSTER]}]
+    listings: list[Coroutine[Any, Any, list[Any]]] = [
+        _instances(aws, [{"Name": "tag-key", "Values": [tags.RAY_CLUSTER_NAME]}]),
+        aws.paginate("ec2", "describe_security_groups", "SecurityGroups", Filters=by_shoal),
+        _key_pairs(aws, by_shoal),
+        _detached_volumes(aws, by_shoal),
     ]
-    instances, groups, pairs, free = await run_all(questions)
-    others: dict[str, list[_Thing]] = {}
-    for kind, records, name in (
+    instances, groups, pairs, volumes = await run_all(listings)
+    others: dict[str, list[_Resource]] = {}
+    for title, records, name in (
         ("security group", groups, "GroupName"),
         ("key pair", pairs, "KeyName"),
-        ("volume", [one for one in free if not _is_kept(one)], "VolumeId"),
+        ("volume", [volume for volume in volumes if not _is_retained(volume)], "VolumeId"),
     ):
         for record in records:
             cluster = tags.as_dict(record.get("Tags"))[tags.CLUSTER]
-            # Of a group AWS does not tell when it was made.
-            made = record["CreateTime"].timestamp() if record.get("CreateTime") else 0.0
-            others.setdefault(cluster, []).append((f"{kind} {record[name]}", made))
+            # EC2 does not report when a security group was created.
+            created_at = record["CreateTime"].timestamp() if record.get("CreateTime") else 0.0
+            others.setdefault(cluster, []).append((f"{title} {record[name]}", created_at))
     for profile in profiles:
-        if profile.name in iam_roles.names(profile.cluster, aws.region):
-            thing = (f"instance profile {profile.name}", profile.made)
-            others.setdefault(profile.cluster, []).append(thing)
-    return _sorted_out(aws.region, instances, others, [one for one in free if _is_kept(one)])
+        if profile.name in iam_roles.profile_names(profile.cluster, aws.region):
+            resource = (f"instance profile {profile.name}", profile.created_at)
+            others.setdefault(profile.cluster, []).append(resource)
+    retained = [volume for volume in volumes if _is_retained(volume)]
+    return _group_by_cluster(aws.region, instances, others, retained)
 
 
-def _is_kept(volume: Mapping[str, Any]) -> bool:
-    return tags.KEEPS in tags.as_dict(volume.get("Tags"))
+def _is_retained(volume: Mapping[str, Any]) -> bool:
+    return tags.RETAINED in tags.as_dict(volume.get("Tags"))
 
 
-def _sorted_out(
+def _group_by_cluster(
     region: str,
     instances: Sequence[Instance],
-    others: Mapping[str, Sequence[_Thing]],
-    kept: Sequence[Mapping[str, Any]],
+    others: Mapping[str, Sequence[_Resource]],
+    retained: Sequence[Mapping[str, Any]],
 ) -> list[ClusterResources]:
-    found = {
+    clusters = {
         (cluster, True): ClusterResources(
             cluster,
             region,
             True,
-            others=tuple(words for words, _ in things),
-            made=max(made for _, made in things),
+            others=tuple(text for text, _ in entries),
+            created_at=max(created_at for _, created_at in entries),
         )
-        for cluster, things in others.items()
+        for cluster, entries in others.items()
     }
     for instance in instances:
         by_shoal = tags.CLUSTER in instance.tags
         key = (instance.cluster, by_shoal)
-        known = found.setdefault(key, ClusterResources(instance.cluster, region, by_shoal))
-        made = max(known.made, instance.created_at or 0.0)
-        found[key] = replace(known, instances=(*known.instances, instance), made=made)
-    for volume in kept:
+        known = clusters.setdefault(key, ClusterResources(instance.cluster, region, by_shoal))
+        clusters[key] = replace(
+            known,
+            instances=(*known.instances, instance),
+            created_at=max(known.created_at, instance.created_at or 0.0),
+        )
+    for volume in retained:
         cluster = tags.as_dict(volume["Tags"])[tags.CLUSTER]
-        known = found.setdefault((cluster, True), ClusterResources(cluster, region, True))
-        one = RetainedVolume(volume["VolumeId"], volume["Size"], ebs.per_month(volume))
-        found[cluster, True] = replace(known, kept=(*known.kept, one))
-    return list(found.values())
+        known = clusters.setdefault((cluster, True), ClusterResources(cluster, region, True))
+        entry = RetainedVolume(volume["VolumeId"], volume["Size"], ebs.monthly_cost(volume))
+        clusters[cluster, True] = replace(known, retained=(*known.retained, entry))
+    return list(clusters.values())
 
 
 async def _instances(aws: AwsClient, filters: Sequence[Mapping[str, Any]]) -> list[Instance]:
-    pages = await aws.pages("ec2", "describe_instances", "Reservations", Filters=filters)
-    found = [read_instance(record, "") for page in pages for record in page["Instances"]]
+    reservations = await aws.paginate("ec2", "describe_instances", "Reservations", Filters=filters)
+    instances = [
+        read_instance(record, "")
+        for reservation in reservations
+        for record in reservation["Instances"]
+    ]
     return [
-        replace(i, cluster=i.cluster or i.tags.get(tags.RAY_CLUSTER, ""))
-        for i in found
-        if i.state not in _OVER
+        replace(i, cluster=i.cluster or i.tags.get(tags.RAY_CLUSTER_NAME, ""))
+        for i in instances
+        if i.state not in TERMINAL_STATES
     ]
 
 
 async def _key_pairs(aws: AwsClient, filters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    answer = await aws.call("ec2", "describe_key_pairs", Filters=filters)
-    return list(answer["KeyPairs"])
+    response = await aws.call("ec2", "describe_key_pairs", Filters=filters)
+    return list(response["KeyPairs"])
 
 
-async def _volumes(aws: AwsClient, filters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Those that no machine has."""
-    free = {"Name": "status", "Values": ["available"]}
-    return await aws.pages("ec2", "describe_volumes", "Volumes", Filters=[*filters, free])
+async def _detached_volumes(
+    aws: AwsClient, filters: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    available = {"Name": "status", "Values": ["available"]}
+    return await aws.paginate("ec2", "describe_volumes", "Volumes", Filters=[*filters, available])
 
 
-async def _end(aws: AwsClient, ids: Sequence[str]) -> None:
-    """End machines, and return when AWS says that they are over."""
+async def _terminate(aws: AwsClient, ids: Sequence[str]) -> None:
+    """Terminate instances, and return when EC2 reports them as terminated."""
     if not ids:
         return
-    gone = ("InvalidInstanceID.NotFound",)
-    await aws.call("ec2", "terminate_instances", ignoring=gone, InstanceIds=list(ids))
-    mine = [{"Name": "instance-id", "Values": list(ids)}]
+    _log.info("terminating orphaned instances in %s: %s", aws.region, ", ".join(ids))
+    await aws.call(
+        "ec2",
+        "terminate_instances",
+        ignore_codes=("InvalidInstanceID.NotFound",),
+        InstanceIds=list(ids),
+    )
+    by_id = [{"Name": "instance-id", "Values": list(ids)}]
     states: set[str] = set()
-    async for _ in PollUntilDeadline(aws.clock, _END_SECONDS, _PAUSE_SECONDS):
-        pages = await aws.pages("ec2", "describe_instances", "Reservations", Filters=mine)
-        states = {r["State"]["Name"] for page in pages for r in page["Instances"]}
+    async for _ in PollUntilDeadline(aws.clock, _TERMINATE_SECONDS, _PAUSE_SECONDS):
+        reservations = await aws.paginate(
+            "ec2", "describe_instances", "Reservations", Filters=by_id
+        )
+        states = {
+            record["State"]["Name"]
+            for reservation in reservations
+            for record in reservation["Instances"]
+        }
         if states <= {"terminated"}:
             return
     raise ShoalError(
-        "AWS has not ended the machines yet",
-        why=f"they are {', '.join(sorted(states))} after {_END_SECONDS:.0f} s",
-        fix="the same command again, later",
+        "AWS has not terminated the instances yet",
+        why=f"they are {', '.join(sorted(states))} after {_TERMINATE_SECONDS:.0f} s",
+        fix="run the same command again later",
     )

@@ -1,13 +1,14 @@
-"""The key that opens a cluster's machines to the person who launched them.
+"""The key pair that lets the launching user log in to a cluster's instances.
 
-The private half is made on this machine and never leaves it; AWS is given the public half. All
-laptops may launch into the same cluster, each with a key of its own: the pair's name says which.
+The private key is generated on this machine and never leaves it; AWS gets the public key. Several
+laptops may launch into one cluster, each with its own key pair, which the pair's name identifies.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 from pathlib import Path
 
@@ -17,79 +18,83 @@ from shoal.providers.aws.client import AwsClient
 from shoal.remote.process import run_process
 from shoal.spec.cluster_spec import AuthSpec
 
-# Beside the person's other keys: it must survive a cleared cache as long as machines know it.
-_OWN_KEY = Path("~/.ssh/shoal_ed25519")
-_SECONDS = 30.0
+_log = logging.getLogger(__name__)
 
-# What RunInstances says of a pair that was made a moment ago.
-NOT_KNOWN_YET = "InvalidKeyPair.NotFound"
+# In ~/.ssh, not in a cache: the key is needed for as long as instances know it.
+_DEFAULT_KEY = Path("~/.ssh/shoal_ed25519")
+_TIMEOUT_SECONDS = 30.0
 
-
-def private_key(auth: AuthSpec) -> Path:
-    """The key to log in with where no key pair is named: the file's, or one of our own."""
-    return Path(auth.ssh_private_key or _OWN_KEY).expanduser()
+# The error code of RunInstances for a key pair that was created a moment ago.
+NOT_PROPAGATED = "InvalidKeyPair.NotFound"
 
 
-async def ensure(aws: AwsClient, cluster: str, auth: AuthSpec) -> str:
-    """Have AWS know the public half, and return the pair's name."""
-    public = await public_half(auth)
-    kind, body = public.split()[:2]
+def private_key_path(auth: AuthSpec) -> Path:
+    """The key to log in with where no key pair is named: the file's, or Shoal's own."""
+    return Path(auth.ssh_private_key or _DEFAULT_KEY).expanduser()
+
+
+async def ensure_key_pair(aws: AwsClient, cluster: str, auth: AuthSpec) -> str:
+    """Import the public key into EC2 if it is missing, and return the key pair's name."""
+    public = await public_key(auth)
+    algorithm, body = public.split()[:2]
     digest = hashlib.sha256(body.encode()).hexdigest()[:8]
-    name = tags.name_for(cluster, digest)
+    name = tags.resource_name(cluster, digest)
     await aws.call(
         "ec2",
         "import_key_pair",
-        ignoring=("InvalidKeyPair.Duplicate",),
+        ignore_codes=("InvalidKeyPair.Duplicate",),
         KeyName=name,
-        PublicKeyMaterial=f"{kind} {body}".encode(),
-        TagSpecifications=tags.at_creation("key-pair", tags.ownership(cluster)),
+        PublicKeyMaterial=f"{algorithm} {body}".encode(),
+        TagSpecifications=tags.tag_specifications("key-pair", tags.cluster_tags(cluster)),
     )
     return name
 
 
-async def remove(aws: AwsClient, cluster: str) -> list[str]:
-    """Have AWS forget the keys of all who launched into the cluster. The private halves stay
-    where they are."""
-    answer = await aws.call("ec2", "describe_key_pairs", Filters=tags.of_cluster(cluster))
-    for pair in answer["KeyPairs"]:
+async def delete_key_pairs(aws: AwsClient, cluster: str) -> list[str]:
+    """Delete the key pairs of all laptops that launched into the cluster. The private keys stay."""
+    response = await aws.call("ec2", "describe_key_pairs", Filters=tags.cluster_filter(cluster))
+    for pair in response["KeyPairs"]:
         await aws.call("ec2", "delete_key_pair", KeyName=pair["KeyName"])
-    return [f"key pair {pair['KeyName']}" for pair in answer["KeyPairs"]]
+    return [f"key pair {pair['KeyName']}" for pair in response["KeyPairs"]]
 
 
-async def public_half(auth: AuthSpec) -> str:
-    """The line that lets this key's owner in."""
-    key = private_key(auth)
+async def public_key(auth: AuthSpec) -> str:
+    """The public key, as a line of authorized_keys. Generates Shoal's own key if it is missing."""
+    key = private_key_path(auth)
     if auth.ssh_private_key is None and not key.exists():
-        await _make(key)
-    beside = _public_file(auth)
-    if beside.is_file():
-        return beside.read_text()
-    done = await run_process(["ssh-keygen", "-y", "-P", "", "-f", str(key)], timeout=_SECONDS)
+        await _generate(key)
+    public_file = _public_key_path(auth)
+    if public_file.is_file():
+        return public_file.read_text()
+    done = await run_process(
+        ["ssh-keygen", "-y", "-P", "", "-f", str(key)], timeout=_TIMEOUT_SECONDS
+    )
     if not done.ok or not done.tail:
         raise ConfigError(
-            f"the public half of {key} cannot be had",
+            f"could not read the public key of {key}",
             why=done.tail[-1] if done.tail else "ssh-keygen printed nothing",
-            fix=f"write it beside the key: ssh-keygen -y -f {key} > {key}.pub",
+            fix=f"write it to a file next to the key: ssh-keygen -y -f {key} > {key}.pub",
         )
     return done.tail[-1]
 
 
-def _public_file(auth: AuthSpec) -> Path:
-    return Path(auth.ssh_public_key or f"{private_key(auth)}.pub").expanduser()
+def _public_key_path(auth: AuthSpec) -> Path:
+    return Path(auth.ssh_public_key or f"{private_key_path(auth)}.pub").expanduser()
 
 
-async def _make(key: Path) -> None:
-    """A new key, there as a whole or not at all, and only one when two programs make it."""
+async def _generate(key: Path) -> None:
+    """Generate a key atomically. If two programs do so at once, both end up with the same one."""
     key.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = key.with_name(f"{key.name}.{os.getpid()}")
-    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "shoal", "-f", str(draft)]
-    done = await run_process(words, timeout=_SECONDS)
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "shoal", "-f", str(draft)]
+    done = await run_process(command, timeout=_TIMEOUT_SECONDS)
     if not done.ok:
         raise ConfigError(
-            f"no key could be made at {key}",
+            f"could not generate a key at {key}",
             why=done.tail[-1] if done.tail else "ssh-keygen failed",
-            fix="name a key of your own: auth: {ssh_private_key: ~/.ssh/id_ed25519}",
+            fix="name an existing key: auth: {ssh_private_key: ~/.ssh/id_ed25519}",
         )
+    _log.info("generated %s", key)
     await asyncio.to_thread(_publish, draft, key)
 
 

@@ -1,10 +1,11 @@
-"""Asks for machines until there are enough: from one offer to the next when AWS has none left.
+"""Launches with fallback: tries one launch option after another until all instances are launched.
 
-Every attempt is an event, so that a person sees what was tried, what was refused and why.
+Only capacity and quota errors lead to the next option. Every attempt is an event.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,15 +15,17 @@ from shoal.core.events import Emit, LaunchAttempted
 from shoal.providers.aws.launch_options import LaunchOption, UnavailableOfferings
 from shoal.providers.model import LaunchRequest
 
+_log = logging.getLogger(__name__)
+
 Record = dict[str, Any]
 Price = Callable[[LaunchOption], float | None]
-Ask = Callable[[LaunchOption, int], Awaitable[Sequence[Record]]]
+RunInstances = Callable[[LaunchOption, int], Awaitable[Sequence[Record]]]
 
 
 @dataclass
 class LaunchOutcome:
-    """What became of one launch: the machines it gave, the last refusal, if some are missing, and
-    what put an end to it, if it was something else."""
+    """The result of one launch: the records of its instances, the last capacity or quota error if
+    some are missing, and any other error that ended it."""
 
     launch: LaunchRequest
     records: list[Record] = field(default_factory=list)
@@ -36,45 +39,50 @@ class LaunchOutcome:
 
 async def launch_with_fallback(
     launch: LaunchRequest,
-    offered: Sequence[LaunchOption],
-    ask: Ask,
-    refusals: UnavailableOfferings,
+    options: Sequence[LaunchOption],
+    run_instances: RunInstances,
+    unavailable: UnavailableOfferings,
     emit: Emit,
-    price: Price = lambda offer: None,
+    price: Price = lambda option: None,
 ) -> LaunchOutcome:
-    """Ask for one launch's machines. Only want of capacity or quota moves on to the next offer.
-    Whatever else goes wrong is returned with what came before it, and not raised: machines that
-    run must be known to whoever gives them back."""
-    result = LaunchOutcome(launch)
+    """Launch the instances of one request. Errors other than capacity and quota are returned with
+    the instances launched before them, not raised: the caller must know all running instances to
+    terminate them."""
+    outcome = LaunchOutcome(launch)
     over_quota: set[tuple[str, str]] = set()
-    for offer in refusals.last(offered):
-        kind = (offer.instance_type, offer.market)
-        # A quota is the account's: no other zone will do.
-        if not result.missing or kind in over_quota:
+    for option in unavailable.deprioritise(options):
+        type_and_market = (option.instance_type, option.market)
+        # A quota applies to the whole account, so no other zone helps.
+        if not outcome.missing or type_and_market in over_quota:
             continue
         try:
-            records = await ask(offer, result.missing)
+            records = await run_instances(option, outcome.missing)
         except (CapacityError, QuotaError) as error:
-            result.refusal = error
-            refusals.note(offer)
+            _log.info("AWS refused %d x %s: %s", outcome.missing, option, error.why)
+            outcome.refusal = error
+            unavailable.record(option)
             if isinstance(error, QuotaError):
-                over_quota.add(kind)
-            emit(_tried(launch, offer, result.missing, price, error=error.why))
+                over_quota.add(type_and_market)
+            emit(_attempt_event(launch, option, outcome.missing, price, error=error.why))
             continue
         except ShoalError as error:
-            result.error = error
+            _log.warning("could not launch %s as %s: %s", launch.node_type, option, error.why)
+            outcome.error = error
             break
-        if len(records) < result.missing:
-            refusals.note(offer)
-        emit(_tried(launch, offer, result.missing, price, launched=len(records)))
-        result.records += records
-    return result
+        _log.info(
+            "launched %d of %d %s: %s", len(records), outcome.missing, launch.node_type, option
+        )
+        if len(records) < outcome.missing:
+            unavailable.record(option)
+        emit(_attempt_event(launch, option, outcome.missing, price, launched=len(records)))
+        outcome.records += records
+    return outcome
 
 
-def _tried(
+def _attempt_event(
     launch: LaunchRequest,
-    offer: LaunchOption,
-    asked: int,
+    option: LaunchOption,
+    count: int,
     price: Price,
     *,
     launched: int = 0,
@@ -82,11 +90,11 @@ def _tried(
 ) -> LaunchAttempted:
     return LaunchAttempted(
         node_type=launch.node_type,
-        requested=asked,
+        requested=count,
         launched=launched,
-        instance_type=offer.instance_type,
-        market=offer.market,
-        zone=offer.subnet.zone,
-        price=price(offer),
+        instance_type=option.instance_type,
+        market=option.market,
+        zone=option.subnet.zone,
+        price=price(option),
         error=error,
     )

@@ -1,13 +1,14 @@
-"""Where machines of one kind may be asked for, in which order, and what was refused lately.
+"""The options of a launch (instance type, market, subnet), the order in which they are tried, and
+which of them were unavailable recently.
 
-Zones first, then the type's alternatives, then the dearer market: an order that changes as
-little as possible of what the user asked for.
+Other zones come first, then other instance types, then on-demand instead of spot: the order that
+changes the least of what the file says.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +16,20 @@ from typing import Literal
 
 from shoal.core.atomic_write import write_atomically
 from shoal.core.clock import Clock
+from shoal.core.logs import suppress_and_log
+
+_log = logging.getLogger(__name__)
 
 Market = Literal["spot", "on-demand"]
 
-# For how long a refusal counts: capacity comes back within minutes, and asking costs a second.
-_REMEMBERED_SECONDS = 300.0
+# How long an option counts as unavailable: capacity returns within minutes, and an attempt costs
+# about a second.
+_UNAVAILABLE_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class Subnet:
-    """A place where machines can be put."""
+    """A subnet that instances can be launched in."""
 
     id: str
     zone: str
@@ -33,7 +38,7 @@ class Subnet:
 
 @dataclass(frozen=True)
 class LaunchOption:
-    """One way to ask: a type, a market and a place."""
+    """One way to launch: an instance type, a market and a subnet."""
 
     instance_type: str
     market: Market
@@ -48,44 +53,44 @@ def launch_options(
     market: Market,
     subnets: Sequence[Subnet],
     *,
-    on_demand_too: bool,
+    on_demand_fallback: bool,
 ) -> list[LaunchOption]:
-    """All ways to ask, the one that was wished for first."""
+    """All options, in the order in which they are tried."""
     markets: list[Market] = [market]
-    if market == "spot" and on_demand_too:
+    if market == "spot" and on_demand_fallback:
         markets.append("on-demand")
     return [
-        LaunchOption(instance_type, chosen, subnet)
-        for chosen in markets
+        LaunchOption(instance_type, market, subnet)
+        for market in markets
         for instance_type in instance_types
         for subnet in subnets
     ]
 
 
 class UnavailableOfferings:
-    """What AWS had none of lately. Kept in a file, so that the next command knows as well; it is
-    a hint, and losing it costs a few calls."""
+    """The options that AWS had no capacity or quota for recently. Kept in a file, so that the next
+    command knows them too; if the file is lost, a few more calls are made."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
         self._clock = clock
 
-    def note(self, offer: LaunchOption) -> None:
-        known = {**self._recent(), str(offer): self._clock.now()}
-        with contextlib.suppress(OSError):
+    def record(self, option: LaunchOption) -> None:
+        """Remember that an option is unavailable now."""
+        recent = {**self._recent(), str(option): self._clock.now()}
+        with suppress_and_log(_log, "save unavailable offerings", OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_atomically(self._path, json.dumps(known))
+            write_atomically(self._path, json.dumps(recent))
 
-    def last(self, offered: Sequence[LaunchOption]) -> list[LaunchOption]:
-        """The offers, with those that were refused lately at the end, so that they are tried
-        only when nothing else is left."""
-        refused = self._recent()
-        return sorted(offered, key=lambda offer: refused.get(str(offer), 0.0))
+    def deprioritise(self, options: Sequence[LaunchOption]) -> list[LaunchOption]:
+        """The options, with the recently unavailable ones last."""
+        recent = self._recent()
+        return sorted(options, key=lambda option: recent.get(str(option), 0.0))
 
     def _recent(self) -> dict[str, float]:
         try:
-            known = json.loads(self._path.read_text())
+            recorded = json.loads(self._path.read_text())
             now = self._clock.now()
-            return {k: float(at) for k, at in known.items() if now - at < _REMEMBERED_SECONDS}
+            return {k: float(at) for k, at in recorded.items() if now - at < _UNAVAILABLE_SECONDS}
         except (OSError, ValueError, AttributeError, TypeError):
             return {}

@@ -1,7 +1,7 @@
-"""What RunInstances is asked, as data: a file's `node_config` with what it leaves out. Pure.
+"""Builds the arguments of RunInstances from a `node_config`. Pure.
 
-`node_config` is boto3's own vocabulary and passes as it stands, but for the few fields that Ray
-added to it, and for what safety asks for where the file does not say otherwise.
+`node_config` uses boto3's own names and is passed unchanged, except for the fields that Ray added
+to it, and for secure defaults where the file does not set a value.
 """
 
 from __future__ import annotations
@@ -21,48 +21,47 @@ from shoal.providers.aws.launch_options import LaunchOption, Market
 
 DEFAULT_TYPE = "m5.large"
 _SUBNETS = "SubnetIds"
-_GZIP = b"\x1f\x8b"
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
 class LaunchResources:
-    """What a machine stands on, made beforehand: the key that opens it, the security groups of
-    its network by VPC, and the identities that a head and its workers have."""
+    """The resources that an instance is launched with: the name of its key pair, the security
+    groups by VPC, and the instance profiles of the head and of the workers."""
 
     key_name: str | None
-    groups: Mapping[str, tuple[str, ...]]
+    security_groups: Mapping[str, tuple[str, ...]]
     profile: str | None
-    workers_profile: str | None = None
+    worker_profile: str | None = None
 
     @property
-    def for_workers(self) -> LaunchResources:
-        """The same ground as a worker stands on it."""
-        return replace(self, profile=self.workers_profile)
+    def worker_resources(self) -> LaunchResources:
+        """The same resources with the workers' instance profile."""
+        return replace(self, profile=self.worker_profile)
 
 
-def with_template(config: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
-    """A `node_config` with the content of the launch template it names. What the file says wins,
-    field by field."""
+def merge_template(config: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    """A `node_config` merged with the launch template it names. Fields of the file win."""
     merged = {**copy.deepcopy(dict(template)), **copy.deepcopy(dict(config))}
     merged.pop("LaunchTemplate", None)
     if "UserData" in template and "UserData" not in config:
-        # A template holds it encoded; boto3 encodes what it is given.
-        merged["UserData"] = _launch_data(template["UserData"], config["LaunchTemplate"])
+        # Templates hold encoded user data, and boto3 encodes its argument.
+        merged["UserData"] = _decode_user_data(template["UserData"], config["LaunchTemplate"])
     return merged
 
 
-def _launch_data(encoded: str, template: Mapping[str, Any]) -> str:
-    """What a template hands to a machine, as text that ours can be added to. Some tools compress
-    it, and cloud-init takes both."""
+def _decode_user_data(encoded: str, template: Mapping[str, Any]) -> str:
+    """The user data of a template as text, so that Shoal's can be added. Some tools compress it,
+    which cloud-init accepts."""
     data = base64.b64decode(encoded)
     try:
-        return (gzip.decompress(data) if data.startswith(_GZIP) else data).decode()
+        return (gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data).decode()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         name = template.get("LaunchTemplateName") or template.get("LaunchTemplateId")
         raise ConfigError(
-            f"the launch data of the launch template {name} is no text",
-            why=f"Shoal adds the machine's host key to it, and cannot read it: {error}",
-            fix="give the text in the file: node_config: {UserData: ...}",
+            f"the user data of launch template {name} is not text",
+            why=f"Shoal adds the instance's host key to it and could not read it: {error}",
+            fix="set it as text in the file: node_config: {UserData: ...}",
         ) from None
 
 
@@ -75,13 +74,13 @@ def market(config: Mapping[str, Any]) -> Market:
     return "spot" if options.get("MarketType") == "spot" else "on-demand"
 
 
-def own_subnets(config: Mapping[str, Any]) -> list[str]:
+def subnet_ids(config: Mapping[str, Any]) -> list[str]:
     """The subnets that the file names, in its order."""
-    one = config.get("SubnetId") or _first_interface(config).get("SubnetId")
-    return [one] if one else list(config.get(_SUBNETS) or ())
+    subnet = config.get("SubnetId") or _first_interface(config).get("SubnetId")
+    return [subnet] if subnet else list(config.get(_SUBNETS) or ())
 
 
-def own_groups(config: Mapping[str, Any]) -> list[str]:
+def security_group_ids(config: Mapping[str, Any]) -> list[str]:
     """The security groups that the file names."""
     return list(config.get("SecurityGroupIds") or _first_interface(config).get("Groups") or ())
 
@@ -91,22 +90,21 @@ def _first_interface(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return interfaces[0] if interfaces else {}
 
 
-def own_zone(config: Mapping[str, Any]) -> str | None:
+def placement_zone(config: Mapping[str, Any]) -> str | None:
     zone = (config.get("Placement") or {}).get("AvailabilityZone")
     return str(zone) if zone else None
 
 
-def client_token(token: str, offer: LaunchOption) -> str:
-    """The token that makes asking for this offer twice the same as asking once. A launch that
-    goes on to another offer asks for something else, so it needs another token, also for another
-    subnet of the same zone."""
-    return hashlib.sha256(f"{token}/{offer}/{offer.subnet.id}".encode()).hexdigest()[:48]
+def client_token(token: str, option: LaunchOption) -> str:
+    """The ClientToken that makes a repeated call idempotent. Another option is another request and
+    needs another token, also in another subnet of the same zone."""
+    return hashlib.sha256(f"{token}/{option}/{option.subnet.id}".encode()).hexdigest()[:48]
 
 
-def request(
+def build_request(
     config: Mapping[str, Any],
-    offer: LaunchOption,
-    ground: LaunchResources,
+    option: LaunchOption,
+    resources: LaunchResources,
     *,
     labels: Mapping[str, str],
     image: str,
@@ -114,58 +112,61 @@ def request(
     count: int,
     token: str,
 ) -> dict[str, Any]:
-    """The arguments of RunInstances for up to `count` machines."""
-    asked = copy.deepcopy(dict(config))
+    """The arguments of RunInstances for up to `count` instances tagged with `labels`."""
+    request = copy.deepcopy(dict(config))
     for key in (_SUBNETS, "SubnetId", "KeyName", "MinCount", "MaxCount"):
-        asked.pop(key, None)
-    asked["InstanceType"] = offer.instance_type
-    asked["ImageId"] = image
-    asked["ClientToken"] = token
-    asked["MinCount"], asked["MaxCount"] = 1, count
-    if offer.market == "on-demand":
-        asked.pop("InstanceMarketOptions", None)
-    if key_name := config.get("KeyName") or ground.key_name:
-        asked["KeyName"] = key_name
+        request.pop(key, None)
+    request["InstanceType"] = option.instance_type
+    request["ImageId"] = image
+    request["ClientToken"] = token
+    request["MinCount"], request["MaxCount"] = 1, count
+    if option.market == "on-demand":
+        request.pop("InstanceMarketOptions", None)
+    if key_name := config.get("KeyName") or resources.key_name:
+        request["KeyName"] = key_name
     if user_data:
-        asked["UserData"] = user_data
-    if ground.profile is not None:
-        asked.setdefault("IamInstanceProfile", {"Name": ground.profile})
-    # A machine that shuts itself down because nobody needs it must not go on costing money.
-    asked.setdefault("InstanceInitiatedShutdownBehavior", "terminate")
-    # Without a session token no page that a program was tricked into fetching gives the role
-    # away; two hops, since a container is one further away.
-    asked["MetadataOptions"] = {
+        request["UserData"] = user_data
+    if resources.profile is not None:
+        request.setdefault("IamInstanceProfile", {"Name": resources.profile})
+    # An instance that shuts itself down when its lease expires must not keep costing money.
+    request.setdefault("InstanceInitiatedShutdownBehavior", "terminate")
+    # Session tokens keep server-side request forgery from reading the role's credentials; two
+    # hops, since a container is one hop further away.
+    request["MetadataOptions"] = {
         "HttpTokens": "required",
         "HttpPutResponseHopLimit": 2,
-        **(asked.get("MetadataOptions") or {}),
+        **(request.get("MetadataOptions") or {}),
     }
-    asked["BlockDeviceMappings"] = _volumes(asked.get("BlockDeviceMappings") or ())
-    if not asked["BlockDeviceMappings"]:
-        del asked["BlockDeviceMappings"]
-    _place(asked, offer, own_groups(config) or ground.groups.get(offer.subnet.vpc, ()))
-    keeps = _keeps(asked.get("BlockDeviceMappings") or ())
-    asked["TagSpecifications"] = _tagged(asked.get("TagSpecifications") or (), labels, keeps)
-    return asked
+    request["BlockDeviceMappings"] = _volumes(request.get("BlockDeviceMappings") or ())
+    if not request["BlockDeviceMappings"]:
+        del request["BlockDeviceMappings"]
+    groups = security_group_ids(config) or resources.security_groups.get(option.subnet.vpc, ())
+    _set_network(request, option, groups)
+    volume_tags = _retention_tags(request.get("BlockDeviceMappings") or ())
+    request["TagSpecifications"] = _tag_specifications(
+        request.get("TagSpecifications") or (), labels, volume_tags
+    )
+    return request
 
 
-def _place(asked: dict[str, Any], offer: LaunchOption, groups: Sequence[str]) -> None:
-    """Where the machine's network is: on its first interface when the file describes one, since
-    EC2 does not take it in both places."""
-    interfaces = asked.get("NetworkInterfaces")
+def _set_network(request: dict[str, Any], option: LaunchOption, groups: Sequence[str]) -> None:
+    """Set subnet and security groups: on the first network interface if the file describes one,
+    since EC2 rejects them in both places."""
+    interfaces = request.get("NetworkInterfaces")
     if not interfaces:
-        asked["SubnetId"] = offer.subnet.id
+        request["SubnetId"] = option.subnet.id
         if groups:
-            asked["SecurityGroupIds"] = list(groups)
+            request["SecurityGroupIds"] = list(groups)
         return
-    asked.pop("SecurityGroupIds", None)
+    request.pop("SecurityGroupIds", None)
     interfaces[0].setdefault("DeviceIndex", 0)
-    interfaces[0].setdefault("SubnetId", offer.subnet.id)
+    interfaces[0].setdefault("SubnetId", option.subnet.id)
     if groups:
         interfaces[0].setdefault("Groups", list(groups))
 
 
 def _volumes(mappings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Volumes that go with their machine, unless the file says that they stay."""
+    """Volumes that are deleted with their instance, unless the file says otherwise."""
     volumes = []
     for mapping in mappings:
         volume = copy.deepcopy(dict(mapping))
@@ -175,22 +176,35 @@ def _volumes(mappings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return volumes
 
 
-def _keeps(mappings: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What the volumes carry if the file wants to keep some of them. One launch gives all of its
-    volumes the same tags, and those that are not kept go with their machine."""
+def _retention_tags(mappings: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The tags of volumes of which the file keeps some. All volumes of a launch get the same tags;
+    those that are not kept are deleted with their instance."""
     ebs = (mapping.get("Ebs") or {} for mapping in mappings)
-    return {tags.KEEPS: "yes"} if any(e.get("DeleteOnTermination") is False for e in ebs) else {}
+    is_retained = any(volume.get("DeleteOnTermination") is False for volume in ebs)
+    return {tags.RETAINED: "yes"} if is_retained else {}
 
 
-def _tagged(
-    own: Sequence[Mapping[str, Any]], labels: Mapping[str, str], keeps: Mapping[str, str]
+def _tag_specifications(
+    specifications: Sequence[Mapping[str, Any]],
+    labels: Mapping[str, str],
+    volume_tags: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """The file's own tags, and ours over them: by ours the machine is found again."""
+    """The tags of the file, overridden by Shoal's, by which the instance is found again."""
     merged: dict[str, dict[str, str]] = {"instance": {}, "volume": {}}
-    for one in own:
-        kind = str(one["ResourceType"])
-        merged[kind] = {**merged.get(kind, {}), **tags.as_dict(one.get("Tags"))}
-    named = merged["instance"].get("Name")
-    merged["instance"] = {**merged["instance"], **labels, **({"Name": named} if named else {})}
-    merged["volume"] = {**merged["volume"], **tags.ownership(labels[tags.CLUSTER]), **keeps}
-    return [{"ResourceType": kind, "Tags": tags.as_list(one)} for kind, one in merged.items()]
+    for entry in specifications:
+        resource_type = str(entry["ResourceType"])
+        merged[resource_type] = {
+            **merged.get(resource_type, {}),
+            **tags.as_dict(entry.get("Tags")),
+        }
+    name = merged["instance"].get("Name")
+    merged["instance"] = {**merged["instance"], **labels, **({"Name": name} if name else {})}
+    merged["volume"] = {
+        **merged["volume"],
+        **tags.cluster_tags(labels[tags.CLUSTER]),
+        **volume_tags,
+    }
+    return [
+        {"ResourceType": resource_type, "Tags": tags.as_list(resource_tags)}
+        for resource_type, resource_tags in merged.items()
+    ]

@@ -1,5 +1,7 @@
-"""One launch, from the wish to AWS's answer: intent on record, a host key handed over, and every
-offer asked with a token of its own."""
+"""One launch: records it locally, builds user data and tags, and calls RunInstances with fallback.
+
+The way of a launch: aws_provider -> launcher -> launch_fallback -> launch_request -> client.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ from shoal.providers.aws import (
     iam_roles,
     key_pairs,
     launch_request,
-    network,
+    security_group,
     tags,
 )
 from shoal.providers.aws.client import AwsClient
 from shoal.providers.aws.launch_config import LaunchConfig
 from shoal.providers.aws.launch_fallback import LaunchOutcome, Record, launch_with_fallback
 from shoal.providers.aws.launch_options import LaunchOption, UnavailableOfferings, launch_options
-from shoal.providers.aws.launch_records import Journal
+from shoal.providers.aws.launch_records import LaunchRecords
 from shoal.providers.aws.launch_request import LaunchResources
 from shoal.providers.aws.pricing import Prices
 from shoal.providers.model import LaunchRequest
@@ -31,90 +33,93 @@ from shoal.spec.hashes import launch_hash
 
 @dataclass(frozen=True)
 class Launcher:
-    """Where orders are placed: the account, and what is written down on this machine."""
+    """Launches instances in one account and region, with the state that this machine keeps."""
 
     aws: AwsClient
-    journal: Journal
-    refusals: UnavailableOfferings
+    records: LaunchRecords
+    unavailable: UnavailableOfferings
     prices: Prices
     emit: Emit
 
-    async def place(
+    async def launch(
         self,
         spec: ClusterSpec,
-        wish: LaunchRequest,
-        site: LaunchConfig,
-        ground: LaunchResources,
-        lets_in: Sequence[str] = (),
+        launch: LaunchRequest,
+        config: LaunchConfig,
+        resources: LaunchResources,
+        authorized_keys: Sequence[str] = (),
     ) -> LaunchOutcome:
-        """Ask for one launch's machines, wherever they are to be had. `lets_in` are public keys
-        whose owners may log in, beside that of the key pair."""
-        key = await self._host_key(wish.token)
+        """Launch the instances of one request, with fallback over zones, types and markets.
+        `authorized_keys` are public keys that may log in, in addition to the key pair's."""
+        host_key = await self._host_key(launch.token)
         labels = tags.instance_tags(
             spec.cluster_name,
-            wish.node_type,
-            wish.role,
-            wish.token,
-            launch_hash(spec, wish.node_type),
+            launch.node_type,
+            launch.role,
+            launch.token,
+            launch_hash(spec, launch.node_type),
         )
-        own = str(site.config.get("UserData") or "")
-        # A head that never was one has nothing to lose, so it needs no `autostop` to be guarded.
-        alone = boot_watchdog.script(spec.auth.ssh_user, spec.shoal.lease)
-        data = host_keys.user_data(key, own, alone, lets_in=lets_in)
-        stands_on = ground if wish.role == "head" else ground.for_workers
+        # The head gets the watchdog even without `autostop`: until it is a node it holds no work.
+        user_data = host_keys.user_data(
+            host_key,
+            str(config.config.get("UserData") or ""),
+            boot_watchdog.script(spec.auth.ssh_user, spec.shoal.lease),
+            authorized_keys=authorized_keys,
+        )
+        role_resources = resources if launch.role == "head" else resources.worker_resources
 
-        async def ask(offer: LaunchOption, count: int) -> Sequence[Record]:
-            request = launch_request.request(
-                site.config,
-                offer,
-                stands_on,
+        async def run_instances(option: LaunchOption, count: int) -> Sequence[Record]:
+            request = launch_request.build_request(
+                config.config,
+                option,
+                role_resources,
                 labels=labels,
-                image=site.images[offer.instance_type],
-                user_data=data,
+                image=config.images[option.instance_type],
+                user_data=user_data,
                 count=count,
-                token=launch_request.client_token(wish.token, offer),
+                token=launch_request.client_token(launch.token, option),
             )
-            answer = await self.aws.call(
-                "ec2", "run_instances", not_yet=_not_yet(site.config), **request
+            response = await self.aws.call(
+                "ec2", "run_instances", retry_codes=_propagation_codes(config.config), **request
             )
-            records: list[Record] = answer["Instances"]
-            self.journal.answered(wish.token, [record["InstanceId"] for record in records])
+            records: list[Record] = response["Instances"]
+            self.records.record_instances(launch.token, [r["InstanceId"] for r in records])
             return records
 
-        self.journal.intend(wish.token, key.public, key.private)
-        result = await launch_with_fallback(
-            wish,
+        self.records.record_intent(launch.token, host_key.public, host_key.private)
+        outcome = await launch_with_fallback(
+            launch,
             launch_options(
-                site.instance_types,
-                wish.market or launch_request.market(site.config),
-                sorted(site.subnets, key=lambda subnet: subnet.zone != wish.zone),
-                on_demand_too=spec.shoal.on_demand_fallback,
+                config.instance_types,
+                launch.market or launch_request.market(config.config),
+                sorted(config.subnets, key=lambda subnet: subnet.zone != launch.zone),
+                on_demand_fallback=spec.shoal.on_demand_fallback,
             ),
-            ask,
-            self.refusals,
+            run_instances,
+            self.unavailable,
             self.emit,
             self._price,
         )
-        if not result.records and result.error is None:
-            self.journal.drop(wish.token)
-        return result
+        if not outcome.records and outcome.error is None:
+            self.records.delete(launch.token)
+        return outcome
 
     async def _host_key(self, token: str) -> host_keys.OneTimeKey:
-        """The key that was made for this launch before it was interrupted, or a new one."""
-        known = self.journal.read(token)
-        if known is not None and known.private_key:
-            return host_keys.OneTimeKey(known.private_key, known.host_key)
-        return await host_keys.new_key()
+        """The one-time key of this launch from before an interruption, or a new one."""
+        record = self.records.read(token)
+        if record is not None and record.private_key:
+            return host_keys.OneTimeKey(record.private_key, record.host_key)
+        return await host_keys.generate_key()
 
-    def _price(self, offer: LaunchOption) -> float | None:
-        return self.prices.per_hour(offer.instance_type, offer.market, offer.subnet.zone)
+    def _price(self, option: LaunchOption) -> float | None:
+        return self.prices.per_hour(option.instance_type, option.market, option.subnet.zone)
 
 
-def _not_yet(config: Mapping[str, Any]) -> list[str]:
-    """What AWS says of things that were made for this launch and that it does not know everywhere
-    yet. Of what the file names, the same words mean that it is not there."""
+def _propagation_codes(config: Mapping[str, Any]) -> list[str]:
+    """The errors that mean a resource was just created for this launch and has not propagated yet.
+    For resources that the file names, the same errors mean that they do not exist."""
     return [
-        *([] if config.get("IamInstanceProfile") else [iam_roles.NOT_KNOWN_YET]),
-        *([] if config.get("KeyName") else [key_pairs.NOT_KNOWN_YET]),
-        *([] if launch_request.own_groups(config) else [network.NOT_KNOWN_YET]),
+        *([] if config.get("IamInstanceProfile") else [iam_roles.NOT_PROPAGATED]),
+        *([] if config.get("KeyName") else [key_pairs.NOT_PROPAGATED]),
+        *([] if launch_request.security_group_ids(config) else [security_group.NOT_PROPAGATED]),
     ]

@@ -1,15 +1,15 @@
-"""What machines and disks cost: by AWS's own price list where it can be asked, and by the catalog
-that is shipped where not. List prices, not a bill.
+"""Prices of instances and volumes: from AWS's price list and spot price history, else from the
+catalog shipped with Shoal. List prices, not a bill.
 
-What AWS said is kept in a file for a day, so that most commands need not ask; it is a help, and
-losing it costs a second.
+Prices are cached in a file for a day, so most commands need no request. The file may be lost at
+any time: a missing price costs one request.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
+import logging
 from collections.abc import Collection, Coroutine, Mapping
 from datetime import datetime, timezone
 from functools import cache
@@ -21,135 +21,149 @@ from shoal.catalog.sources import aws as source
 from shoal.core.atomic_write import write_atomically
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ShoalError
+from shoal.core.logs import suppress_and_log
 from shoal.providers.aws.client import AwsClient
 
-_DAY_SECONDS = 86_400.0
-_SPOT_SECONDS = 900.0
-# Nobody is to wait longer than this for a price, and one who got no answer does not ask again soon.
-_ASK_SECONDS = 3.0
-_SILENT_SECONDS = 3600.0
+_log = logging.getLogger(__name__)
+
+_MAX_AGE_SECONDS = 86_400.0
+_SPOT_MAX_AGE_SECONDS = 900.0
+# Commands wait at most this long for a price, and do not ask a service again for a while after it
+# failed to answer.
+_REQUEST_SECONDS = 3.0
+_UNAVAILABLE_SECONDS = 3600.0
 
 _PRICE_LIST, _SPOT_PRICES = "the price list", "spot prices"
 
-_Heard = dict[str, tuple[Any, float]]
+_Entries = dict[str, tuple[Any, float]]
 
 
 class Prices:
-    """The prices of one region. Asking is `learn`; everything else answers from what is known."""
+    """The prices of one region. Only the `refresh` methods make requests; all others answer from
+    the cache. Entries are (value, time) by subject (market, "volume", "unavailable") and name."""
 
     def __init__(self, aws: AwsClient, directory: Path) -> None:
         self._aws = aws
         self._file = directory / "prices.json"
-        self._heard: dict[str, _Heard] = {}
-        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-            known = json.loads(self._file.read_text())
-            self._heard = {
-                subject: {name: (said, float(at)) for name, (said, at) in heard.items()}
-                for subject, heard in known.items()
+        self._cache: dict[str, _Entries] = {}
+        with suppress_and_log(
+            _log, "read cached prices", OSError, ValueError, TypeError, AttributeError
+        ):
+            stored = json.loads(self._file.read_text())
+            self._cache = {
+                subject: {name: (value, float(at)) for name, (value, at) in entries.items()}
+                for subject, entries in stored.items()
             }
 
-    async def learn(self, machines: Collection[str], spot: Collection[str] = ()) -> None:
-        """Have today's prices of these types, and of those that are to be spot machines. Without an
-        answer, soon, the catalog has to do."""
-        on_demand = [name for name in machines if not self._is_new("on-demand", name)]
-        bids = [name for name in spot if not self._is_new("spot", name, _SPOT_SECONDS)]
-        questions = [self._try(_PRICE_LIST, self._ask_machine(name)) for name in on_demand]
-        if bids:
-            questions.append(self._try(_SPOT_PRICES, self._ask_spot(bids)))
-        await self._ask(questions)
+    async def refresh(self, on_demand: Collection[str], spot: Collection[str] = ()) -> None:
+        """Fetch the current prices of these instance types on each market. Without a timely
+        response the catalog's prices apply."""
+        requests = [
+            self._attempt(_PRICE_LIST, self._fetch_instance_type(name))
+            for name in on_demand
+            if not self._is_fresh("on-demand", name)
+        ]
+        stale_spot = [
+            name for name in spot if not self._is_fresh("spot", name, _SPOT_MAX_AGE_SECONDS)
+        ]
+        if stale_spot:
+            requests.append(self._attempt(_SPOT_PRICES, self._fetch_spot(stale_spot)))
+        await self._fetch(requests)
 
-    async def learn_volumes(self, kinds: Collection[str]) -> None:
-        """The same for kinds of disks."""
-        new = [kind for kind in kinds if not self._is_new("volume", kind)]
-        await self._ask([self._try(_PRICE_LIST, self._ask_volume(kind)) for kind in new])
+    async def refresh_volumes(self, volume_types: Collection[str]) -> None:
+        """The same for EBS volume types."""
+        stale = [name for name in volume_types if not self._is_fresh("volume", name)]
+        await self._fetch([self._attempt(_PRICE_LIST, self._fetch_volume(name)) for name in stale])
 
-    def per_hour(self, machine: str, market: str, zone: str = "") -> float | None:
-        """US dollars an hour; None where nobody knows. Where the zone of a spot machine is not
-        known, the dearest: a plan must not promise less than what is paid."""
-        known = self._recent(_subject(market), machine)
-        if known is None:
-            return listed(self._aws.region, machine, market)
+    def per_hour(self, instance_type: str, market: str, zone: str = "") -> float | None:
+        """US dollars per hour; None if unknown. Without a zone, the highest spot price: a plan must
+        not promise less than what is paid."""
+        price = self._fresh_value(_subject(market), instance_type)
+        if price is None:
+            return catalog_price(self._aws.region, instance_type, market)
         if market != "spot":
-            return float(known)
-        return float(known.get(zone) or max(known.values()))
+            return float(price)
+        return float(price.get(zone) or max(price.values()))
 
-    def volume(self, kind: str) -> Mapping[str, float] | None:
-        """US dollars a month by unit, as AWS says them; None if it did not."""
-        found: Mapping[str, float] | None = self._recent("volume", kind)
-        return found
+    def volume_prices(self, volume_type: str) -> Mapping[str, float] | None:
+        """AWS's list prices in US dollars per month, by unit; None if unknown."""
+        prices: Mapping[str, float] | None = self._fresh_value("volume", volume_type)
+        return prices
 
-    def source(self, machines: Collection[tuple[str, str]]) -> str:
-        """Where the prices of these types in these markets are from, in words."""
-        subjects = {(_subject(market), name) for name, market in machines}
-        heard = [one for one in subjects if self._is_new(*one)]
+    def source(self, instance_types: Collection[tuple[str, str]]) -> str:
+        """Where the prices of these instance types and markets come from, as text."""
+        subjects = {(_subject(market), name) for name, market in instance_types}
+        fresh = [(subject, name) for subject, name in subjects if self._is_fresh(subject, name)]
         parts = []
-        if heard:
-            latest = max(self._heard[subject][name][1] for subject, name in heard)
+        if fresh:
+            latest = max(self._cache[subject][name][1] for subject, name in fresh)
             day = datetime.fromtimestamp(latest, timezone.utc).date()
             parts.append(f"AWS's price list of {day}")
-        if len(heard) < len(subjects) or not heard:
+        if len(fresh) < len(subjects) or not fresh:
             parts.append(f"the catalog of {load_price_table('aws').dated}")
         return " and ".join(parts)
 
-    async def _ask(self, questions: list[Coroutine[Any, Any, None]]) -> None:
-        if questions:
-            await run_all(questions)
-            self._keep()
+    async def _fetch(self, requests: list[Coroutine[Any, Any, None]]) -> None:
+        if requests:
+            await run_all(requests)
+            self._save()
 
-    async def _try(self, whom: str, question: Coroutine[Any, Any, None]) -> None:
-        if self._is_new("silent", whom, _SILENT_SECONDS):
-            question.close()
+    async def _attempt(self, service: str, request: Coroutine[Any, Any, None]) -> None:
+        if self._is_fresh("unavailable", service, _UNAVAILABLE_SECONDS):
+            request.close()
             return
         try:
-            await asyncio.wait_for(question, _ASK_SECONDS)
-        except (ShoalError, asyncio.TimeoutError):
-            self._hear("silent", whom, True)
+            await asyncio.wait_for(request, _REQUEST_SECONDS)
+        except (ShoalError, asyncio.TimeoutError) as error:
+            _log.info("could not fetch %s, using the catalog: %s", service, error or "timeout")
+            self._store("unavailable", service, True)
 
-    async def _ask_machine(self, name: str) -> None:
-        asked = source.instance_price_query(self._aws.region, instanceType=name)
-        for product in await self._products(asked):
-            for found, price in source.instance_prices(product):
-                self._hear("on-demand", found, price)
+    async def _fetch_instance_type(self, instance_type: str) -> None:
+        query = source.instance_price_query(self._aws.region, instanceType=instance_type)
+        for product in await self._products(query):
+            for name, price in source.instance_prices(product):
+                self._store("on-demand", name, price)
 
-    async def _ask_volume(self, kind: str) -> None:
-        products = await self._products(source.volume_price_query(self._aws.region, kind))
+    async def _fetch_volume(self, volume_type: str) -> None:
+        products = await self._products(source.volume_price_query(self._aws.region, volume_type))
         prices = {unit: p for product in products for unit, p in source.volume_prices(product)}
         if "gib" in prices:
-            self._hear("volume", kind, prices)
+            self._store("volume", volume_type, prices)
 
-    async def _ask_spot(self, names: Collection[str]) -> None:
+    async def _fetch_spot(self, names: Collection[str]) -> None:
         now = datetime.fromtimestamp(self._aws.clock.now(), timezone.utc)
-        entries = await self._aws.pages(
+        entries = await self._aws.paginate(
             "ec2",
             "describe_spot_price_history",
             "SpotPriceHistory",
             **source.spot_price_query(names, now),
         )
-        zones: dict[str, dict[str, float]] = {}
-        for entry in sorted(entries, key=lambda one: one["Timestamp"]):  # the latest counts
-            prices = zones.setdefault(entry["InstanceType"], {})
-            prices[entry["AvailabilityZone"]] = float(entry["SpotPrice"])
-        for name, prices in zones.items():
-            self._hear("spot", name, prices)
+        by_type: dict[str, dict[str, float]] = {}
+        # In order of time, so that the latest price of a zone remains.
+        for entry in sorted(entries, key=lambda entry: entry["Timestamp"]):
+            zones = by_type.setdefault(entry["InstanceType"], {})
+            zones[entry["AvailabilityZone"]] = float(entry["SpotPrice"])
+        for name, zones in by_type.items():
+            self._store("spot", name, zones)
 
-    async def _products(self, asked: Mapping[str, Any]) -> list[str]:
-        everywhere = self._aws.elsewhere(source.PRICE_LIST_REGION)
-        return await everywhere.pages("pricing", "get_products", "PriceList", **asked)
+    async def _products(self, query: Mapping[str, Any]) -> list[str]:
+        price_list = self._aws.in_region(source.PRICE_LIST_REGION)
+        return await price_list.paginate("pricing", "get_products", "PriceList", **query)
 
-    def _hear(self, subject: str, name: str, said: Any) -> None:
-        self._heard.setdefault(subject, {})[name] = (said, self._aws.clock.now())
+    def _store(self, subject: str, name: str, value: Any) -> None:
+        self._cache.setdefault(subject, {})[name] = (value, self._aws.clock.now())
 
-    def _recent(self, subject: str, name: str) -> Any:
-        return self._heard[subject][name][0] if self._is_new(subject, name) else None
+    def _fresh_value(self, subject: str, name: str) -> Any:
+        return self._cache[subject][name][0] if self._is_fresh(subject, name) else None
 
-    def _is_new(self, subject: str, name: str, seconds: float = _DAY_SECONDS) -> bool:
-        _, at = self._heard.get(subject, {}).get(name, (None, 0.0))
-        return self._aws.clock.now() - at < seconds
+    def _is_fresh(self, subject: str, name: str, max_age: float = _MAX_AGE_SECONDS) -> bool:
+        _, at = self._cache.get(subject, {}).get(name, (None, 0.0))
+        return self._aws.clock.now() - at < max_age
 
-    def _keep(self) -> None:
-        with contextlib.suppress(OSError):
+    def _save(self) -> None:
+        with suppress_and_log(_log, "cache prices", OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_atomically(self._file, json.dumps(self._heard))
+            write_atomically(self._file, json.dumps(self._cache))
 
 
 def _subject(market: str) -> str:
@@ -157,8 +171,8 @@ def _subject(market: str) -> str:
 
 
 @cache
-def listed(region: str, instance_type: str, market: str) -> float | None:
-    """US dollars an hour by the catalog that is shipped; None where it does not say."""
+def catalog_price(region: str, instance_type: str, market: str) -> float | None:
+    """US dollars per hour by the catalog shipped with Shoal; None if it has no price."""
     listing = load_price_table("aws").find(instance_type)
     if listing is None:
         return None

@@ -1,5 +1,5 @@
-"""Workers that were switched off because nobody needed them, and are taken again before new ones
-are asked for: Ray's `cache_stopped_nodes`. Nothing here talks to AWS."""
+"""Reuse of stopped workers, Ray's `cache_stopped_nodes`: workers that scale-down has stopped are
+started again before new ones are launched. Makes no AWS calls."""
 
 from __future__ import annotations
 
@@ -12,58 +12,60 @@ from shoal.providers.model import Instance, LaunchRequest, State
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.hashes import launch_hash
 
-_AWAKE = (State.PENDING, State.RUNNING)
+_RUNNING_STATES = (State.PENDING, State.RUNNING)
 
 
-def are_kept(spec: ClusterSpec) -> bool:
-    """Whether the file wants workers to be kept; as in Ray, it does unless it says otherwise."""
+def is_caching_enabled(spec: ClusterSpec) -> bool:
+    """Whether idle workers are stopped instead of terminated; on by default, as in Ray."""
     return bool(spec.provider.settings.get("cache_stopped_nodes", True))
 
 
-def can_be_kept(instance: Instance) -> bool:
-    """Whether AWS lets a machine be switched off: not so one of a one-time spot request."""
+def can_be_cached(instance: Instance) -> bool:
+    """Whether an instance can be stopped: AWS terminates the instance of a one-time spot request
+    instead."""
     return instance.role == "worker" and instance.tags[MARKET] != "spot"
 
 
-class Claims:
-    """Which machines were taken for which wish. Two wishes may be looked after at once, and a
-    listing shows for a while yet as switched off what was just switched on."""
+class Assignments:
+    """Which stopped instances are assigned to which launch, by token. Launches run concurrently,
+    and for a while a listing still shows a started instance as stopped."""
 
     def __init__(self) -> None:
-        self._owners: dict[str, str] = {}
+        self._tokens: dict[str, str] = {}
 
-    def free_for(self, token: str, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Those that nobody else has taken."""
-        return [r for r in records if self._owners.get(r["InstanceId"], token) == token]
+    def available_to(self, token: str, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The records that are not assigned to another launch."""
+        return [r for r in records if self._tokens.get(r["InstanceId"], token) == token]
 
-    def take(self, token: str, machines: Sequence[Instance]) -> None:
-        self._owners.update({machine.id: token for machine in machines})
+    def assign(self, token: str, instances: Sequence[Instance]) -> None:
+        self._tokens.update({instance.id: token for instance in instances})
 
-    def release(self, machines: Sequence[Instance]) -> None:
-        """They may be taken again."""
-        for machine in machines:
-            self._owners.pop(machine.id, None)
+    def release(self, instances: Sequence[Instance]) -> None:
+        """Make instances available to other launches again."""
+        for instance in instances:
+            self._tokens.pop(instance.id, None)
 
 
-def for_wish(
+def select_stopped(
     spec: ClusterSpec,
-    wish: LaunchRequest,
+    launch: LaunchRequest,
     records: Sequence[dict[str, Any]],
-    taken: Collection[str],
+    assigned: Collection[str],
 ) -> list[Instance]:
-    """Which machines that are there serve a wish: made as the file says today, and switched off.
-    Those that were `taken` for the same wish before it was interrupted come first, awake or not."""
-    goal = launch_hash(spec, wish.node_type)
-    found = [read_instance(record, spec.auth.ssh_user) for record in records]
-    fitting = [
+    """The existing instances to use for a launch: launched from the current configuration, and
+    stopped. Those `assigned` to it before an interruption come first, stopped or not."""
+    current_hash = launch_hash(spec, launch.node_type)
+    instances = [read_instance(record, spec.auth.ssh_user) for record in records]
+    matching = [
         i
-        for i in found
-        if i.role == wish.role
-        and i.node_type == wish.node_type
-        and i.made_from == goal
-        and i.tags.get(tags.TOKEN) != wish.token
+        for i in instances
+        if i.role == launch.role
+        and i.node_type == launch.node_type
+        and i.made_from == current_hash
+        and i.tags.get(tags.TOKEN) != launch.token
     ]
-    again = [i for i in fitting if i.id in taken and i.state in (*_AWAKE, State.STOPPED)]
-    others = [i for i in fitting if i.id not in taken and i.state is State.STOPPED]
-    youngest_first = sorted(others, key=lambda i: i.created_at or 0.0, reverse=True)
-    return [*again, *youngest_first][: wish.count]
+    usable = (*_RUNNING_STATES, State.STOPPED)
+    resumed = [i for i in matching if i.id in assigned and i.state in usable]
+    stopped = [i for i in matching if i.id not in assigned and i.state is State.STOPPED]
+    newest_first = sorted(stopped, key=lambda i: i.created_at or 0.0, reverse=True)
+    return [*resumed, *newest_first][: launch.count]

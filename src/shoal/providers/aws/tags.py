@@ -1,7 +1,6 @@
-"""How AWS is told whose a thing is: tags that Ray's tools know, and our own by which we find it.
+"""Tags on AWS resources: the ones Ray's tools know, and Shoal's own, by which resources are found.
 
-Everything is tagged by the call that creates it, so that nothing exists even for a moment
-without a name on it.
+Every resource is tagged by the call that creates it, so that none ever exists untagged.
 """
 
 from __future__ import annotations
@@ -15,39 +14,40 @@ from shoal.core.node_phase import Role
 
 CLUSTER = "shoal-cluster"
 TOKEN = "shoal-token"
-# On the volumes of a machine of which the file wants some to outlive it.
-KEEPS = "shoal-keeps"
+# On the volumes of an instance when at least one of them must outlive it.
+RETAINED = "shoal-keeps"
 
-RAY_CLUSTER = "ray-cluster-name"
-RAY_KIND = "ray-node-type"
-RAY_NODE_TYPE = "ray-user-node-type"
-RAY_STATUS = "ray-node-status"
-RAY_NAME = "ray-node-name"
-RAY_LAUNCH = "ray-launch-config"
+# Named as in Ray's own `ray.autoscaler.tags`.
+RAY_CLUSTER_NAME = "ray-cluster-name"
+RAY_NODE_KIND = "ray-node-type"
+RAY_USER_NODE_TYPE = "ray-user-node-type"
+RAY_NODE_STATUS = "ray-node-status"
+RAY_NODE_NAME = "ray-node-name"
+RAY_LAUNCH_CONFIG = "ray-launch-config"
 
-_LONGEST_NAME = 60
-_ODD = re.compile(r"[^A-Za-z0-9_-]+")
+_MAX_NAME_LENGTH = 60
+_INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def ownership(cluster: str) -> dict[str, str]:
-    """What every thing of a cluster carries."""
+def cluster_tags(cluster: str) -> dict[str, str]:
+    """The tags of every resource of a cluster."""
     return {CLUSTER: cluster}
 
 
 def instance_tags(
     cluster: str, node_type: str, role: Role, token: str, launch_hash: str
 ) -> dict[str, str]:
-    """What an instance carries. `token` names the launch that asked for it."""
+    """The tags of an instance. `token` identifies the launch request that created it."""
     return {
-        **ownership(cluster),
+        **cluster_tags(cluster),
         TOKEN: token,
         "Name": f"ray-{cluster}-{role}",
-        RAY_NAME: f"ray-{cluster}-{role}",
-        RAY_CLUSTER: cluster,
-        RAY_KIND: role,
-        RAY_NODE_TYPE: node_type,
-        RAY_STATUS: "waiting-for-ssh",
-        RAY_LAUNCH: launch_hash,
+        RAY_NODE_NAME: f"ray-{cluster}-{role}",
+        RAY_CLUSTER_NAME: cluster,
+        RAY_NODE_KIND: role,
+        RAY_USER_NODE_TYPE: node_type,
+        RAY_NODE_STATUS: "waiting-for-ssh",
+        RAY_LAUNCH_CONFIG: launch_hash,
     }
 
 
@@ -59,21 +59,22 @@ def as_dict(tags: Sequence[Mapping[str, str]] | None) -> dict[str, str]:
     return {tag["Key"]: tag["Value"] for tag in tags or ()}
 
 
-def at_creation(kind: str, tags: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The argument by which EC2 tags what it creates."""
-    return [{"ResourceType": kind, "Tags": as_list(tags)}]
+def tag_specifications(resource_type: str, tags: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The TagSpecifications argument of the EC2 call that creates a resource."""
+    return [{"ResourceType": resource_type, "Tags": as_list(tags)}]
 
 
-def of_cluster(cluster: str) -> list[dict[str, Any]]:
-    """The filter for what belongs to a cluster."""
+def cluster_filter(cluster: str) -> list[dict[str, Any]]:
+    """The filter for the resources of a cluster."""
     return [{"Name": f"tag:{CLUSTER}", "Values": [cluster]}]
 
 
-def name_for(cluster: str, *more: str) -> str:
-    """A name that AWS allows for anything, one for each cluster: what had to be left out of the
-    cluster's own name is made up for by a digest."""
-    plain = _ODD.sub("-", "-".join(["shoal", cluster, *more]))
-    if plain == "-".join(["shoal", cluster, *more]) and len(plain) <= _LONGEST_NAME:
-        return plain
-    digest = hashlib.sha256("\0".join([cluster, *more]).encode()).hexdigest()[:8]
-    return f"{plain[: _LONGEST_NAME - 9]}-{digest}"
+def resource_name(cluster: str, *suffixes: str) -> str:
+    """A name that every AWS service accepts, unique per cluster. A digest replaces what is
+    removed from the cluster's own name."""
+    full = "-".join(["shoal", cluster, *suffixes])
+    valid = _INVALID_CHARACTERS.sub("-", full)
+    if valid == full and len(valid) <= _MAX_NAME_LENGTH:
+        return valid
+    digest = hashlib.sha256("\0".join([cluster, *suffixes]).encode()).hexdigest()[:8]
+    return f"{valid[: _MAX_NAME_LENGTH - 9]}-{digest}"

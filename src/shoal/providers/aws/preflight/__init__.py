@@ -1,0 +1,1 @@
+"""Preflight checks of AWS: what would keep a cluster from coming up, found before any launch."""

@@ -1,8 +1,8 @@
-"""Whether we would get in: into the account, by its permissions, and into the machines, by key
-pairs and security groups. Pure: records in, findings out.
+"""Preflight checks of access: to the instances, by key pairs and security groups, and to the
+account, by permissions. Pure: records in, findings out.
 
-An error stops `up`, so it is one only where nobody could get in. Where a way may lead in that
-cannot be seen from here (an agent's key, a prefix list), it is a warning.
+An error stops `up`, so there is one only where login is impossible. Where login may work in a way
+that is not visible here (an agent's key, a prefix list), the finding is a warning.
 """
 
 from __future__ import annotations
@@ -12,202 +12,206 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from shoal.core.errors import ConfigError
-from shoal.providers.aws import key_pairs, launch_config, launch_request, network
+from shoal.providers.aws import key_pairs, launch_config, launch_request, security_group
 from shoal.providers.aws.preflight.checks import NodeTypeCheck
 from shoal.providers.model import Finding
 from shoal.spec.cluster_spec import ClusterSpec
 
-_SSH = 22
-_PREFIX_LIST = "what is in the prefix list that it names is not known here"
+_SSH_PORT = 22
+_PREFIX_LIST = "the rule uses a prefix list, whose entries Shoal does not read"
+_UNREACHABLE = "this machine could not connect to the instances"
+_REMOVE_KEY_NAME = "remove KeyName to have a key pair created"
 
-Door = Literal["open", "closed", "unknown"]
+SshAccess = Literal["allowed", "denied", "unknown"]
 
 
-def of_private_key(spec: ClusterSpec) -> list[Finding]:
-    """Whether the key that the file names is there."""
+def check_private_key(spec: ClusterSpec) -> list[Finding]:
+    """Whether the private key that the file names exists."""
     key = spec.auth.ssh_private_key
-    if key is None or key_pairs.private_key(spec.auth).is_file():
+    if key is None or key_pairs.private_key_path(spec.auth).is_file():
         return []
     return [
         Finding(
             "error",
             f"the key {key} does not exist",
             why="auth.ssh_private_key names it",
-            fix="take ssh_private_key out to have a key made, or correct the path",
+            fix="remove ssh_private_key to have a key generated, or correct the path",
             at=("auth", "ssh_private_key"),
         )
     ]
 
 
-def of_key_pair(
-    kind: NodeTypeCheck, pairs: Mapping[str, str], keys: Sequence[str], *, certain: bool = True
+def check_key_pair(
+    node_type: NodeTypeCheck,
+    pairs: Mapping[str, str],
+    keys: Sequence[str],
+    *,
+    certain: bool = True,
 ) -> list[Finding]:
-    """Whether the key pair that the file names is there, and opens to us. `pairs` are public
-    halves by name, empty where AWS does not tell; `keys` are those of the keys we may log in
-    with, and not `certain` if ssh has to find one and may know others."""
-    name = str(kind.config.get("KeyName") or "")
-    at = kind.at("KeyName")
+    """Whether the key pair that the file names exists, and its private key is available. `pairs`
+    are public keys by pair name, empty where AWS does not report them; `keys` are the public keys
+    we may log in with, not `certain` if ssh chooses and may know others."""
+    name = str(node_type.config.get("KeyName") or "")
+    at = node_type.at("KeyName")
     if name and name not in pairs:
         what, why = f"there is no key pair {name}", "the region does not have it"
-        return [Finding("error", what, why, "take KeyName out to have a key made", at)]
-    unseen = not certain and not _body(pairs.get(name, ""))
-    if not name or unseen or any(_same(pairs[name], key) for key in keys):
+        return [Finding("error", what, why, _REMOVE_KEY_NAME, at)]
+    is_unknown = not certain and not _key_body(pairs.get(name, ""))
+    if not name or is_unknown or any(_is_same_key(pairs[name], key) for key in keys):
         return []
-    made, named = (
-        "take KeyName out to have a key made",
-        f"auth: {{ssh_private_key: ~/.ssh/{name}.pem}}",
-    )
+    set_key = f"auth: {{ssh_private_key: ~/.ssh/{name}.pem}}"
     if not certain:
-        what = f"the private half of the key pair {name} may not be here"
-        why = "it is not that of a key in ~/.ssh; ssh may be lent it by an agent"
-        return [Finding("warning", what, why, f"{named}, or {made}", at)]
+        what = f"the private key of key pair {name} may be missing on this machine"
+        why = "no key in ~/.ssh matches it; an SSH agent may have it"
+        return [Finding("warning", what, why, f"{set_key}, or {_REMOVE_KEY_NAME}", at)]
     return [
         Finding(
             "error",
-            f"the private half of the key pair {name} is not here",
-            why="without it nobody gets in to the machines",
-            fix=f"{made}, or name the file that has it: {named}",
+            f"the private key of key pair {name} is missing on this machine",
+            why="without it nodes cannot be logged in to",
+            fix=f"{_REMOVE_KEY_NAME}, or name the file that has it: {set_key}",
             at=at,
         )
     ]
 
 
-def _same(theirs: str, own: str) -> bool:
-    """Whether a pair's public half is ours. One that cannot be seen is taken to be."""
-    bodies = _body(theirs), _body(own)
+def _is_same_key(pair: str, key: str) -> bool:
+    """Whether two public keys are equal. An unknown one counts as equal."""
+    bodies = _key_body(pair), _key_body(key)
     return [] in bodies or bodies[0] == bodies[1]
 
 
-def _body(public: str) -> list[str]:
+def _key_body(public: str) -> list[str]:
     return public.split()[1:2]
 
 
-def is_met_directly(
-    kind: NodeTypeCheck, spec: ClusterSpec, known: Sequence[Mapping[str, Any]]
+def has_public_address(
+    node_type: NodeTypeCheck, spec: ClusterSpec, subnets: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """Whether a kind's machines have addresses out here, at which we would log in. To others the
-    way leads through the head or a network of one's own, where our address says nothing."""
-    interfaces: Sequence[Mapping[str, Any]] = kind.config.get("NetworkInterfaces") or ({},)
-    asked = interfaces[0].get("AssociatePublicIpAddress")
-    if asked is not None:
-        return bool(asked)
+    """Whether instances of a node type get public addresses, to which this machine connects. The
+    others are reached through the head or a private network, where our public address does not
+    matter."""
+    interfaces: Sequence[Mapping[str, Any]] = node_type.config.get("NetworkInterfaces") or ({},)
+    associate = interfaces[0].get("AssociatePublicIpAddress")
+    if associate is not None:
+        return bool(associate)
     try:
-        chosen = {subnet.id for subnet in launch_config.subnets_for(spec, kind.config, known)}
+        chosen = {s.id for s in launch_config.subnets_for(spec, node_type.config, subnets)}
     except ConfigError:
-        return True  # as where the subnets are put right, which is told of them
-    return any(one.get("MapPublicIpOnLaunch") for one in known if one["SubnetId"] in chosen)
+        return True  # the subnet check reports this
+    return any(s.get("MapPublicIpOnLaunch") for s in subnets if s["SubnetId"] in chosen)
 
 
-def of_groups(
-    kind: NodeTypeCheck, groups: Mapping[str, Mapping[str, Any]], caller: Sequence[str]
+def check_security_groups(
+    node_type: NodeTypeCheck, groups: Mapping[str, Mapping[str, Any]], caller: Sequence[str]
 ) -> list[Finding]:
-    """Whether the security groups that the file names let us in. `caller` is the address range
-    from which we come, if it is known."""
-    named = launch_request.own_groups(kind.config)
-    at = kind.at("SecurityGroupIds")
-    missing = [name for name in named if name not in groups]
+    """Whether the security groups that the file names allow SSH from us. `caller` is our address
+    range, if known."""
+    ids = launch_request.security_group_ids(node_type.config)
+    at = node_type.at("SecurityGroupIds")
+    missing = [id for id in ids if id not in groups]
     if missing:
         return [
             Finding(
                 "error",
                 f"there is no security group {', '.join(missing)}",
                 why="the region does not have it",
-                fix="take SecurityGroupIds out to have one made",
+                fix="remove SecurityGroupIds to have one created",
                 at=at,
             )
         ]
-    rules = [rule for name in named for rule in groups[name].get("IpPermissions", ())]
-    if not named or not caller or (door := _door(rules, caller)) == "open":
+    rules = [rule for id in ids for rule in groups[id].get("IpPermissions", ())]
+    if not ids or not caller or (ssh_access := _ssh_access(rules, caller)) == "allowed":
         return []
-    fix = f"aws ec2 authorize-security-group-ingress --group-id {named[0]} "
-    fix += f"--protocol tcp --port {_SSH} --cidr {caller[0]}"
-    if door == "unknown":
-        what = f"{', '.join(named)} may not let SSH in from {', '.join(caller)}"
+    fix = f"aws ec2 authorize-security-group-ingress --group-id {ids[0]} "
+    fix += f"--protocol tcp --port {_SSH_PORT} --cidr {caller[0]}"
+    if ssh_access == "unknown":
+        what = f"{', '.join(ids)} may not allow SSH from {', '.join(caller)}"
         return [Finding("warning", what, _PREFIX_LIST, fix, at)]
     return [
         Finding(
             "error",
-            f"no security group of {', '.join(named)} lets SSH in from {', '.join(caller)}",
-            why="the machines could not be reached from here",
+            f"no security group of {', '.join(ids)} allows SSH from {', '.join(caller)}",
+            why=_UNREACHABLE,
             fix=fix,
             at=at,
         )
     ]
 
 
-def of_rules(spec: ClusterSpec, caller: Sequence[str]) -> list[Finding]:
-    """Whether the rules for the group that is made for the cluster would lock us out."""
+def check_created_rules(spec: ClusterSpec, caller: Sequence[str]) -> list[Finding]:
+    """Whether the rules of the security group that is created for the cluster would lock us out."""
     if not caller:
         return []
     at: tuple[str, ...]
-    own = (spec.provider.settings.get("security_group") or {}).get("IpPermissions") or ()
-    door: Door = "closed"
-    if any(map(network.covers_ssh, own)):
-        door = _door(own, caller)
-        if door == "open":
+    own_rules = (spec.provider.settings.get("security_group") or {}).get("IpPermissions") or ()
+    ssh_access: SshAccess = "denied"
+    if any(map(security_group.covers_ssh, own_rules)):
+        ssh_access = _ssh_access(own_rules, caller)
+        if ssh_access == "allowed":
             return []
-        rule = f"{{IpProtocol: tcp, FromPort: {_SSH}, ToPort: {_SSH}, "
+        rule = f"{{IpProtocol: tcp, FromPort: {_SSH_PORT}, ToPort: {_SSH_PORT}, "
         rule += f"IpRanges: [{{CidrIp: {caller[0]}}}]}}"
         fix, at = f"add to IpPermissions: {rule}", ("provider", "settings", "security_group")
-        said = "provider.security_group"
+        setting = "provider.security_group"
     elif spec.shoal.ssh_from and not _covers(spec.shoal.ssh_from, caller):
         ranges = ", ".join((*spec.shoal.ssh_from, caller[0]))
         fix, at = f"shoal: {{ssh_from: [{ranges}]}}", ("shoal", "ssh_from")
-        said = "shoal.ssh_from"
+        setting = "shoal.ssh_from"
     else:
         return []
-    if door == "unknown":
-        what = f"{said} may not let SSH in from {', '.join(caller)}"
+    if ssh_access == "unknown":
+        what = f"{setting} may not allow SSH from {', '.join(caller)}"
         return [Finding("warning", what, _PREFIX_LIST, fix, at)]
-    what = f"{said} does not let SSH in from {', '.join(caller)}"
-    return [Finding("error", what, "the machines could not be reached from here", fix, at)]
+    what = f"{setting} does not allow SSH from {', '.join(caller)}"
+    return [Finding("error", what, _UNREACHABLE, fix, at)]
 
 
-def _door(rules: Sequence[Mapping[str, Any]], caller: Sequence[str]) -> Door:
-    """Whether rules let SSH in from where we are. A rule for another group does not count: at a
-    public address nobody comes from a group."""
-    doors = [rule for rule in rules if network.covers_ssh(rule)]
+def _ssh_access(rules: Sequence[Mapping[str, Any]], caller: Sequence[str]) -> SshAccess:
+    """Whether rules allow SSH from us. Rules with a source group do not count: they match private
+    addresses only."""
+    ssh_rules = [rule for rule in rules if security_group.covers_ssh(rule)]
     ranges = [
-        text
-        for rule in doors
-        for text in (
+        cidr
+        for rule in ssh_rules
+        for cidr in (
             *(r["CidrIp"] for r in rule.get("IpRanges") or ()),
             *(r["CidrIpv6"] for r in rule.get("Ipv6Ranges") or ()),
         )
     ]
     if _covers(ranges, caller):
-        return "open"
-    return "unknown" if any(rule.get("PrefixListIds") for rule in doors) else "closed"
+        return "allowed"
+    return "unknown" if any(rule.get("PrefixListIds") for rule in ssh_rules) else "denied"
 
 
 def _covers(ranges: Sequence[str], caller: Sequence[str]) -> bool:
-    nets = [ipaddress.ip_network(text, strict=False) for text in ranges]
-    here = [ipaddress.ip_network(text, strict=False) for text in caller]
+    networks = [ipaddress.ip_network(cidr, strict=False) for cidr in ranges]
+    callers = [ipaddress.ip_network(cidr, strict=False) for cidr in caller]
     return any(
-        net.version == we.version and we.subnet_of(net)  # type: ignore[arg-type]
-        for net in nets
-        for we in here
+        network.version == address.version and address.subnet_of(network)  # type: ignore[arg-type]
+        for network in networks
+        for address in callers
     )
 
 
-def of_permissions(denied: Sequence[str], caller: str) -> list[Finding]:
-    """What a dry run was refused. `caller` is the ARN of who asked."""
+def check_permissions(denied: Sequence[str], caller: str) -> list[Finding]:
+    """The calls that were `denied` in a dry run. `caller` is our ARN, if known."""
     if not denied:
         return []
     return [
         Finding(
             "error",
             f"you may not call {', '.join(denied)}",
-            why=f"AWS refused {caller or 'you'} a dry run",
-            fix=f"shoal iam-policy > shoal-policy.json\n{_grant(caller)}, or have that run by "
-            "whoever administers the account",
+            why=f"AWS denied {caller or 'you'} a dry run",
+            fix=f"shoal iam-policy > shoal-policy.json\n{_grant(caller)}, or have an administrator "
+            "of the account run it",
         )
     ]
 
 
 def _grant(caller: str) -> str:
-    kind, _, name = caller.rpartition(":")[2].partition("/")
+    principal, _, name = caller.rpartition(":")[2].partition("/")
     policy = "--policy-name shoal --policy-document file://shoal-policy.json"
-    if kind == "assumed-role":
+    if principal == "assumed-role":
         return f"aws iam put-role-policy --role-name {name.partition('/')[0]} {policy}"
     return f"aws iam put-user-policy --user-name {name.rpartition('/')[2] or 'NAME'} {policy}"

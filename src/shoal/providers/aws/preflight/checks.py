@@ -1,8 +1,8 @@
-"""What AWS's own words about an account mean for a cluster file: places, machines, images and
-disks. Pure: records in, findings out.
+"""Preflight checks of regions, zones, instance types, AMIs, volumes and spot options. Pure: records
+in, findings out.
 
-A fix is written so that it can be done as it stands: a line for the file at the finding's place, a
-command, or `take X out`; what comes after `, or` is another way.
+A fix can be applied literally: a line for the file at the finding's place, a command, or `remove
+X`; text after `, or` is an alternative.
 """
 
 from __future__ import annotations
@@ -15,36 +15,44 @@ from typing import Any
 
 from shoal.catalog.price_table import load_price_table
 from shoal.core.errors import ConfigError
-from shoal.providers.aws import error_codes, launch_config, launch_request, network
-from shoal.providers.aws.amis import LATEST_DLAMI, Defaults, is_named, parameter_for
-from shoal.providers.aws.instance_types import MachineType
+from shoal.providers.aws import error_codes, launch_config, launch_request, subnets
+from shoal.providers.aws.amis import LATEST_DLAMI, DefaultAmis, is_explicit, ssm_parameter
+from shoal.providers.aws.instance_types import InstanceTypeInfo
 from shoal.providers.model import Finding
 from shoal.spec.cluster_spec import ClusterSpec
 
 _GPU_WORDS = ("gpu", "nvidia", "cuda", "deep learning", "dlami")
 _GIB = 2**30
-# What is on a root volume before anything is pulled: a plain system, and the part of an image full
-# of drivers and frameworks that it usually takes.
+# What a root volume holds before anything is pulled: a plain system, or, for an AMI full of drivers
+# and frameworks, the usual share of its snapshot.
 _SYSTEM_GIB = 2.0
-_FULL_SHARE = 0.9
-# Layers take about twice as much room unpacked as packed.
-_UNPACKED = 2.0
+_USED_SHARE = 0.9
+# Layers take about twice their compressed size when unpacked.
+_UNPACKED_RATIO = 2.0
 _USUAL_ROOT = "/dev/sda1"
+
+_SPOT_OPTIONS = ("InstanceMarketOptions", "SpotOptions")
+_PERSISTENT_WHAT = "persistent spot requests relaunch terminated instances"
+_PERSISTENT_WHY = (
+    "for each one AWS launches another, without Shoal's tags, again and again; down would not find "
+    "it"
+)
+_PERSISTENT_FIX = "remove SpotOptions, or leave only MaxPrice in it"
 
 
 @dataclass(frozen=True)
 class NodeTypeCheck:
-    """A node type of the file: its configuration with its template, and where it stands. `housed`
-    are the images of its containers, with their places in the file. `fallback` are the instance
-    types that may stand in for its own, and `on_demand_too` says whether another market may."""
+    """A node type to check: its configuration merged with its template, and its settings in the
+    file. `container_images` are its images with their places in the file, `fallback` its
+    alternative instance types."""
 
     name: str
     config: Mapping[str, Any]
     min_workers: int
     is_head: bool
-    housed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    container_images: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fallback: tuple[str, ...] = ()
-    on_demand_too: bool = False
+    on_demand_fallback: bool = False
 
     def at(self, *keys: str) -> tuple[str, ...]:
         return ("node_types", self.name, "node_config", *keys)
@@ -54,179 +62,216 @@ class NodeTypeCheck:
         return launch_request.instance_type(self.config)
 
     @property
-    def choices(self) -> list[NodeTypeCheck]:
-        """The kind as it is wished for, and as it may be instead."""
-        others = [{**self.config, "InstanceType": name} for name in self.fallback]
-        return [self, *(replace(self, config=config) for config in others)]
+    def candidates(self) -> list[NodeTypeCheck]:
+        """The node type with its own instance type, and with each alternative."""
+        configs = [{**self.config, "InstanceType": name} for name in self.fallback]
+        return [self, *(replace(self, config=config) for config in configs)]
 
     @property
-    def fewest(self) -> int:
-        """So many are asked for at once."""
+    def min_count(self) -> int:
+        """How many instances `up` launches."""
         return self.min_workers + self.is_head
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What AWS said. Images are by their id; what a kind starts from by default is among them."""
+    """What AWS reports, as far as it could be read. `zones` are the zones that offer an instance
+    type; `images` are AMI records by id, default AMIs included."""
 
-    types: Mapping[str, MachineType] = field(default_factory=dict)
-    offered: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """The zones of the region in which a type is offered."""
+    types: Mapping[str, InstanceTypeInfo] = field(default_factory=dict)
+    zones: Mapping[str, Collection[str]] = field(default_factory=dict)
     images: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    defaults: Defaults | None = None
+    default_amis: DefaultAmis | None = None
 
-    def image_of(self, kind: NodeTypeCheck) -> Mapping[str, Any] | None:
-        """The image that a kind starts from, as far as it is known."""
-        named = kind.config.get("ImageId")
-        if is_named(named):
-            return self.images.get(str(named))
-        id = self.default_image(kind, named)
+    def image_of(self, node_type: NodeTypeCheck) -> Mapping[str, Any] | None:
+        """The record of the AMI that a node type uses, if known."""
+        name = node_type.config.get("ImageId")
+        if is_explicit(name):
+            return self.images.get(str(name))
+        id = self.default_ami(node_type, name)
         return self.images.get(id) if id else None
 
-    def default_image(self, kind: NodeTypeCheck, named: str | None = None) -> str | None:
-        """The image for a kind whose file leaves it to us, as far as it is known."""
-        machine = self.types.get(kind.instance_type)
-        if machine is None or self.defaults is None:
+    def default_ami(self, node_type: NodeTypeCheck, name: str | None = None) -> str | None:
+        """The default AMI of a node type, if known."""
+        type_info = self.types.get(node_type.instance_type)
+        if type_info is None or self.default_amis is None:
             return None
-        parameter = parameter_for(named, machine, in_container=bool(kind.housed))
+        in_container = bool(node_type.container_images)
+        parameter = ssm_parameter(name, type_info, in_container=in_container)
         try:
-            return self.defaults.image(parameter) if parameter else None
+            return self.default_amis.ami(parameter) if parameter else None
         except ConfigError:
             return None
 
 
-def of_region(region: str, known: Collection[str]) -> list[Finding]:
+def check_region(region: str, known: Collection[str]) -> list[Finding]:
     if region in known:
         return []
-    error = error_codes.no_region(region, known)
+    error = error_codes.unknown_region(region, known)
     at = ("provider", "settings", "region")
     return [Finding("error", error.what, error.why, error.fix, at)]
 
 
-def of_subnets(
-    kind: NodeTypeCheck, spec: ClusterSpec, known: Sequence[Mapping[str, Any]]
+def check_persistent_spot(spec: ClusterSpec) -> list[Finding]:
+    """The node types whose `node_config` itself has a persistent spot request."""
+    return [
+        Finding(
+            "error",
+            _PERSISTENT_WHAT,
+            _PERSISTENT_WHY,
+            _PERSISTENT_FIX,
+            ("node_types", name, "node_config", *_SPOT_OPTIONS),
+        )
+        for name, node_type in spec.node_types.items()
+        if _is_persistent(node_type.node_config)
+    ]
+
+
+def refuse_persistent_spot(configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise `ConfigError` if one of these merged configurations has a persistent spot request."""
+    for name, config in configs.items():
+        if _is_persistent(config):
+            raise ConfigError(
+                f"node type {name}: {_PERSISTENT_WHAT}", why=_PERSISTENT_WHY, fix=_PERSISTENT_FIX
+            )
+
+
+def _is_persistent(config: Mapping[str, Any]) -> bool:
+    options = (config.get("InstanceMarketOptions") or {}).get("SpotOptions") or {}
+    return options.get("SpotInstanceType") == "persistent"
+
+
+def check_subnets(
+    node_type: NodeTypeCheck, spec: ClusterSpec, records: Sequence[Mapping[str, Any]]
 ) -> tuple[set[str], list[Finding]]:
-    """The zones in which a kind can be put, and why there are none."""
+    """The zones in which a node type can be launched, and why there are none."""
     try:
-        return {subnet.zone for subnet in launch_config.subnets_for(spec, kind.config, known)}, []
+        usable = launch_config.subnets_for(spec, node_type.config, records)
+        return {subnet.zone for subnet in usable}, []
     except ConfigError as error:
         at: tuple[str, ...] = ()
         fix = error.fix
-        if launch_request.own_subnets(kind.config):
-            at = kind.at("SubnetIds")
-        elif launch_request.own_zone(kind.config):
-            at, fix = kind.at("Placement"), "take Placement out"
+        if launch_request.subnet_ids(node_type.config):
+            at = node_type.at("SubnetIds")
+        elif launch_request.placement_zone(node_type.config):
+            at, fix = node_type.at("Placement"), "remove Placement"
         elif spec.provider.settings.get("availability_zone"):
             at = ("provider", "settings", "availability_zone")
         return set(), [Finding("error", error.what, error.why, fix, at)]
 
 
-def of_choices(
-    kind: NodeTypeCheck, judge: Callable[[NodeTypeCheck], list[Finding]]
+def check_candidates(
+    node_type: NodeTypeCheck, check: Callable[[NodeTypeCheck], list[Finding]]
 ) -> list[Finding]:
-    """What is to be said of the machine that is wished for, and of those that may stand in for
-    it. As long as one of them will do, nothing of that keeps the kind from coming up."""
-    wished, *others = [judge(choice) for choice in kind.choices]
-    told = list(wished)
-    if not all(any(f.severity == "error" for f in found) for found in (wished, *others)):
-        told = [replace(finding, severity="warning") for finding in wished]
-    said = {finding.what for finding in wished}
-    for name, found in zip(kind.fallback, others, strict=True):
-        told += [
+    """The findings of `check` for the preferred instance type and for its alternatives. They are
+    errors only if every candidate has one."""
+    preferred, *alternatives = [check(candidate) for candidate in node_type.candidates]
+    findings = list(preferred)
+    if not all(_has_error(some) for some in (preferred, *alternatives)):
+        findings = [replace(finding, severity="warning") for finding in preferred]
+    reported = {finding.what for finding in preferred}
+    for name, some in zip(node_type.fallback, alternatives, strict=True):
+        findings += [
             Finding(
                 "warning",
                 finding.what,
                 finding.why,
-                fix=f"take {name} out of shoal.fallback",
-                at=("shoal", "fallback", kind.name),
+                fix=f"remove {name} from shoal.fallback",
+                at=("shoal", "fallback", node_type.name),
             )
-            for finding in found
-            if finding.what not in said
+            for finding in some
+            if finding.what not in reported
         ]
-    return told
+    return findings
 
 
-def of_type(
-    kind: NodeTypeCheck, facts: Facts, zones: Collection[str], region: str
+def _has_error(findings: Sequence[Finding]) -> bool:
+    return any(finding.severity == "error" for finding in findings)
+
+
+def check_instance_type(
+    node_type: NodeTypeCheck, facts: Facts, zones: Collection[str], region: str
 ) -> list[Finding]:
-    """Whether AWS has the machine, and where."""
-    name = kind.instance_type
-    at = kind.at("InstanceType")
+    """Whether the region has the instance type, and one of these zones offers it."""
+    name = node_type.instance_type
+    at = node_type.at("InstanceType")
     if name not in facts.types:
         return [
             Finding(
                 "error",
                 f"there is no instance type {name} in {region}",
-                why="AWS does not list it there",
-                fix=f"InstanceType: {_close_type(name, region)}, or choose another region",
+                why="EC2 does not list it there",
+                fix=f"InstanceType: {_similar_type(name, region)}, or choose another region",
                 at=at,
             )
         ]
-    there = sorted(facts.offered.get(name, ()))
-    if not zones or set(there) & set(zones):
+    offered = sorted(facts.zones.get(name, ()))
+    if not zones or set(offered) & set(zones):
         return []
+    similar = _similar_type(name, region, exclude_self=True)
     return [
         Finding(
             "error",
             f"{name} is not offered in {', '.join(sorted(zones))}",
-            why=f"AWS has it in {', '.join(there) or 'no zone of the region'}",
-            fix=network.in_zones(there)
-            if there
-            else f"InstanceType: {_close_type(name, region, other=True)}, or choose another region",
+            why=f"AWS offers it in {', '.join(offered) or 'no zone of the region'}",
+            fix=subnets.zones_setting(offered)
+            if offered
+            else f"InstanceType: {similar}, or choose another region",
             at=at,
         )
     ]
 
 
-def _close_type(name: str, region: str, *, other: bool = False) -> str:
-    """A machine that the region sells and whose name is most like this one."""
-    sold = [
+def _similar_type(name: str, region: str, *, exclude_self: bool = False) -> str:
+    """The instance type of the region with the most similar name."""
+    names = [
         entry.name
         for entry in load_price_table("aws")
-        if region in (entry.prices or {}) and not (other and entry.name == name)
+        if region in (entry.prices or {}) and not (exclude_self and entry.name == name)
     ]
-    close = difflib.get_close_matches(name, sold, n=1, cutoff=0.5)
-    return close[0] if close else launch_request.DEFAULT_TYPE
+    similar = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return similar[0] if similar else launch_request.DEFAULT_TYPE
 
 
-def of_image(kind: NodeTypeCheck, facts: Facts) -> list[Finding]:
-    """Whether the image that the file names is there, fits the processor, and has the drivers that
-    a GPU needs."""
-    name = kind.config.get("ImageId")
-    if not is_named(name):
+def check_ami(node_type: NodeTypeCheck, facts: Facts) -> list[Finding]:
+    """Whether the AMI that the file names exists, matches the architecture, and has the drivers
+    that a GPU needs."""
+    name = node_type.config.get("ImageId")
+    if not is_explicit(name):
         return []
-    machine = facts.types.get(kind.instance_type)
+    type_info = facts.types.get(node_type.instance_type)
     image = facts.images.get(str(name))
-    at = kind.at("ImageId")
-    instead = facts.default_image(kind)
-    fix = f"ImageId: {instead}" if instead else "take ImageId out"
+    at = node_type.at("ImageId")
+    default = facts.default_ami(node_type)
+    fix = f"ImageId: {default}" if default else "remove ImageId"
     if image is None:
         return [
             Finding(
                 "error",
-                f"there is no image {name}",
+                f"there is no AMI {name}",
                 why="the region does not have it, or the account may not use it",
-                fix=f"{fix}, or copy the image to the region",
+                fix=f"{fix}, or copy the AMI to the region",
                 at=at,
             )
         ]
-    theirs = image.get("Architecture")
-    if machine is not None and theirs and theirs != machine.architecture:
+    architecture = image.get("Architecture")
+    if type_info is not None and architecture and architecture != type_info.architecture:
         return [
             Finding(
                 "error",
-                f"the image {name} is for {theirs}, and {machine.name} is {machine.architecture}",
-                why="the machine could not start from it",
-                fix=f"{fix}, or name an image for the processor",
+                f"the AMI {name} is for {architecture}, but {type_info.name} is "
+                f"{type_info.architecture}",
+                why="the instance could not boot from it",
+                fix=f"{fix}, or name an AMI for {type_info.architecture}",
                 at=at,
             )
         ]
-    if machine is not None and machine.has_nvidia and not _has_drivers(image):
+    if type_info is not None and type_info.has_nvidia_gpu and not _has_drivers(image):
         return [
             Finding(
                 "warning",
-                f"the image {name} may have no drivers for the GPUs of {machine.name}",
-                why=f"its name is {image.get('Name', 'not known')!r}",
+                f"the AMI {name} may have no drivers for the GPUs of {type_info.name}",
+                why=f"its name is {image.get('Name', 'unknown')!r}",
                 fix=f"ImageId: {LATEST_DLAMI}",
                 at=at,
             )
@@ -235,83 +280,82 @@ def of_image(kind: NodeTypeCheck, facts: Facts) -> list[Finding]:
 
 
 def _has_drivers(image: Mapping[str, Any]) -> bool:
-    words = f"{image.get('Name', '')} {image.get('Description', '')}".lower()
-    return any(word in words for word in _GPU_WORDS)
+    text = f"{image.get('Name', '')} {image.get('Description', '')}".lower()
+    return any(word in text for word in _GPU_WORDS)
 
 
-def of_root_volume(kind: NodeTypeCheck, facts: Facts) -> list[Finding]:
-    """Whether the image's snapshot fits the root volume that the file asks for."""
-    image = facts.image_of(kind) or {}
-    needed, asked = _snapshot_gib(image), _asked_gib(kind, image)
-    if needed is None or asked is None or asked >= needed:
+def check_root_volume(node_type: NodeTypeCheck, facts: Facts) -> list[Finding]:
+    """Whether the AMI's snapshot fits on the root volume that the file configures."""
+    image = facts.image_of(node_type) or {}
+    needed, configured = _snapshot_gib(image), _configured_gib(node_type, image)
+    if needed is None or configured is None or configured >= needed:
         return []
     return [
         Finding(
             "error",
-            f"the root volume of {asked} GiB is smaller than the image's {needed} GiB",
-            why="AWS refuses such a machine",
-            fix=_larger(kind, image, needed),
-            at=kind.at("BlockDeviceMappings"),
+            f"the root volume of {configured} GiB is smaller than the AMI's {needed} GiB",
+            why="AWS refuses to launch such an instance",
+            fix=_larger_volume(node_type, image, needed),
+            at=node_type.at("BlockDeviceMappings"),
         )
     ]
 
 
-def of_container_room(
-    kind: NodeTypeCheck, facts: Facts, room: Mapping[str, int | None]
+def check_container_images(
+    node_type: NodeTypeCheck, facts: Facts, sizes: Mapping[str, int | None]
 ) -> list[Finding]:
-    """Whether the images of containers fit on the root volume, where their registries say how
-    large they are. `room` is the least that each takes, in bytes."""
-    image = facts.image_of(kind) or {}
-    volume = _asked_gib(kind, image) or _snapshot_gib(image)
-    largest = max(kind.housed, key=lambda name: room.get(name) or 0, default="")
-    needed = (room.get(largest) or 0) / _GIB
+    """Whether the container images fit on the root volume. `sizes` are the least bytes that each
+    takes, where its registry reports them."""
+    image = facts.image_of(node_type) or {}
+    volume = _configured_gib(node_type, image) or _snapshot_gib(image)
+    largest = max(node_type.container_images, key=lambda name: sizes.get(name) or 0, default="")
+    needed = (sizes.get(largest) or 0) / _GIB
     if volume is None or not needed:
         return []
-    own = _SYSTEM_GIB
+    used = _SYSTEM_GIB
     if _has_drivers(image):
-        own = _FULL_SHARE * (_snapshot_gib(image) or 0)
-    if _UNPACKED * needed + own <= volume:
+        used = _USED_SHARE * (_snapshot_gib(image) or 0)
+    if _UNPACKED_RATIO * needed + used <= volume:
         return []
-    enough = 10 * math.ceil((own + (1 + _UNPACKED) * needed) / 10)
+    enough = 10 * math.ceil((used + (1 + _UNPACKED_RATIO) * needed) / 10)
+    is_impossible = needed + _SYSTEM_GIB > volume
     return [
         Finding(
-            "error" if needed + _SYSTEM_GIB > volume else "warning",
-            f"the image {largest} {_verdict(needed, volume)} a root volume of {volume} GiB",
+            "error" if is_impossible else "warning",
+            f"the image {largest} {'does' if is_impossible else 'may'} not fit on a root volume of "
+            f"{volume} GiB",
             why=f"pulling it takes at least {needed:.1f} GiB, and usually twice that; the system "
-            f"itself has about {own:.0f} GiB",
-            fix=_larger(kind, image, enough),
-            at=kind.at("BlockDeviceMappings"),
+            f"itself uses about {used:.0f} GiB",
+            fix=_larger_volume(node_type, image, enough),
+            at=node_type.at("BlockDeviceMappings"),
         )
     ]
 
 
-def _verdict(needed: float, volume: int) -> str:
-    return "does not fit on" if needed + _SYSTEM_GIB > volume else "may not fit on"
-
-
-def _root_name(kind: NodeTypeCheck, image: Mapping[str, Any]) -> str:
-    named = [m.get("DeviceName") for m in kind.config.get("BlockDeviceMappings") or ()]
-    guess = named[0] if len(named) == 1 else _USUAL_ROOT
+def _root_device(node_type: NodeTypeCheck, image: Mapping[str, Any]) -> str:
+    devices = [m.get("DeviceName") for m in node_type.config.get("BlockDeviceMappings") or ()]
+    guess = devices[0] if len(devices) == 1 else _USUAL_ROOT
     return str(image.get("RootDeviceName") or guess)
 
 
-def _larger(kind: NodeTypeCheck, image: Mapping[str, Any], gib: int) -> str:
-    """The line that gives a kind a root volume of this size."""
-    if _asked_gib(kind, image) is not None:
+def _larger_volume(node_type: NodeTypeCheck, image: Mapping[str, Any], gib: int) -> str:
+    """The line that gives a node type a root volume of this size."""
+    if _configured_gib(node_type, image) is not None:
         return f"VolumeSize: {gib}"
-    root = _root_name(kind, image)
+    root = _root_device(node_type, image)
     return f"BlockDeviceMappings: [{{DeviceName: {root}, Ebs: {{VolumeSize: {gib}}}}}]"
 
 
 def _snapshot_gib(image: Mapping[str, Any]) -> int | None:
-    return _size(image.get("BlockDeviceMappings") or (), image.get("RootDeviceName"))
+    return _volume_size(image.get("BlockDeviceMappings") or (), image.get("RootDeviceName"))
 
 
-def _asked_gib(kind: NodeTypeCheck, image: Mapping[str, Any]) -> int | None:
-    return _size(kind.config.get("BlockDeviceMappings") or (), _root_name(kind, image))
+def _configured_gib(node_type: NodeTypeCheck, image: Mapping[str, Any]) -> int | None:
+    mappings = node_type.config.get("BlockDeviceMappings") or ()
+    return _volume_size(mappings, _root_device(node_type, image))
 
 
-def _size(mappings: Sequence[Mapping[str, Any]], device: Any) -> int | None:
+def _volume_size(mappings: Sequence[Mapping[str, Any]], device: Any) -> int | None:
     for mapping in mappings:
         size = (mapping.get("Ebs") or {}).get("VolumeSize")
         if mapping.get("DeviceName") == device and size is not None:

@@ -1,15 +1,17 @@
-"""Whether AWS would let us do what `up` is about to do: the same calls, as nearly as they will be
-made, but dry. Nothing is made."""
+"""Dry runs of the calls that `up` is about to make, to learn whether AWS permits them. Creates
+nothing."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shoal.core.concurrency import run_all
 from shoal.core.errors import DeniedError, ShoalError
+from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Role
 from shoal.providers.aws import iam_roles, launch_config, launch_request, tags
 from shoal.providers.aws.client import AwsClient
@@ -19,122 +21,126 @@ from shoal.providers.aws.launch_request import LaunchResources
 from shoal.providers.model import Finding
 from shoal.spec.cluster_spec import ClusterSpec
 
-_DRY = "DryRunOperation"
-# By which AWS says that somebody has to be allowed more.
-_POLICY = ("UnauthorizedOperation", "AccessDenied")
-_NAME = "shoal-rehearsal"
+_log = logging.getLogger(__name__)
+
+_DRY_RUN_SUCCEEDED = "DryRunOperation"
+# The error codes that a more permissive policy would fix.
+_POLICY_CODES = ("UnauthorizedOperation", "AccessDenied")
+_NAME = "shoal-dry-run"
 _PUBLIC_KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ"
 
-_Verdict = tuple[str, "DeniedError | None"]
+# The name of a call, and the error that denied it.
+_Result = tuple[str, "DeniedError | None"]
 
 
 @dataclass(frozen=True)
-class Refused:
-    """What AWS would not let us do: calls that we may not make, by name, and what else it has
-    against us, which no policy of ours would help."""
+class DryRunResult:
+    """What AWS does not permit: calls denied for lack of permissions, by name, and findings that
+    no policy would fix."""
 
     denied: tuple[str, ...] = ()
-    others: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
-async def dry_run(aws: AwsClient, spec: ClusterSpec, wanted: Sequence[str]) -> Refused:
-    """Try all that is needed for machines of the wanted node types. What the file names itself is
-    not made, so nobody needs to be allowed to."""
-    sites: dict[str, LaunchConfig] = {}
+async def dry_run(aws: AwsClient, spec: ClusterSpec, node_types: Sequence[str]) -> DryRunResult:
+    """Try the calls needed to launch these node types. Resources that the file names are not
+    created, so no permission to create them is needed."""
+    configs: dict[str, LaunchConfig] = {}
 
-    async def survey(name: str) -> None:
-        try:
-            sites.update(await launch_config.resolve_launch_configs(aws, spec, [name]))
-        except ShoalError:
-            return  # what is wrong with it is told elsewhere
+    async def resolve(name: str) -> None:
+        # Other checks report what is wrong with it.
+        with suppress_and_log(_log, f"resolve the launch of {name}", ShoalError):
+            configs.update(await launch_config.resolve_launch_configs(aws, spec, [name]))
 
-    await run_all(survey(name) for name in wanted)
-    configs = {
-        name: sites[name].config if name in sites else spec.node_types[name].node_config
-        for name in wanted
+    await run_all(resolve(name) for name in node_types)
+    node_configs = {
+        name: configs[name].config if name in configs else spec.node_types[name].node_config
+        for name in node_types
     }
-    tries = [_dry(aws, "run_instances", request) for request in _launches(spec, sites)]
-    if not all(map(launch_request.own_groups, configs.values())):
-        group = {"GroupName": _NAME, "Description": "rehearsal"}
-        tries.append(_dry(aws, "create_security_group", group))
-    if not all(config.get("KeyName") for config in configs.values()):
+    calls = [_dry_run_call(aws, "run_instances", request) for request in _launches(spec, configs)]
+    if not all(map(launch_request.security_group_ids, node_configs.values())):
+        group = {"GroupName": _NAME, "Description": "dry run"}
+        calls.append(_dry_run_call(aws, "create_security_group", group))
+    if not all(config.get("KeyName") for config in node_configs.values()):
         key = {"KeyName": _NAME, "PublicKeyMaterial": _PUBLIC_KEY}
-        tries.append(_dry(aws, "import_key_pair", key))
-    if not configs.get(spec.head_node_type, {}).get("IamInstanceProfile"):
-        tries.append(_identity(aws, spec.cluster_name))
-    errors = await run_all(tries)
-    return Refused(
-        tuple(dict.fromkeys(call for call, error in errors if error and _is_of_policy(error))),
+        calls.append(_dry_run_call(aws, "import_key_pair", key))
+    if not node_configs.get(spec.head_node_type, {}).get("IamInstanceProfile"):
+        calls.append(_check_profile(aws, spec.cluster_name))
+    results = await run_all(calls)
+    return DryRunResult(
+        tuple(dict.fromkeys(call for call, error in results if error and _is_policy(error))),
         tuple(
             Finding("error", error.what, error.why, error.fix)
-            for _, error in errors
-            if error and not _is_of_policy(error)
+            for _, error in results
+            if error and not _is_policy(error)
         ),
     )
 
 
-def _is_of_policy(error: DeniedError) -> bool:
-    return any(code in error.why for code in _POLICY)
+def _is_policy(error: DeniedError) -> bool:
+    return any(code in error.why for code in _POLICY_CODES)
 
 
-def _launches(spec: ClusterSpec, sites: dict[str, LaunchConfig]) -> list[dict[str, Any]]:
-    """What RunInstances is going to be asked for each kind, but for what is not made yet. The
-    image, the place and the tags matter: by them AWS judges whether it is allowed."""
-    found: dict[str, dict[str, Any]] = {}
-    for name, site in sites.items():
+def _launches(spec: ClusterSpec, configs: dict[str, LaunchConfig]) -> list[dict[str, Any]]:
+    """The RunInstances requests of these node types, without the resources that do not exist yet.
+    AMI, subnet and tags are real, since policies may depend on them."""
+    requests: dict[str, dict[str, Any]] = {}
+    for name, config in configs.items():
         role: Role = "head" if name == spec.head_node_type else "worker"
-        market = launch_request.market(site.config)
-        offer = launch_options(site.instance_types, market, site.subnets, on_demand_too=False)[0]
-        request = launch_request.request(
-            site.config,
-            offer,
+        market = launch_request.market(config.config)
+        options = launch_options(
+            config.instance_types, market, config.subnets, on_demand_fallback=False
+        )
+        request = launch_request.build_request(
+            config.config,
+            options[0],
             LaunchResources(None, {}, None),
             labels=tags.instance_tags(spec.cluster_name, name, role, _NAME, _NAME),
-            image=site.images[offer.instance_type],
+            image=config.images[options[0].instance_type],
             user_data="",
             count=1,
             token=_NAME,
         )
         del request["ClientToken"]
-        alike = {key: value for key, value in request.items() if key != "TagSpecifications"}
-        found.setdefault(json.dumps(alike, sort_keys=True, default=str), request)
-    return list(found.values())
+        untagged = {key: value for key, value in request.items() if key != "TagSpecifications"}
+        requests.setdefault(json.dumps(untagged, sort_keys=True, default=str), request)
+    return list(requests.values())
 
 
-async def _dry(aws: AwsClient, operation: str, request: dict[str, Any]) -> _Verdict:
-    """The name of a call, and why we may not make it. Any other refusal is of what was made up
-    here, or is told elsewhere."""
+async def _dry_run_call(aws: AwsClient, operation: str, request: dict[str, Any]) -> _Result:
+    """Try a call. Only denials count: other errors come from the made-up arguments, or another
+    check reports them."""
     call = "".join(word.title() for word in operation.split("_"))
     try:
-        await aws.call("ec2", operation, ignoring=(_DRY,), DryRun=True, **request)
+        await aws.call("ec2", operation, ignore_codes=(_DRY_RUN_SUCCEEDED,), DryRun=True, **request)
     except DeniedError as error:
         return call, error
-    except ShoalError:
-        pass
+    except ShoalError as error:
+        _log.debug("dry run of %s: ignored %s", call, error.why)
     return call, None
 
 
-async def _identity(aws: AwsClient, cluster: str) -> _Verdict:
-    """The same for the identity that a new head has. IAM knows no dry runs: who may not even look
-    for the profile could not make it."""
-    call, name = "GetInstanceProfile", iam_roles.profile_name(cluster, aws.region)
+async def _check_profile(aws: AwsClient, cluster: str) -> _Result:
+    """Whether the head's instance profile can be created. IAM has no dry run, but a caller who may
+    not read the profile could not create it."""
+    call, name = "GetInstanceProfile", iam_roles.head_profile_name(cluster, aws.region)
     try:
         await aws.call(
-            "iam", "get_instance_profile", ignoring=("NoSuchEntity",), InstanceProfileName=name
+            "iam", "get_instance_profile", ignore_codes=("NoSuchEntity",), InstanceProfileName=name
         )
     except DeniedError as error:
         return call, None if await _has_head(aws, cluster) else error
-    except ShoalError:
-        pass
+    except ShoalError as error:
+        _log.debug("check of %s: ignored %s", call, error.why)
     return call, None
 
 
 async def _has_head(aws: AwsClient, cluster: str) -> bool:
-    """Whether somebody who may has made the head already."""
-    alive = ["pending", "running", "stopping", "stopped"]
+    """Whether the head exists already, so that its profile need not be created."""
+    existing = ["pending", "running", "stopping", "stopped"]
     filters = [
-        *tags.of_cluster(cluster),
-        {"Name": f"tag:{tags.RAY_KIND}", "Values": ["head"]},
-        {"Name": "instance-state-name", "Values": alive},
+        *tags.cluster_filter(cluster),
+        {"Name": f"tag:{tags.RAY_NODE_KIND}", "Values": ["head"]},
+        {"Name": "instance-state-name", "Values": existing},
     ]
-    return bool(await aws.pages("ec2", "describe_instances", "Reservations", Filters=filters))
+    return bool(await aws.paginate("ec2", "describe_instances", "Reservations", Filters=filters))

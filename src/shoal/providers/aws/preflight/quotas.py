@@ -1,9 +1,10 @@
-"""EC2's quotas of vCPUs: which one a machine counts against, how much of it is left, and whether a
-file's minimum fits."""
+"""EC2's vCPU quotas: which one an instance counts against, how much of it is left, and whether the
+minimum size of a cluster fits."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -12,13 +13,15 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import ShoalError
 from shoal.providers.aws import launch_request, tags
 from shoal.providers.aws.client import AwsClient
-from shoal.providers.aws.instance_types import MachineType
+from shoal.providers.aws.instance_types import InstanceTypeInfo
 from shoal.providers.aws.preflight.checks import NodeTypeCheck
 from shoal.providers.model import Finding
 
-_ASK_SECONDS = 4.0
+_log = logging.getLogger(__name__)
 
-# A family of types, and a market.
+_TIMEOUT_SECONDS = 4.0
+
+# A family of instance types, and a market.
 Quota = tuple[str, str]
 
 _CODES: Mapping[Quota, str] = {
@@ -40,142 +43,143 @@ _CODES: Mapping[Quota, str] = {
 
 
 def family(instance_type: str) -> str:
-    """The group of types that share one of EC2's vCPU quotas."""
+    """The family of instance types that share a vCPU quota."""
     letters = re.match("[a-z]*", instance_type.lower())
-    word = letters[0] if letters else ""
-    if word in ("trn", "inf", "dl", "mac", "hpc"):
-        return word
-    if word == "vt":
+    prefix = letters[0] if letters else ""
+    if prefix in ("trn", "inf", "dl", "mac", "hpc"):
+        return prefix
+    if prefix == "vt":
         return "g"
-    return word[:1] if word[:1] in ("g", "p", "x", "f") else "standard"
+    return prefix[:1] if prefix[:1] in ("g", "p", "x", "f") else "standard"
 
 
-def quota_of(kind: NodeTypeCheck) -> Quota:
-    return family(kind.instance_type), launch_request.market(kind.config)
+def quota_of(node_type: NodeTypeCheck) -> Quota:
+    return family(node_type.instance_type), launch_request.market(node_type.config)
 
 
-def _ways(kind: NodeTypeCheck) -> list[tuple[str, Quota]]:
-    """The instance types that a kind's machines may have, and what they then count against, in
-    the order in which they are asked for."""
-    markets = [launch_request.market(kind.config)]
-    if markets == ["spot"] and kind.on_demand_too:
+def _launch_order(node_type: NodeTypeCheck) -> list[tuple[str, Quota]]:
+    """The instance types that a node type may use, and the quotas they count against, in the order
+    in which a launch tries them."""
+    markets = [launch_request.market(node_type.config)]
+    if markets == ["spot"] and node_type.on_demand_fallback:
         markets.append("on-demand")
-    names = [choice.instance_type for choice in kind.choices]
+    names = [candidate.instance_type for candidate in node_type.candidates]
     return [(name, (family(name), market)) for market in markets for name in names]
 
 
-async def limits(aws: AwsClient, kinds: Sequence[NodeTypeCheck]) -> dict[Quota, float]:
-    """The limits that these kinds count against. Who may not look at quotas, or cannot, learns
-    nothing of them: that is not what a launch needs."""
-    found: dict[Quota, float] = {}
+async def fetch_limits(aws: AwsClient, node_types: Sequence[NodeTypeCheck]) -> dict[Quota, float]:
+    """The quotas that these node types count against. Quotas that cannot be read are left out: no
+    launch depends on reading them."""
+    limits: dict[Quota, float] = {}
 
-    async def ask(quota: Quota) -> None:
+    async def fetch(quota: Quota) -> None:
         try:
             code = {"ServiceCode": "ec2", "QuotaCode": _CODES[quota]}
-            asked = aws.call("service-quotas", "get_service_quota", **code)
-            answer = await asyncio.wait_for(asked, _ASK_SECONDS)
-            found[quota] = float(answer["Quota"]["Value"])
-        except (ShoalError, KeyError, asyncio.TimeoutError):
-            return
+            call = aws.call("service-quotas", "get_service_quota", **code)
+            response = await asyncio.wait_for(call, _TIMEOUT_SECONDS)
+            limits[quota] = float(response["Quota"]["Value"])
+        except (ShoalError, KeyError, asyncio.TimeoutError) as error:
+            _log.debug("could not read quota %s: %s", _CODES[quota], error or "timeout")
 
-    wanted = {quota for kind in kinds for _, quota in _ways(kind)}
-    await run_all(ask(quota) for quota in wanted if quota in _CODES)
-    return found
+    quotas = {quota for node_type in node_types for _, quota in _launch_order(node_type)}
+    await run_all(fetch(quota) for quota in quotas if quota in _CODES)
+    return limits
 
 
-async def in_use(aws: AwsClient, cluster: str) -> dict[Quota, float]:
-    """How many vCPUs of each quota the account uses now, without those of this cluster: what the
-    file's minimum asks for counts them."""
-    alive = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
-    pages = await aws.pages("ec2", "describe_instances", "Reservations", Filters=alive)
-    used: dict[Quota, float] = {}
-    for record in (one for page in pages for one in page["Instances"]):
+async def fetch_usage(aws: AwsClient, cluster: str) -> dict[Quota, float]:
+    """The vCPUs of each quota that the account uses now, without those of this cluster, which its
+    minimum size includes."""
+    running = [{"Name": "instance-state-name", "Values": ["pending", "running"]}]
+    reservations = await aws.paginate("ec2", "describe_instances", "Reservations", Filters=running)
+    usage: dict[Quota, float] = {}
+    for record in (r for reservation in reservations for r in reservation["Instances"]):
         if tags.as_dict(record.get("Tags")).get(tags.CLUSTER) == cluster:
             continue
         market = "spot" if record.get("InstanceLifecycle") == "spot" else "on-demand"
         cpu = record.get("CpuOptions") or {}
         vcpus = cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 1)
         quota = (family(record["InstanceType"]), market)
-        used[quota] = used.get(quota, 0) + vcpus
-    return used
+        usage[quota] = usage.get(quota, 0) + vcpus
+    return usage
 
 
-def judge(
-    kinds: Sequence[NodeTypeCheck],
-    machines: Mapping[str, MachineType],
+def check_quotas(
+    node_types: Sequence[NodeTypeCheck],
+    type_infos: Mapping[str, InstanceTypeInfo],
     limits: Mapping[Quota, float],
-    used: Mapping[Quota, float],
+    usage: Mapping[Quota, float],
 ) -> list[Finding]:
-    """Whether the file's minimum fits the account's quotas. What is not known does not count, and
-    what fits as something else that the file allows is no error."""
-    found = []
-    homeless = _without_room(kinds, machines, limits, used)
+    """Whether the minimum size of the cluster fits the account's quotas. Unknown quotas and types
+    do not count. It is a warning, not an error, if a fallback of the file fits."""
+    findings = []
+    unplaced = _node_types_without_quota(node_types, type_infos, limits, usage)
     for quota, limit in limits.items():
-        ours = [k for k in kinds if quota_of(k) == quota and k.instance_type in machines]
-        vcpus = sum(_vcpus(machines, kind) * kind.fewest for kind in ours)
-        running = used.get(quota, 0)
-        if not ours or running + vcpus <= limit:
+        counted = [n for n in node_types if quota_of(n) == quota and n.instance_type in type_infos]
+        needed = sum(_vcpus(type_infos, node_type) * node_type.min_count for node_type in counted)
+        used = usage.get(quota, 0)
+        if not counted or used + needed <= limit:
             continue
         group, market = quota
-        fix, at = _fix(ours, machines, quota, running + vcpus, limit)
-        stays_out = any(kind.name in homeless for kind in ours)
-        found.append(
+        fix, at = _fix(counted, type_infos, quota, used + needed, limit)
+        is_error = any(node_type.name in unplaced for node_type in counted)
+        findings.append(
             Finding(
-                "error" if stays_out else "warning",
-                f"{vcpus:g} vCPUs of {market} {group} machines are wanted, "
-                f"and the quota leaves {max(0, limit - running):g}",
-                why=f"the limit is {limit:g}, and {running:g} are in use"
-                + ("" if stays_out else "; the rest is asked for as the file allows instead"),
+                "error" if is_error else "warning",
+                f"the cluster needs {needed:g} vCPUs of {market} {group} instances, "
+                f"but the quota leaves {max(0, limit - used):g}",
+                why=f"the quota is {limit:g}, and {used:g} are in use"
+                + ("" if is_error else "; the rest falls back to the file's alternatives"),
                 fix=fix,
                 at=at,
             )
         )
-    return found
+    return findings
 
 
-def _without_room(
-    kinds: Sequence[NodeTypeCheck],
-    machines: Mapping[str, MachineType],
+def _node_types_without_quota(
+    node_types: Sequence[NodeTypeCheck],
+    type_infos: Mapping[str, InstanceTypeInfo],
     limits: Mapping[Quota, float],
-    used: Mapping[Quota, float],
+    usage: Mapping[Quota, float],
 ) -> set[str]:
-    """The kinds of which some machines fit nowhere. Those with the fewest ways go first."""
-    left = {quota: limit - used.get(quota, 0) for quota, limit in limits.items()}
-    found = set()
-    for kind in sorted(kinds, key=lambda k: len(_ways(k))):
-        missing = kind.fewest
-        for name, quota in _ways(kind):
-            each = machines[name].resources.get("CPU", 0) if name in machines else None
-            if each is None:
+    """The node types of which some instances fit no quota. Those with the fewest options go
+    first."""
+    left = {quota: limit - usage.get(quota, 0) for quota, limit in limits.items()}
+    unplaced = set()
+    for node_type in sorted(node_types, key=lambda n: len(_launch_order(n))):
+        missing = node_type.min_count
+        for name, quota in _launch_order(node_type):
+            vcpus = type_infos[name].resources.get("CPU", 0) if name in type_infos else None
+            if vcpus is None:
                 continue
-            if not each or quota not in left:
+            if not vcpus or quota not in left:
                 missing = 0
                 break
-            fit = min(missing, max(0, int(left[quota] // each)))
-            left[quota] -= fit * each
-            missing -= fit
+            fitting = min(missing, max(0, int(left[quota] // vcpus)))
+            left[quota] -= fitting * vcpus
+            missing -= fitting
         if missing:
-            found.add(kind.name)
-    return found
+            unplaced.add(node_type.name)
+    return unplaced
 
 
-def _vcpus(machines: Mapping[str, MachineType], kind: NodeTypeCheck) -> float:
-    return machines[kind.instance_type].resources.get("CPU", 0)
+def _vcpus(type_infos: Mapping[str, InstanceTypeInfo], node_type: NodeTypeCheck) -> float:
+    return type_infos[node_type.instance_type].resources.get("CPU", 0)
 
 
 def _fix(
-    kinds: Sequence[NodeTypeCheck],
-    machines: Mapping[str, MachineType],
+    node_types: Sequence[NodeTypeCheck],
+    type_infos: Mapping[str, InstanceTypeInfo],
     quota: Quota,
-    wanted: float,
+    needed: float,
     limit: float,
 ) -> tuple[str, tuple[str, ...]]:
-    """Fewer workers, where that is enough; or a higher limit, which AWS takes its time for."""
-    more = "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code "
-    more += f"{_CODES[quota]} --desired-value {wanted:g}"
-    for kind in sorted(kinds, key=lambda k: -k.min_workers):
-        too_many = math.ceil((wanted - limit) / max(1.0, _vcpus(machines, kind)))
-        if kind.min_workers >= too_many:
-            at = ("node_types", kind.name, "min_workers")
-            return f"min_workers: {kind.min_workers - too_many}, or {more}", at
-    return more, ()
+    """Fewer workers, where that is enough, or a quota increase, which takes AWS some time."""
+    increase = "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code "
+    increase += f"{_CODES[quota]} --desired-value {needed:g}"
+    for node_type in sorted(node_types, key=lambda n: -n.min_workers):
+        excess = math.ceil((needed - limit) / max(1.0, _vcpus(type_infos, node_type)))
+        if node_type.min_workers >= excess:
+            at = ("node_types", node_type.name, "min_workers")
+            return f"min_workers: {node_type.min_workers - excess}, or {increase}", at
+    return increase, ()

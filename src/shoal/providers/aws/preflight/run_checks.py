@@ -1,253 +1,302 @@
-"""Everything that AWS can tell beforehand of why a cluster file would not come up: asked for at
-once, told at once, and without a cent spent."""
+"""Runs all preflight checks of AWS: every lookup at once, then the checks on what was found.
+Creates nothing."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import replace
+import logging
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shoal.core.concurrency import run_all
 from shoal.core.errors import AuthError, ConfigError, DeniedError, ShoalError, TransientError
-from shoal.providers.aws import amis, key_pairs, launch_config, launch_request, network
+from shoal.core.logs import suppress_and_log
+from shoal.providers.aws import (
+    amis,
+    instance_types,
+    key_pairs,
+    launch_config,
+    launch_request,
+    security_group,
+    subnets,
+)
 from shoal.providers.aws.client import AwsClient, regions
 from shoal.providers.aws.preflight import access, checks, dry_run, quotas
 from shoal.providers.aws.preflight.checks import Facts, NodeTypeCheck
 from shoal.providers.model import Finding, ImageSizeLookup
 from shoal.spec.cluster_spec import ClusterSpec
 
+_log = logging.getLogger(__name__)
 
-async def run_checks(aws: AwsClient, spec: ClusterSpec, room: ImageSizeLookup) -> list[Finding]:
-    """All that is found. Without credentials, or in a region that is not there, there is nothing
-    else to find out."""
+
+async def run_checks(
+    aws: AwsClient, spec: ClusterSpec, image_size: ImageSizeLookup
+) -> list[Finding]:
+    """All findings. Without credentials or a valid region there is nothing to look up."""
     if aws.region not in regions():
         return []
-    examination = _Examination(aws, spec, room)
+    preflight = _Preflight(aws, spec, image_size)
     try:
-        caller, _ = await run_all([_caller(aws), examination.run()])
+        caller, _ = await run_all([_caller_arn(aws), preflight.run()])
     except AuthError as error:
         return [Finding("error", error.what, error.why, error.fix)]
-    return [*examination.findings, *access.of_permissions(examination.denied, caller or "")]
+    return [*preflight.findings, *access.check_permissions(preflight.denied, caller or "")]
 
 
-async def _caller(aws: AwsClient) -> str:
-    """Who we are to AWS, if it tells. Raises what is wrong with the credentials: with them, all
-    other answers would say the same."""
+async def _caller_arn(aws: AwsClient) -> str:
+    """The ARN of the caller, empty if AWS does not report it. Raises errors of the credentials,
+    which would repeat in every other lookup."""
     try:
         return str((await aws.call("sts", "get_caller_identity"))["Arn"])
     except DeniedError:
         return ""
 
 
-class _Examination:
-    """One look at an account: `findings`, and the calls that a dry run was `denied`."""
+@dataclass(frozen=True)
+class _Lookups:
+    """The results of all lookups, each None if it failed."""
 
-    def __init__(self, aws: AwsClient, spec: ClusterSpec, room: ImageSizeLookup) -> None:
+    types: Any
+    offered_zones: Any
+    amis: Any
+    container_sizes: Any
+    subnets: Any
+    caller: Any
+    key_pairs: Any
+    security_groups: Any
+    quota_limits: Any
+    quota_usage: Any
+    dry_run: dry_run.DryRunResult | None
+
+
+class _Preflight:
+    """One run of the checks: its `findings`, and the calls that a dry run was `denied`."""
+
+    def __init__(self, aws: AwsClient, spec: ClusterSpec, image_size: ImageSizeLookup) -> None:
         self._aws = aws
         self._spec = spec
-        self._room = room
+        self._image_size = image_size
         self.findings: list[Finding] = []
         self.denied: Sequence[str] = ()
 
     async def run(self) -> None:
-        configs = await self._asked(self._configs())
-        kinds = [
-            self._kind(name, configs[name])
-            for name, kind in self._spec.node_types.items()
-            if configs is not None and (kind.node_config or name == self._spec.head_node_type)
+        configs = await self._try(self._merged_configs())
+        node_types = [
+            self._node_type_check(name, configs[name])
+            for name, node_type in self._spec.node_types.items()
+            if configs is not None and (node_type.node_config or name == self._spec.head_node_type)
         ]
-        questions = self._questions(kinds, configs or {})
-        *answers, refused = await run_all(map(self._asked, questions))
-        machines, offered, found, rooms, subnets, caller, pairs, groups, limits, used = answers
-        if refused is not None:
-            self.denied = refused.denied
-            self.findings += refused.others
-        keys = await self._keys() if pairs else ()
-        known, defaults = found or ({}, None)
-        facts = Facts(machines or {}, offered or {}, known, defaults)
-        for kind in kinds:
-            told: list[Finding] = []
-            zones: set[str] = set()
-            from_here = caller or ()
-            if subnets is not None and not access.is_met_directly(kind, self._spec, subnets):
-                from_here = ()
-            if subnets is not None:
-                zones, told = checks.of_subnets(kind, self._spec, subnets)
+        lookups = await self._look_up(node_types, configs or {})
+        if lookups.dry_run is not None:
+            self.denied = lookups.dry_run.denied
+            self.findings += lookups.dry_run.findings
+        login_keys = await self._login_keys() if lookups.key_pairs else ()
+        images, default_amis = lookups.amis or ({}, None)
+        facts = Facts(lookups.types or {}, lookups.offered_zones or {}, images, default_amis)
+        for node_type in node_types:
+            findings = self._check_node_type(node_type, lookups, facts, login_keys)
+            # A node type of which `up` launches nothing does not keep it from succeeding.
+            if not node_type.min_count:
+                findings = [replace(finding, severity="warning") for finding in findings]
+            self.findings += findings
+        if lookups.quota_limits and lookups.quota_usage is not None:
+            self.findings += quotas.check_quotas(
+                node_types, facts.types, lookups.quota_limits, lookups.quota_usage
+            )
 
-            def of_machine(choice: NodeTypeCheck, zones: set[str] = zones) -> list[Finding]:
-                wrong: list[Finding] = []
-                if machines is not None and offered is not None:
-                    wrong += checks.of_type(choice, facts, zones, self._aws.region)
-                return wrong + (checks.of_image(choice, facts) if found is not None else [])
+    def _check_node_type(
+        self, node_type: NodeTypeCheck, lookups: _Lookups, facts: Facts, login_keys: Sequence[str]
+    ) -> list[Finding]:
+        findings: list[Finding] = []
+        zones: set[str] = set()
+        caller = lookups.caller or ()
+        if lookups.subnets is not None:
+            if not access.has_public_address(node_type, self._spec, lookups.subnets):
+                caller = ()
+            zones, findings = checks.check_subnets(node_type, self._spec, lookups.subnets)
 
-            told += checks.of_choices(kind, of_machine)
-            if found is not None:
-                told += checks.of_root_volume(kind, facts)
-                told += checks.of_container_room(kind, facts, (rooms or {}).get(kind.name, {}))
-            if pairs is not None:
-                certain = not self._ssh_finds_key(kind)
-                own = keys if certain else _keys_of_ssh()
-                told += access.of_key_pair(kind, pairs, own, certain=certain)
-            if groups is not None:
-                told += access.of_groups(kind, groups, from_here)
-            if not launch_request.own_groups(kind.config):
-                told += access.of_rules(self._spec, from_here)
-            # What nobody has asked for yet keeps nothing from coming up.
-            self.findings += told if kind.fewest else [replace(f, severity="warning") for f in told]
-        if limits and used is not None:
-            self.findings += quotas.judge(kinds, facts.types, limits, used)
+        def check_type_and_ami(candidate: NodeTypeCheck) -> list[Finding]:
+            found: list[Finding] = []
+            if lookups.types is not None and lookups.offered_zones is not None:
+                found += checks.check_instance_type(candidate, facts, zones, self._aws.region)
+            if lookups.amis is not None:
+                found += checks.check_ami(candidate, facts)
+            return found
 
-    def _questions(
-        self, kinds: Sequence[NodeTypeCheck], configs: Mapping[str, Mapping[str, Any]]
-    ) -> list[Awaitable[Any]]:
+        findings += checks.check_candidates(node_type, check_type_and_ami)
+        if lookups.amis is not None:
+            sizes = (lookups.container_sizes or {}).get(node_type.name, {})
+            findings += checks.check_root_volume(node_type, facts)
+            findings += checks.check_container_images(node_type, facts, sizes)
+        if lookups.key_pairs is not None:
+            certain = not self._ssh_chooses_key(node_type)
+            keys = login_keys if certain else _public_keys_in_home()
+            findings += access.check_key_pair(node_type, lookups.key_pairs, keys, certain=certain)
+        if lookups.security_groups is not None:
+            findings += access.check_security_groups(node_type, lookups.security_groups, caller)
+        if not launch_request.security_group_ids(node_type.config):
+            findings += access.check_created_rules(self._spec, caller)
+        return findings
+
+    async def _look_up(
+        self, node_types: Sequence[NodeTypeCheck], configs: Mapping[str, Mapping[str, Any]]
+    ) -> _Lookups:
         aws, spec = self._aws, self._spec
-        return [
-            launch_config.machines(aws, spec, configs),
-            self._offered({choice.instance_type for kind in kinds for choice in kind.choices}),
-            self._images(kinds),
-            self._rooms(kinds, configs),
-            network.subnets(aws),
-            self._reached_from(),
-            self._key_pairs(kinds),
-            self._groups(
-                sorted({id for kind in kinds for id in launch_request.own_groups(kind.config)})
-            ),
-            quotas.limits(aws, [kind for kind in kinds if kind.fewest]),
-            quotas.in_use(aws, spec.cluster_name),
-            dry_run.dry_run(aws, spec, [kind.name for kind in kinds if kind.fewest]),
-        ]
+        launched = [node_type for node_type in node_types if node_type.min_count]
+        type_names = {c.instance_type for n in node_types for c in n.candidates}
+        group_ids = {id for n in node_types for id in launch_request.security_group_ids(n.config)}
+        lookups: dict[str, Coroutine[Any, Any, Any]] = {
+            "types": instance_types.describe_candidates(aws, spec, configs),
+            "offered_zones": self._offered_zones(type_names),
+            "amis": self._amis(node_types),
+            "container_sizes": self._container_sizes(node_types, configs),
+            "subnets": subnets.list_subnets(aws),
+            "caller": self._caller_ranges(),
+            "key_pairs": self._key_pairs(node_types),
+            "security_groups": self._security_groups(sorted(group_ids)),
+            "quota_limits": quotas.fetch_limits(aws, launched),
+            "quota_usage": quotas.fetch_usage(aws, spec.cluster_name),
+            "dry_run": dry_run.dry_run(aws, spec, [n.name for n in launched]),
+        }
+        results = await run_all(map(self._try, lookups.values()))
+        return _Lookups(**dict(zip(lookups, results, strict=True)))
 
-    async def _asked(self, question: Awaitable[Any]) -> Any:
-        """The answer, or None. That something may not be looked at, or not now, says nothing of
-        whether it would work."""
+    async def _try(self, lookup: Awaitable[Any]) -> Any:
+        """The result of a lookup, or None. A denied or interrupted lookup is only a warning: it
+        does not mean that a launch would fail."""
         try:
-            return await question
+            return await lookup
         except ShoalError as error:
-            unseen = isinstance(error, (AuthError, TransientError))
-            finding = Finding("warning" if unseen else "error", error.what, error.why, error.fix)
-            self.findings.append(finding)
+            is_unknown = isinstance(error, (AuthError, TransientError))
+            severity: Any = "warning" if is_unknown else "error"
+            self.findings.append(Finding(severity, error.what, error.why, error.fix))
             return None
 
-    async def _configs(self) -> dict[str, dict[str, Any]]:
+    async def _merged_configs(self) -> dict[str, dict[str, Any]]:
         return await launch_config.merged_node_configs(
             self._aws, self._spec, sorted(self._spec.node_types)
         )
 
-    def _kind(self, name: str, config: Mapping[str, Any]) -> NodeTypeCheck:
+    def _node_type_check(self, name: str, config: Mapping[str, Any]) -> NodeTypeCheck:
         shoal = self._spec.shoal
-        own = launch_request.instance_type(config)
+        preferred = launch_request.instance_type(config)
         return NodeTypeCheck(
             name,
             config,
             self._spec.node_types[name].min_workers,
             is_head=name == self._spec.head_node_type,
-            housed=self._housed(name),
-            fallback=tuple(kind for kind in shoal.fallback.get(name, ()) if kind != own),
-            on_demand_too=shoal.on_demand_fallback,
+            container_images=self._container_images(name),
+            fallback=tuple(t for t in shoal.fallback.get(name, ()) if t != preferred),
+            on_demand_fallback=shoal.on_demand_fallback,
         )
 
-    def _housed(self, name: str) -> dict[str, tuple[str, ...]]:
-        """The images of the containers that nodes of a type live in."""
-        found: dict[str, tuple[str, ...]] = {}
+    def _container_images(self, name: str) -> dict[str, tuple[str, ...]]:
+        """The container images of a node type, with their places in the file."""
+        images: dict[str, tuple[str, ...]] = {}
         if worker := self._spec.node_types[name].setup.container:
-            found[worker.image] = ("node_types", name, "setup", "container", "image")
+            images[worker.image] = ("node_types", name, "setup", "container", "image")
         if name == self._spec.head_node_type and self._spec.head_setup.container:
-            found[self._spec.head_setup.container.image] = ("head_setup", "container", "image")
-        return found
+            images[self._spec.head_setup.container.image] = ("head_setup", "container", "image")
+        return images
 
-    async def _offered(self, machines: set[str]) -> dict[str, set[str]]:
-        found = await self._aws.pages(
+    async def _offered_zones(self, type_names: set[str]) -> dict[str, set[str]]:
+        offerings = await self._aws.paginate(
             "ec2",
             "describe_instance_type_offerings",
             "InstanceTypeOfferings",
             LocationType="availability-zone",
-            Filters=[{"Name": "instance-type", "Values": sorted(machines)}],
+            Filters=[{"Name": "instance-type", "Values": sorted(type_names)}],
         )
         zones: dict[str, set[str]] = {}
-        for one in found:
-            zones.setdefault(one["InstanceType"], set()).add(one["Location"])
+        for offering in offerings:
+            zones.setdefault(offering["InstanceType"], set()).add(offering["Location"])
         return zones
 
-    async def _images(self, kinds: Sequence[NodeTypeCheck]) -> tuple[dict[str, Any], amis.Defaults]:
-        """The images that machines start from, by id, and which ones they start from by default.
-        Those matter only where something has to fit on them."""
-        named = [kind.config.get("ImageId") for kind in kinds]
-        defaults = await amis.Defaults.look_up(self._aws)
-        wanted = {str(image) for image in named if amis.is_named(image)}
-        if any(kind.housed or kind.config.get("BlockDeviceMappings") for kind in kinds):
-            wanted |= defaults.ids
-        if not wanted:
+    async def _amis(
+        self, node_types: Sequence[NodeTypeCheck]
+    ) -> tuple[dict[str, Any], amis.DefaultAmis]:
+        """The records of the AMIs in use, by id, and the default AMIs. Records of these are needed
+        only where something must fit on them."""
+        configured = [node_type.config.get("ImageId") for node_type in node_types]
+        defaults = await amis.DefaultAmis.look_up(self._aws)
+        ids = {str(image) for image in configured if amis.is_explicit(image)}
+        if any(n.container_images or n.config.get("BlockDeviceMappings") for n in node_types):
+            ids |= defaults.ids
+        if not ids:
             return {}, defaults
-        filters = [{"Name": "image-id", "Values": sorted(wanted)}]
-        answer = await self._aws.call("ec2", "describe_images", Filters=filters)
-        return {one["ImageId"]: one for one in answer["Images"]}, defaults
+        filters = [{"Name": "image-id", "Values": sorted(ids)}]
+        response = await self._aws.call("ec2", "describe_images", Filters=filters)
+        return {record["ImageId"]: record for record in response["Images"]}, defaults
 
-    async def _rooms(
-        self, kinds: Sequence[NodeTypeCheck], configs: Mapping[str, Mapping[str, Any]]
+    async def _container_sizes(
+        self, node_types: Sequence[NodeTypeCheck], configs: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, dict[str, int | None]]:
-        """How much room the images of each kind's containers take, for its processor."""
-        housed = [(kind, image) for kind in kinds for image in kind.housed]
-        if not housed:
+        """The sizes of the container images of each node type, for its architecture."""
+        if not any(node_type.container_images for node_type in node_types):
             return {}
-        machines = await launch_config.machines(self._aws, self._spec, configs)
-        pairs = [(k, i) for k, i in housed if k.instance_type in machines]
+        types = await instance_types.describe_candidates(self._aws, self._spec, configs)
+        pairs = [
+            (node_type, image)
+            for node_type in node_types
+            for image in node_type.container_images
+            if node_type.instance_type in types
+        ]
         sizes = await run_all(
-            self._room(image, machines[kind.instance_type].architecture) for kind, image in pairs
+            self._image_size(image, types[node_type.instance_type].architecture)
+            for node_type, image in pairs
         )
-        found: dict[str, dict[str, int | None]] = {}
-        for (kind, image), size in zip(pairs, sizes, strict=True):
-            found.setdefault(kind.name, {})[image] = size
-        return found
+        by_node_type: dict[str, dict[str, int | None]] = {}
+        for (node_type, image), size in zip(pairs, sizes, strict=True):
+            by_node_type.setdefault(node_type.name, {})[image] = size
+        return by_node_type
 
-    async def _reached_from(self) -> Sequence[str]:
-        """From where we would log in; nothing where that does not matter or cannot be known."""
+    async def _caller_ranges(self) -> Sequence[str]:
+        """The address range from which we log in; empty if it does not matter or is unknown."""
         if self._spec.provider.settings.get("use_internal_ips"):
             return ()
         try:
-            here = await network.caller_ranges(self._aws)
+            caller = await security_group.caller_ranges(self._aws)
         except ConfigError:
             if self._spec.shoal.ssh_from:
                 return ()
             raise
-        return () if self._spec.auth.ssh_proxy_command else here
+        return () if self._spec.auth.ssh_proxy_command else caller
 
-    async def _key_pairs(self, kinds: Sequence[NodeTypeCheck]) -> dict[str, str]:
-        if not any(kind.config.get("KeyName") for kind in kinds):
+    async def _key_pairs(self, node_types: Sequence[NodeTypeCheck]) -> dict[str, str]:
+        if not any(node_type.config.get("KeyName") for node_type in node_types):
             return {}
-        answer = await self._aws.call("ec2", "describe_key_pairs", IncludePublicKey=True)
-        return {one["KeyName"]: one.get("PublicKey", "") for one in answer["KeyPairs"]}
+        response = await self._aws.call("ec2", "describe_key_pairs", IncludePublicKey=True)
+        return {pair["KeyName"]: pair.get("PublicKey", "") for pair in response["KeyPairs"]}
 
-    def _ssh_finds_key(self, kind: NodeTypeCheck) -> bool:
-        """Whether it is left to ssh which key to log in with, as `doors` does."""
-        named = "KeyName" in self._spec.node_types[kind.name].node_config
-        return named and self._spec.auth.ssh_private_key is None
+    def _ssh_chooses_key(self, node_type: NodeTypeCheck) -> bool:
+        """Whether ssh itself chooses the login key, as `ssh_targets` leaves it to do."""
+        has_key_name = "KeyName" in self._spec.node_types[node_type.name].node_config
+        return has_key_name and self._spec.auth.ssh_private_key is None
 
-    async def _keys(self) -> Sequence[str]:
-        """The public half of the key we log in with; none if there is none, an empty one if it
-        cannot be read."""
-        if not key_pairs.private_key(self._spec.auth).is_file():
+    async def _login_keys(self) -> Sequence[str]:
+        """The public key of our login key; none if it is missing, an empty one if unreadable."""
+        if not key_pairs.private_key_path(self._spec.auth).is_file():
             return ()
         try:
-            return (await key_pairs.public_half(self._spec.auth),)
+            return (await key_pairs.public_key(self._spec.auth),)
         except ConfigError:
             return ("",)
 
-    async def _groups(self, ids: Sequence[str]) -> dict[str, Any]:
+    async def _security_groups(self, ids: Sequence[str]) -> dict[str, Any]:
         if not ids:
             return {}
-        wanted = [{"Name": "group-id", "Values": list(ids)}]
-        found = await self._aws.pages(
-            "ec2", "describe_security_groups", "SecurityGroups", Filters=wanted
+        filters = [{"Name": "group-id", "Values": list(ids)}]
+        groups = await self._aws.paginate(
+            "ec2", "describe_security_groups", "SecurityGroups", Filters=filters
         )
-        return {one["GroupId"]: one for one in found}
+        return {group["GroupId"]: group for group in groups}
 
 
-def _keys_of_ssh() -> list[str]:
-    """The public halves of the keys that a person keeps where ssh looks for them."""
-    found = []
+def _public_keys_in_home() -> list[str]:
+    """The public keys in ~/.ssh."""
+    keys = []
     for file in Path("~/.ssh").expanduser().glob("*.pub"):
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            found.append(file.read_text())
-    return found
+        with suppress_and_log(_log, f"read {file}", OSError, UnicodeDecodeError):
+            keys.append(file.read_text())
+    return keys

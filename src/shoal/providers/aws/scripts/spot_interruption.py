@@ -1,9 +1,9 @@
-"""Watches a spot machine's metadata, and prints `termination` and a time, or `rebalance`, when AWS
-says so.
+"""Polls a spot instance's metadata and prints `termination TIME` or `rebalance` when AWS
+announces it.
 
-This file runs on the machine itself, by being given to its Python 3, however old that is: it must
-not import anything of Shoal's. AWS is asked every other second, over one connection: two minutes
-are all that a machine has left when it is told.
+This file runs on the instance in its own Python 3, however old that is: it must not import
+anything of Shoal. It polls every two seconds over one connection, because the notice comes only
+two minutes before the instance is terminated.
 """
 
 import calendar
@@ -11,68 +11,68 @@ import http.client
 import json
 import time
 
-_SECONDS = 2.0
-_ADDRESS = "169.254.169.254"
-_TOKEN = "X-aws-ec2-metadata-token"
-_TOKEN_SECONDS = 21600
-_ENDS = "/latest/meta-data/spot/instance-action"
-_RISK = "/latest/meta-data/events/recommendations/rebalance"
+_POLL_SECONDS = 2.0
+_METADATA_ADDRESS = "169.254.169.254"
+_TOKEN_HEADER = "X-aws-ec2-metadata-token"
+_TOKEN_TTL_SECONDS = 21600
+_INSTANCE_ACTION = "/latest/meta-data/spot/instance-action"
+_REBALANCE = "/latest/meta-data/events/recommendations/rebalance"
 
 
 class Metadata:
-    """The metadata service, asked with a session token as it may demand. Any failure is raised, and
-    the next question begins anew."""
+    """A client of the instance metadata service (IMDSv2). Every failure is raised; call `reset`
+    before the next read."""
 
     def __init__(self) -> None:
-        self._connection = http.client.HTTPConnection(_ADDRESS, timeout=_SECONDS)
+        self._connection = http.client.HTTPConnection(_METADATA_ADDRESS, timeout=_POLL_SECONDS)
         self._token = ""
 
     def read(self, path: str) -> str:
-        """What there is at a path; empty if nothing is."""
+        """The document at a path; empty if there is none."""
         if not self._token:
-            life = {_TOKEN + "-ttl-seconds": str(_TOKEN_SECONDS)}
-            status, self._token = self._ask("PUT", "/latest/api/token", life)
-        status, text = self._ask("GET", path, {_TOKEN: self._token})
-        if status == 401:  # it was good for some hours
+            ttl = {_TOKEN_HEADER + "-ttl-seconds": str(_TOKEN_TTL_SECONDS)}
+            status, self._token = self._request("PUT", "/latest/api/token", ttl)
+        status, text = self._request("GET", path, {_TOKEN_HEADER: self._token})
+        if status == 401:  # the token has expired
             self._token = ""
         return text if status == 200 else ""
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         self._connection.close()
         self._token = ""
 
-    def _ask(self, verb: str, path: str, headers: "dict[str, str]") -> "tuple[int, str]":
+    def _request(self, verb: str, path: str, headers: "dict[str, str]") -> "tuple[int, str]":
         self._connection.request(verb, path, headers=headers)
-        answer = self._connection.getresponse()
-        return answer.status, answer.read().decode()
+        response = self._connection.getresponse()
+        return response.status, response.read().decode()
 
 
 def notices(metadata: Metadata) -> "list[str]":
-    """What AWS has to say now, as lines."""
+    """The current notices, one line each."""
     lines = []
-    if metadata.read(_RISK):
+    if metadata.read(_REBALANCE):
         lines.append("rebalance")
-    told = metadata.read(_ENDS)
-    if told:
-        when = time.strptime(json.loads(told)["time"], "%Y-%m-%dT%H:%M:%SZ")
+    action = metadata.read(_INSTANCE_ACTION)
+    if action:
+        when = time.strptime(json.loads(action)["time"], "%Y-%m-%dT%H:%M:%SZ")
         lines.append(f"termination {calendar.timegm(when)}")
     return lines
 
 
 def main() -> None:
     metadata = Metadata()
-    said: set[str] = set()
+    printed: set[str] = set()
     while True:
         try:
-            now = notices(metadata)
+            lines = notices(metadata)
         except (OSError, http.client.HTTPException, ValueError, KeyError):
-            metadata.forget()
-            now = []
-        for line in now:
-            if line not in said:
+            metadata.reset()
+            lines = []
+        for line in lines:
+            if line not in printed:
                 print(line, flush=True)
-                said.add(line)
-        time.sleep(_SECONDS)
+                printed.add(line)
+        time.sleep(_POLL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,114 @@
+"""The first SSH connection to an instance: waits for a booting instance, and replaces its one-time
+host key.
+
+The instance generates the new key itself. It is pinned locally before it is activated, so that an
+interruption at any point leaves a key that both sides know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable
+
+from shoal.core.clock import Clock
+from shoal.core.errors import UnreachableError
+from shoal.providers.aws.host_keys import ONE_TIME_COMMENT, pin
+from shoal.remote.known_hosts import read
+from shoal.remote.runner import capture
+from shoal.remote.scripts import script_command
+from shoal.remote.ssh_runner import SshRunner
+from shoal.remote.ssh_target import SshTarget
+
+_log = logging.getLogger(__name__)
+
+_TIMEOUT_SECONDS = 30.0
+# Timeouts of successive port probes: most are short, since the port may open just after a probe
+# was sent; the last one is for instances on another continent.
+_PROBE_TIMEOUTS = (0.25, 0.25, 0.25, 2.0)
+_PROBE_PAUSE_SECONDS = 0.1
+
+
+class FirstContactRunner(SshRunner):
+    """Connects to an instance that may still be booting, and replaces its one-time host key.
+    `terminated` returns a reason when the instance is gone, which ends the wait."""
+
+    def __init__(
+        self, name: str, target: SshTarget, clock: Clock, terminated: Callable[[], Awaitable[str]]
+    ) -> None:
+        super().__init__(name, target, clock=clock)
+        self._terminated = terminated
+        self._host_key_lock = asyncio.Lock()
+
+    async def connect(self, *, timeout: float) -> None:
+        connecting = asyncio.ensure_future(self._connect(timeout))
+        terminating = asyncio.ensure_future(self._terminated())
+        try:
+            await asyncio.wait((connecting, terminating), return_when=asyncio.FIRST_COMPLETED)
+            if not connecting.done():
+                raise UnreachableError(
+                    "the instance was terminated",
+                    why=await terminating,
+                    fix="run shoal up again to launch another",
+                    node=self.name,
+                )
+            await connecting
+        finally:
+            connecting.cancel()
+            terminating.cancel()
+            await asyncio.wait((connecting, terminating))
+
+    async def _connect(self, timeout: float) -> None:
+        deadline = self._clock.monotonic() + timeout
+        if self.target.jump is None and self.target.proxy_command is None:
+            await self._wait_for_port(deadline)
+        await super().connect(timeout=max(1.0, deadline - self._clock.monotonic()))
+        async with self._host_key_lock:
+            if known := self._one_time_keys():
+                await self._replace_host_key(known)
+
+    async def _wait_for_port(self, deadline: float) -> None:
+        """Wait until the SSH port accepts connections. A booting instance drops packets, and TCP
+        would retransmit only after ever longer pauses."""
+        port = self.target.port or 22
+        for timeout in itertools.cycle(_PROBE_TIMEOUTS):
+            opening = asyncio.open_connection(self.target.host, port)
+            try:
+                _, writer = await asyncio.wait_for(opening, timeout)
+                writer.close()
+                return
+            except (OSError, asyncio.TimeoutError) as error:
+                if self._clock.monotonic() > deadline:
+                    raise UnreachableError(
+                        f"{self.target} does not answer",
+                        why=str(error) or "its SSH port did not respond",
+                        fix="check that it runs, and that its security group allows this address: "
+                        "shoal up again adds the address",
+                        node=self.name,
+                    ) from None
+            await self._clock.sleep(_PROBE_PAUSE_SECONDS)
+
+    def _one_time_keys(self) -> list[str]:
+        """All pinned keys of the instance if the one-time key is among them, else none."""
+        keys = read(self.target.known_hosts).get(self.target.host_key_alias, [])
+        return keys if any(key.endswith(ONE_TIME_COMMENT) for key in keys) else []
+
+    async def _replace_host_key(self, known: list[str]) -> None:
+        """Without sudo the one-time key stays in use: it is still the right one."""
+        done, output_lines = await capture(
+            self, _as_root("create_host_key.sh"), timeout=_TIMEOUT_SECONDS
+        )
+        if not done.ok or not output_lines:
+            _log.info("%s keeps its one-time host key: exit code %s", self.name, done.code)
+            return
+        alias, new = self.target.host_key_alias, output_lines[-1]
+        pin(self.target.known_hosts, alias, new, *(key for key in known if key != new))
+        done = await self.run(_as_root("activate_host_key.sh"), timeout=_TIMEOUT_SECONDS)
+        if done.ok:
+            pin(self.target.known_hosts, alias, new)
+
+
+def _as_root(script: str) -> str:
+    command = script_command("shoal.providers.aws.scripts", script)
+    return f'"$(command -v sudo || echo env)" {command}'

@@ -1,0 +1,89 @@
+"""Subnets: which ones a region has, and which of them a node type is launched in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shoal.core.errors import ConfigError
+from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.launch_options import Subnet
+
+
+async def list_subnets(aws: AwsClient) -> list[dict[str, Any]]:
+    """The records of all available subnets of the region."""
+    filters = [{"Name": "state", "Values": ["available"]}]
+    return await aws.cached(
+        "subnets", lambda: aws.paginate("ec2", "describe_subnets", "Subnets", Filters=filters)
+    )
+
+
+def choose_subnets(
+    records: Sequence[Mapping[str, Any]],
+    *,
+    ids: Sequence[str],
+    zones: Sequence[str],
+    public: bool,
+) -> list[Subnet]:
+    """The subnets for a node type, best first: those with the `ids` that the file names; else
+    those of one VPC, in the file's zones and order, with public addresses if `public`."""
+    by_id = {record["SubnetId"]: record for record in records}
+    if ids:
+        missing = [id for id in ids if id not in by_id]
+        if missing:
+            raise ConfigError(
+                f"there is no subnet {', '.join(missing)}",
+                why="node_config names it, but the region does not have it",
+                fix="remove SubnetIds to have a subnet chosen, or correct it",
+            )
+        return [_subnet(by_id[id]) for id in ids]
+    usable = [record for record in records if record.get("MapPublicIpOnLaunch") or not public]
+    if zones:
+        usable = [record for record in usable if record["AvailabilityZone"] in zones]
+    if not usable:
+        raise _none_usable(records, zones)
+    vpc = _best_vpc(usable)
+    chosen = [_subnet(record) for record in usable if record["VpcId"] == vpc]
+    order = {zone: number for number, zone in enumerate(zones)}
+    return sorted(chosen, key=lambda subnet: (order.get(subnet.zone, 0), subnet.zone))
+
+
+def _best_vpc(usable: Sequence[Mapping[str, Any]]) -> str:
+    """The account's default VPC, else the one with the most subnets to choose from."""
+    count = Counter(record["VpcId"] for record in usable)
+    default = {record["VpcId"] for record in usable if record.get("DefaultForAz")}
+    return str(max(count, key=lambda vpc: (vpc in default, count[vpc], vpc)))
+
+
+def _subnet(record: Mapping[str, Any]) -> Subnet:
+    return Subnet(record["SubnetId"], record["AvailabilityZone"], record["VpcId"])
+
+
+def _none_usable(records: Sequence[Mapping[str, Any]], zones: Sequence[str]) -> ConfigError:
+    existing = sorted({record["AvailabilityZone"] for record in records})
+    if zones and not set(zones) & set(existing):
+        return ConfigError(
+            f"there is no subnet in {', '.join(zones)}",
+            why=f"the region's subnets are in {', '.join(existing) or 'no zone at all'}",
+            fix=zones_setting(existing) if existing else "aws ec2 create-default-vpc",
+        )
+    if records:
+        private = next(r for r in records if not zones or r["AvailabilityZone"] in zones)
+        return ConfigError(
+            "no subnet assigns public addresses",
+            why="an instance without one cannot be reached from this machine",
+            fix=f"aws ec2 modify-subnet-attribute --subnet-id {private['SubnetId']} "
+            "--map-public-ip-on-launch, or if this machine is inside the network, "
+            "provider: {use_internal_ips: true}",
+        )
+    return ConfigError(
+        "the region has no subnet",
+        why="an instance needs one",
+        fix="aws ec2 create-default-vpc",
+    )
+
+
+def zones_setting(zones: Sequence[str]) -> str:
+    """The line of a file that restricts a cluster to these zones."""
+    return f'provider: {{availability_zone: "{",".join(zones)}"}}'
