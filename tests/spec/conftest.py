@@ -31,3 +31,11 @@ def problems(text: str, **overrides: str | int) -> list[str]:
     with pytest.raises(SpecError) as caught:
         loaded(text, **overrides)
     return str(caught.value).splitlines()
+
+
+def error_line(source: str | Path) -> str:
+    """The only line of the error for this file or URL."""
+    with pytest.raises(SpecError) as caught:
+        load(source)
+    (line,) = str(caught.value).splitlines()
+    return line

@@ -1,3 +1,5 @@
+"""The launch hash."""
+
 from __future__ import annotations
 
 import json

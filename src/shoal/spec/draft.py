@@ -24,11 +24,11 @@ class Origin:
     line: int | None = None
 
     def __str__(self) -> str:
-        place = self.source if self.line is None else f"{self.source}:{self.line}"
+        location = self.source if self.line is None else f"{self.source}:{self.line}"
         if self.kind == "file":
-            return place
+            return location
         if self.kind == "legacy":
-            return f"{place}, legacy {self.detail}"
+            return f"{location}, legacy {self.detail}"
         return f"{self.kind} {self.detail}".strip()
 
 

@@ -16,19 +16,19 @@ from shoal.spec.cluster_spec import ClusterSpec
 
 
 def launch_hash(spec: ClusterSpec, node_type: str) -> str:
-    """What a machine of this type is made from: its node_config, who may log in, and the volumes
-    that come with it."""
+    """The hash of what an instance of this type is launched with: its node_config, its SSH user and
+    its new volumes."""
     parts = [spec.node_types[node_type].node_config, spec.auth.ssh_user]
-    new = [
+    new_volumes = [
         [v.device, v.size, v.type, v.iops, v.throughput, v.keep]
         for v in spec.volumes_for(node_type).values()
         if v.size
     ]
-    return short_hash([*parts, new] if new else parts)
+    return short_hash([*parts, new_volumes] if new_volumes else parts)
 
 
 def short_hash(value: Any) -> str:
-    """Lower-case letters and digits, short enough for a cloud's tag or label."""
+    """A hash of lowercase letters and digits, short enough for a cloud's tag or label."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).digest()[:20]
     return base64.b32encode(digest).decode().lower()

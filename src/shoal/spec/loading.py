@@ -169,8 +169,8 @@ def _clean(document: Document) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
     if data is None:
         raise SpecError([Problem(document.name, "is empty")])
     if not isinstance(data, dict):
-        kind = "a list" if isinstance(data, list) else "plain text"
-        raise SpecError([Problem(document.name, f"must be a mapping of settings, not {kind}")])
+        actual = "a list" if isinstance(data, list) else "plain text"
+        raise SpecError([Problem(document.name, f"must be a mapping of settings, not {actual}")])
     data = _without_nulls(data)
     for key in ("available_node_types", "head_node_type"):
         if data.get(key) == {}:

@@ -28,8 +28,8 @@ class Problem:
     line: int | None = None
 
     def __str__(self) -> str:
-        place = self.source if self.line is None else f"{self.source}:{self.line}"
-        return "  ".join(part for part in (place, dotted(self.path), self.message) if part)
+        location = self.source if self.line is None else f"{self.source}:{self.line}"
+        return "  ".join(part for part in (location, dotted(self.path), self.message) if part)
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class SpecWarning:
     line: int | None = None
 
     def __str__(self) -> str:
-        place = self.source if self.line is None else f"{self.source}:{self.line}"
-        return f"{place}  {self.what}: {self.why}"
+        location = self.source if self.line is None else f"{self.source}:{self.line}"
+        return f"{location}  {self.what}: {self.why}"
 
 
 class SpecError(ConfigError):

@@ -320,12 +320,12 @@ def _intended(path: KeyPath) -> KeyPath:
 
 
 def _problem(document: Document, path: KeyPath, error: Any) -> Problem:
-    kind, value = error["type"], error["input"]
-    if kind == "extra_forbidden":
+    error_type, value = error["type"], error["input"]
+    if error_type == "extra_forbidden":
         message = "is not a known key" + did_you_mean(str(path[-1]), known_keys(path[:-1]))
-    elif kind in ("dict_type", "model_type", "model_attributes_type"):
+    elif error_type in ("dict_type", "model_type", "model_attributes_type"):
         message = f"must be a mapping, not {shown(value)}"
-    elif kind == "list_type":
+    elif error_type == "list_type":
         message = f"must be a list, not {shown(value)}"
     else:
         message = str(error["msg"])

@@ -38,11 +38,11 @@ def mute(monkeypatch: pytest.MonkeyPatch) -> None:
     async def observe(site: ClusterHandle, there: Any = None) -> ObservedCluster:
         return ObservedCluster(await site.instances())
 
-    async def dismiss(site: ClusterHandle, head: Instance) -> bool:
+    async def stop_controller(site: ClusterHandle, head: Instance) -> bool:
         return False
 
     monkeypatch.setattr(ClusterHandle, "observe", observe)
-    monkeypatch.setattr(client, "dismiss", dismiss)
+    monkeypatch.setattr(client, "stop_controller", stop_controller)
 
 
 def context(account: Account) -> Context:
