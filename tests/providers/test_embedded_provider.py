@@ -1,4 +1,4 @@
-"""Machines in miniature, without Ray: directories, addresses, processes, and their end."""
+"""Embedded instances without Ray: directories, addresses, processes, and their termination."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ WORKERS = LaunchRequest("worker", "worker", 2, "t-workers")
 def provider(tmp_path: Path) -> Iterator[EmbeddedProvider]:
     provider = EmbeddedProvider(tmp_path / "e", SystemClock())
     yield provider
-    asyncio.run(_end_all(provider))
+    asyncio.run(_terminate_all(provider))
 
 
-async def _end_all(provider: EmbeddedProvider) -> None:
+async def _terminate_all(provider: EmbeddedProvider) -> None:
     await provider.terminate(SPEC, await provider.list_instances())
 
 
-async def test_each_machine_has_its_own_name_address_and_directory(
+async def test_each_instance_has_its_own_name_address_and_directory(
     provider: EmbeddedProvider, tmp_path: Path
 ) -> None:
-    made = await provider.launch(SPEC, [HEAD, WORKERS])
-    assert [m.name for m in made] == ["head", "worker-1", "worker-2"]
-    assert len({m.address for m in made}) == 3
-    assert all(m.address.startswith("127.77.") for m in made)
-    assert {m.id for m in made} == {p.name for p in (tmp_path / "e").iterdir() if p.is_dir()}
+    launched = await provider.launch(SPEC, [HEAD, WORKERS])
+    assert [i.name for i in launched] == ["head", "worker-1", "worker-2"]
+    assert len({i.address for i in launched}) == 3
+    assert all(i.address.startswith("127.77.") for i in launched)
+    assert {i.id for i in launched} == {p.name for p in (tmp_path / "e").iterdir() if p.is_dir()}
 
 
-async def test_machines_are_found_again_by_another_command(
+async def test_instances_are_listed_by_another_command(
     provider: EmbeddedProvider, tmp_path: Path
 ) -> None:
-    made = await provider.launch(SPEC, [HEAD, WORKERS])
+    launched = await provider.launch(SPEC, [HEAD, WORKERS])
     later = EmbeddedProvider(tmp_path / "e", SystemClock())
-    assert sorted(await later.list_instances("one"), key=str) == sorted(made, key=str)
+    assert sorted(await later.list_instances("one"), key=str) == sorted(launched, key=str)
     assert await later.list_instances("another") == []
 
 
-async def test_asking_twice_with_one_token_is_asking_once(provider: EmbeddedProvider) -> None:
+async def test_a_repeated_token_launches_nothing_more(provider: EmbeddedProvider) -> None:
     first = await provider.launch(SPEC, [WORKERS])
     again = await provider.launch(SPEC, [WORKERS])
     assert again == first
@@ -77,20 +77,20 @@ async def test_two_clusters_share_no_address_and_no_ports(provider: EmbeddedProv
     assert len({start.gcs_address.split(":")[1] for start in starts}) == 2
 
 
-def test_commands_at_the_same_time_do_not_hand_out_the_same_address(
+def test_concurrent_launches_get_different_addresses(
     provider: EmbeddedProvider,
 ) -> None:
-    def create(n: int) -> Instance:
-        launch = LaunchRequest("worker", "worker", 1, f"t{n}")
-        return asyncio.run(provider.launch(SPEC, [launch]))[0]
+    def launch_one(n: int) -> Instance:
+        request = LaunchRequest("worker", "worker", 1, f"t{n}")
+        return asyncio.run(provider.launch(SPEC, [request]))[0]
 
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(create, range(16)))
-    assert len({m.address for m in made}) == 16
-    assert len({m.name for m in made}) == 16
+        launched = list(pool.map(launch_one, range(16)))
+    assert len({i.address for i in launched}) == 16
+    assert len({i.name for i in launched}) == 16
 
 
-async def test_a_crash_before_the_record_was_written_leaves_nothing(
+async def test_a_crash_before_the_record_is_written_leaves_nothing(
     provider: EmbeddedProvider, tmp_path: Path
 ) -> None:
     torn = tmp_path / "e" / "deadbeef"
@@ -101,22 +101,22 @@ async def test_a_crash_before_the_record_was_written_leaves_nothing(
     assert not torn.exists()
 
 
-async def test_a_record_that_was_damaged_does_not_stop_the_others(
+async def test_a_damaged_record_does_not_hide_other_instances(
     provider: EmbeddedProvider, tmp_path: Path
 ) -> None:
     await provider.launch(SPEC, [HEAD])
     bad = tmp_path / "e" / "deadbeef"
     bad.mkdir()
     (bad / "instance.json").write_text("[]")
-    assert [m.name for m in await provider.list_instances()] == ["head"]
+    assert [i.name for i in await provider.list_instances()] == ["head"]
 
 
-async def test_ending_a_machine_ends_all_that_runs_on_it(
+async def test_terminating_an_instance_ends_all_of_its_processes(
     provider: EmbeddedProvider, tmp_path: Path
 ) -> None:
-    (machine,) = await provider.launch(SPEC, [HEAD])
-    runner = provider.runner(SPEC, machine)
-    # An orphan, one that ignores being asked, and one that cleared its environment.
+    (instance,) = await provider.launch(SPEC, [HEAD])
+    runner = provider.runner(SPEC, instance)
+    # One ignores SIGTERM, one is an orphan, one has cleared its environment.
     done = await runner.run(
         "(trap '' TERM; while :; do sleep 0.2; done) & echo $!; "
         "setsid sleep 300 & echo $!; "
@@ -125,50 +125,50 @@ async def test_ending_a_machine_ends_all_that_runs_on_it(
     )
     pids = [int(line) for line in done.tail]
     assert len(pids) == 3 and all(alive(pid) for pid in pids)
-    await provider.terminate(SPEC, [machine])
+    await provider.terminate(SPEC, [instance])
     assert not [pid for pid in pids if alive(pid)]
     assert await provider.list_instances() == []
     assert [p.name for p in (tmp_path / "e").iterdir()] == [".lock"]
 
 
-async def test_ending_one_machine_leaves_the_others_processes_alone(
+async def test_terminating_one_instance_keeps_the_processes_of_others(
     provider: EmbeddedProvider,
 ) -> None:
     one, two = await provider.launch(SPEC, [WORKERS])
     pids = []
-    for machine in (one, two):
-        done = await provider.runner(SPEC, machine).run("sleep 300 & echo $!")
+    for instance in (one, two):
+        done = await provider.runner(SPEC, instance).run("sleep 300 & echo $!")
         pids.append(int(done.tail[0]))
     await provider.terminate(SPEC, [one])
     assert not alive(pids[0])
     assert alive(pids[1])
 
 
-async def test_halting_keeps_the_machine(provider: EmbeddedProvider) -> None:
-    (machine,) = await provider.launch(SPEC, [HEAD])
-    done = await provider.runner(SPEC, machine).run("sleep 300 & echo $!")
-    await node_commands.stop_ray(SPEC, provider, [machine])
+async def test_stopping_ray_keeps_the_instance(provider: EmbeddedProvider) -> None:
+    (instance,) = await provider.launch(SPEC, [HEAD])
+    done = await provider.runner(SPEC, instance).run("sleep 300 & echo $!")
+    await node_commands.stop_ray(SPEC, provider, [instance])
     assert not alive(int(done.tail[0]))
-    assert await provider.list_instances() == [machine]
+    assert await provider.list_instances() == [instance]
 
 
-async def test_a_person_who_ends_the_cluster_from_inside_it_is_not_ended(
+async def test_a_command_that_terminates_its_own_instance_is_not_ended(
     provider: EmbeddedProvider,
 ) -> None:
-    """`shoal exec 'shoal down'`: the command that ends the machine is itself marked."""
-    (machine,) = await provider.launch(SPEC, [HEAD])
+    """`shoal exec 'shoal down'`: the command is itself a process of the instance."""
+    (instance,) = await provider.launch(SPEC, [HEAD])
     code = (
         "from shoal.providers.embedded.processes import processes_of; import sys;"
         "print(len(processes_of({sys.argv[1]})[sys.argv[1]]))"
     )
-    env = {**os.environ, **processes.process_environment(machine.id)}
+    env = {**os.environ, **processes.process_environment(instance.id)}
     done = subprocess.run(
-        [sys.executable, "-c", code, machine.id], env=env, capture_output=True, text=True
+        [sys.executable, "-c", code, instance.id], env=env, capture_output=True, text=True
     )
     assert done.stdout.strip() == "0", done.stderr
 
 
-async def test_the_clusters_secret_is_readable_by_its_owner_only(
+async def test_the_token_is_readable_by_its_owner_only(
     provider: EmbeddedProvider,
 ) -> None:
     (head,) = await provider.launch(SPEC, [HEAD])
@@ -178,25 +178,25 @@ async def test_the_clusters_secret_is_readable_by_its_owner_only(
     assert path.read_text() not in json.dumps([start.commands, dict(start.env)])
 
 
-async def test_a_home_too_deep_for_sockets_gets_a_short_directory_that_goes_with_it(
+async def test_a_path_too_long_for_sockets_is_replaced_by_a_short_one(
     tmp_path: Path,
 ) -> None:
     provider = EmbeddedProvider(tmp_path / ("deep" * 30), SystemClock())
-    (machine,) = await provider.launch(SPEC, [HEAD])
-    short = Path(machine.tags["ray-directory"])
+    (instance,) = await provider.launch(SPEC, [HEAD])
+    short = Path(instance.tags["ray-directory"])
     assert len(str(short)) < 40
     assert short.is_dir()
-    await provider.terminate(SPEC, [machine])
+    await provider.terminate(SPEC, [instance])
     await until(lambda: not short.exists())
 
 
-async def test_a_cluster_has_as_many_machines_as_it_has_addresses(
+async def test_a_cluster_has_at_most_as_many_instances_as_addresses(
     provider: EmbeddedProvider,
 ) -> None:
     first = await provider.launch(SPEC, [LaunchRequest("worker", "worker", 253, "t-1")])
     assert len(first) == 253
     second = await provider.launch(SPEC, [LaunchRequest("worker", "worker", 2, "t-2")])
-    assert len(second) == 1, "fewer than asked for"
+    assert len(second) == 1, "fewer than requested"
     with pytest.raises(CapacityError, match="cannot have more instances"):
         await asyncio.wait_for(
             provider.launch(SPEC, [LaunchRequest("worker", "worker", 1, "t-3")]), 20

@@ -11,7 +11,7 @@ from tests.simcloud.cloud import SimCloud
 
 @pytest.fixture
 async def bed() -> AsyncIterator[Bed]:
-    """Three machines and a laptop, with a stand-in for Ray: for tests of the launcher itself."""
+    """Three hosts and a laptop, with a stand-in for Ray."""
     async with SimCloud() as cloud:
         laptop, *hosts = await asyncio.gather(cloud.laptop(), *(cloud.boot() for _ in range(3)))
         bed = Bed(cloud, laptop, hosts)

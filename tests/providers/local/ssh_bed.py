@@ -1,4 +1,4 @@
-"""A few machines of one's own and a laptop with the real `shoal` on it."""
+"""Listed hosts, and a laptop with the real `shoal`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.simcloud.cloud import SimCloud
 from tests.simcloud.console import Result
 from tests.simcloud.hosts import Host
 
-SHOAL = "shoal"  # the project's own: its environment is first on every simulated PATH
+SHOAL = "shoal"  # this project's: its environment is first on every simulated PATH
 USE_OUR_RAY = f"echo 'export PATH=\"{sys.prefix}/bin:$PATH\"' >> ~/.bashrc"
 
-# Stands in for Ray where a test is about the launcher: processes with the names of Ray's daemons
-# and the head's port, without the seconds that the real ones take.
-# Nobody takes up a call there, and whoever looks whether the port is open leaves one behind.
+# A stand-in for Ray, for tests of the launcher: processes with the names of Ray's daemons, which
+# listen on the head's port and start at once. They accept no connection, so each probe of the port
+# stays in the backlog.
 _DAEMON = (
     "import socket, time; s = socket.create_server(('0.0.0.0', {port}), backlog=4096); "
     "time.sleep(9999)"
@@ -35,12 +35,12 @@ def _stand_in(*daemons: tuple[str, int]) -> list[str]:
 QUICK_START: dict[str, Any] = {
     "head_start_ray_commands": _stand_in(("gcs_server", 6379), ("raylet", 0)),
     "worker_start_ray_commands": _stand_in(("raylet", 0)),
-    # It would find a GCS that does not answer, and nothing to do about it.
+    # The controller needs a GCS that answers.
     "shoal": {"controller": False},
 }
 
-# A Ray program that prints where it ran. Each node is asked by name: left to itself, Ray may well
-# give all to the one that is quickest.
+# A Ray program that prints on which nodes it ran. Each task is bound to a node, because Ray might
+# run all of them on one.
 ON_EVERY_NODE = """
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
@@ -57,7 +57,7 @@ print(sorted(ray.get([task.remote() for task in everywhere])))
 
 
 def read_gcs(address: str) -> str:
-    """A program that asks Ray's GCS for what everyone in the cluster may know."""
+    """A program that reads the cluster state from the GCS."""
     return (
         "from ray._raylet import GcsClient; "
         f"GcsClient(address='{address}').get_cluster_resource_state(timeout_s=10)"
@@ -66,7 +66,7 @@ def read_gcs(address: str) -> str:
 
 @dataclass
 class Bed:
-    """What a test has: machines, a laptop, and a cluster file on it."""
+    """Hosts, a laptop, and a cluster file on it."""
 
     cloud: SimCloud
     laptop: Host
@@ -107,16 +107,16 @@ class Bed:
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     async def read(self, host: Host, command: str) -> str:
-        """What a command prints on a machine, as the user that Shoal logs in as."""
+        """The output of a command on a host, run as the user that Shoal logs in as."""
         return (await host.run(command, user="ubuntu")).require(command).stdout.strip()
 
 
 def actions(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """The plan in a list of events, as (action, subject)."""
+    """The steps of the plan among events, as (action, subject)."""
     return [(e["action"], e["subject"]) for e in events if e["event"] == "plan"]
 
 
 def phases(events: list[dict[str, Any]], node: str) -> list[str]:
     """The phases that a node went through, without repetitions."""
-    seen = [e["phase"] for e in events if e["event"] == "node" and e["node"] == node]
-    return list(dict.fromkeys(seen))
+    entered = [e["phase"] for e in events if e["event"] == "node" and e["node"] == node]
+    return list(dict.fromkeys(entered))

@@ -1,5 +1,5 @@
-"""Every everyday command, on one real cluster of three machines over SSH, in the order in which a
-person might use them."""
+"""The everyday commands, over SSH on a cluster of three hosts with real Ray. All tests share one
+cluster, and each leaves it up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-# What no shell on the way may touch.
+# No shell on the way may interpret any of this.
 AWKWARD = 'it\'s "q" $(id) `id` $HOME ~ * \\ ; & | é\nline two'
 
 SCRIPT = """
@@ -79,11 +79,11 @@ async def test_redirected_output_is_in_a_file_for_each_node(bed: Bed) -> None:
 
 
 class TestExec:
-    async def test_streams_and_exit_code_come_back_as_they_are(self, bed: Bed) -> None:
+    async def test_output_and_exit_code_are_passed_through(self, bed: Bed) -> None:
         done = await bed.shoal("exec mine 'echo out; echo err >&2; exit 5'")
         assert (done.code, done.stdout, done.stderr) == (5, "out\n", "err\n")
 
-    async def test_a_command_may_hold_anything(self, bed: Bed) -> None:
+    async def test_a_command_is_not_interpreted_by_other_shells(self, bed: Bed) -> None:
         command = f"printf %s {word(AWKWARD)}"
         done = await bed.shoal(f"exec c.yaml {word(command)}")
         assert done.stdout == AWKWARD
@@ -92,7 +92,7 @@ class TestExec:
         done = await bed.laptop.run(f"{SHOAL} exec 'tr a-z A-Z'", stdin="shout\n")
         assert done.stdout == "SHOUT\n"
 
-    async def test_the_environment_is_rays(self, bed: Bed) -> None:
+    async def test_the_environment_names_the_cluster(self, bed: Bed) -> None:
         done = await bed.shoal("exec 'echo $RAY_ADDRESS; stat -c %a $RAY_AUTH_TOKEN_PATH'")
         assert done.stdout.split() == [f"{bed.head.address}:6379", "600"]
 
@@ -107,17 +107,17 @@ class TestExec:
         assert await running.wait() == 128 + sign
         await until(lambda: no_process(bed.head, "sleep 4711"), every=0.2)
 
-    async def test_ctrl_c_at_a_terminal_is_the_commands_own(self, bed: Bed) -> None:
+    async def test_ctrl_c_at_a_terminal_reaches_the_command(self, bed: Bed) -> None:
         inner = "trap 'echo caught; exit 6' INT; while :; do echo on; sleep 0.1; done"
         command = f"{SHOAL} exec mine {word(inner)}"
         running = await bed.laptop.popen(["script", "-qfec", command, "/dev/null"])
-        for _ in range(10):  # its first words come before ssh leaves keys to the far end
+        for _ in range(10):  # the first output comes before ssh forwards keys
             await asyncio.wait_for(running.stdout.readuntil(b"on"), 60)
         running.stdin.write(b"\x03")
         await asyncio.wait_for(running.stdout.readuntil(b"caught"), 60)
         assert await running.wait() == 6
 
-    async def test_a_port_of_the_head_can_be_led_here(self, bed: Bed) -> None:
+    async def test_a_port_of_the_head_can_be_forwarded(self, bed: Bed) -> None:
         command = "python -u -m http.server 8899 --bind 127.0.0.1"
         running = await bed.laptop.popen([SHOAL, "exec", "mine", command, "-p", "18899:8899"])
         await running.stdout.readuntil(b"Serving HTTP")
@@ -128,8 +128,8 @@ class TestExec:
         await until(lambda: no_process(bed.head, "http.server 8899"), every=0.2)
 
     @pytest.mark.parametrize("program", ["tmux", "screen"])
-    async def test_a_detached_command_goes_on_by_itself(self, bed: Bed, program: str) -> None:
-        # An init of Debian's would have made this; the machine's own does not know of screen.
+    async def test_a_detached_command_keeps_running(self, bed: Bed, program: str) -> None:
+        # Debian's init creates this directory; the simulated host's init does not.
         await bed.head.run("install -d -m 1777 /run/screen")
         out = f"~/{program}.out"
         command = f'echo {word(AWKWARD)} "$RAY_ADDRESS" > {out}; exit 3'
@@ -143,7 +143,7 @@ class TestExec:
         await until(written, "the command ran", every=0.2)
         assert await written() == f"{AWKWARD} {bed.head.address}:6379\n"
 
-    async def test_an_attached_tmux_finds_the_session_again(self, bed: Bed) -> None:
+    async def test_attach_finds_the_tmux_session_again(self, bed: Bed) -> None:
         await bed.shoal("exec mine 'exit 33' --tmux")
         running = await bed.laptop.popen(
             ["script", "-qfec", f"{SHOAL} attach mine --tmux", "/dev/null"],
@@ -153,7 +153,7 @@ class TestExec:
         running.stdin.write(b"tmux kill-server\n")
         await running.wait()
 
-    async def test_a_missing_multiplexer_is_told_with_the_fix(self, bed: Bed) -> None:
+    async def test_a_missing_multiplexer_is_reported_with_the_fix(self, bed: Bed) -> None:
         await bed.head.run("mv $(command -v screen) /root/screen")
         for command in ("exec mine true --screen", "attach mine --node-ip worker-2 --tmux"):
             done = await bed.shoal(command)
@@ -162,7 +162,7 @@ class TestExec:
         assert "screen is not installed" in done.stderr
         assert "apt-get install -y screen" in done.stderr
 
-    async def test_what_cannot_be_is_refused_with_the_reason(self, bed: Bed) -> None:
+    async def test_contradictory_options_are_refused_with_the_reason(self, bed: Bed) -> None:
         for options, reason in (
             ("--run-env docker", "have no container"),
             ("--tmux --stop", "--stop cannot be combined with --tmux"),
@@ -174,13 +174,13 @@ class TestExec:
 
 
 class TestAttach:
-    async def test_a_shell_on_the_head_knows_the_cluster(self, bed: Bed) -> None:
+    async def test_a_shell_on_the_head_has_the_environment_of_the_cluster(self, bed: Bed) -> None:
         typed = "hostname; echo $RAY_ADDRESS; test -r $RAY_AUTH_TOKEN_PATH && exit 4\n"
         done = await bed.laptop.run(f"{SHOAL} attach mine", stdin=typed)
         assert done.code == 4
         assert done.stdout.split() == [bed.head.name, f"{bed.head.address}:6379"]
 
-    async def test_a_shell_in_a_terminal(self, bed: Bed) -> None:
+    async def test_a_shell_works_in_a_terminal(self, bed: Bed) -> None:
         command = f"{SHOAL} attach mine"
         running = await bed.laptop.popen(
             ["script", "-qfec", command, "/dev/null"], env={"TERM": "xterm"}
@@ -189,18 +189,18 @@ class TestAttach:
         await asyncio.wait_for(running.stdout.readuntil(f"42 on {bed.head.name}".encode()), 60)
         assert await running.wait() == 3
 
-    async def test_a_worker_is_named_by_its_address(self, bed: Bed) -> None:
+    async def test_a_worker_is_found_by_its_address(self, bed: Bed) -> None:
         address = bed.workers[1].address
         done = await bed.laptop.run(f"{SHOAL} attach mine --node-ip {address}", stdin="hostname\n")
         assert done.stdout.strip() == bed.workers[1].name
 
-    async def test_a_stranger_is_not_a_node(self, bed: Bed) -> None:
+    async def test_an_unknown_address_is_not_a_node(self, bed: Bed) -> None:
         done = await bed.shoal("attach mine --node-ip 10.99.0.1")
         assert done.code == 3
         assert f"worker-1 ({bed.workers[0].address})" in done.stderr
 
 
-async def test_submit_runs_a_script_with_its_arguments_to_the_letter(bed: Bed) -> None:
+async def test_submit_passes_arguments_unchanged(bed: Bed) -> None:
     await bed.laptop.run("mkdir -p 'my dir' && cat > 'my dir/my script.py'", stdin=SCRIPT)
     done = await bed.shoal(
         f"submit mine 'my dir/my script.py' -- --flag {word(AWKWARD)} '' -x", timeout=60
@@ -212,9 +212,7 @@ async def test_submit_runs_a_script_with_its_arguments_to_the_letter(bed: Bed) -
 
 
 class TestRsync:
-    async def test_a_directory_goes_into_the_target_and_its_content_with_a_slash(
-        self, bed: Bed
-    ) -> None:
+    async def test_a_trailing_slash_copies_the_content_of_a_directory(self, bed: Bed) -> None:
         await bed.laptop.run("mkdir -p 'tree é' && echo x > 'tree é/it is'")
         for source, place in (("tree é", "in/tree é/it is"), ("tree é/", "in/it is")):
             done = await bed.shoal(f"rsync_up mine {word(source)} in")
@@ -235,7 +233,7 @@ class TestRsync:
         assert done.code == 0, done.stderr
         assert (await bed.laptop.run(f"cat back/{word(name)}")).stdout == "1\n"
 
-    async def test_all_nodes_get_a_file_when_asked(self, bed: Bed) -> None:
+    async def test_all_nodes_sends_to_every_node(self, bed: Bed) -> None:
         await bed.laptop.run("echo shared > shared")
         done = await bed.shoal("rsync-up mine -A shared /tmp/shared --json")
         events = [json.loads(line) for line in done.stdout.splitlines()]
@@ -254,7 +252,7 @@ class TestRsync:
         assert (await bed.laptop.run("cat 'code dir/sub/a'")).stdout == "3\n"
         await bed.laptop.run("echo 1 > 'code dir/sub/a'")
 
-    async def test_a_program_can_copy_files_too(self, bed: Bed) -> None:
+    async def test_the_python_api_copies_files(self, bed: Bed) -> None:
         program = """
 from shoal import Cluster
 cluster = Cluster("c.yaml")
@@ -266,7 +264,7 @@ cluster.download("/tmp/parcel", "returned")
         assert await bed.read(bed.workers[1], "cat /tmp/parcel") == "7"
         assert (await bed.laptop.run("cat returned")).stdout == "7\n"
 
-    async def test_what_is_not_there_is_named(self, bed: Bed) -> None:
+    async def test_a_missing_source_is_named(self, bed: Bed) -> None:
         done = await bed.shoal("rsync-up mine nothing /tmp/x")
         assert (done.code, "nothing does not exist" in done.stderr) == (2, True)
         done = await bed.shoal("rsync-down mine /no/such x")
@@ -274,14 +272,14 @@ cluster.download("/tmp/parcel", "returned")
         assert "/no/such" in done.stderr
 
 
-async def test_addresses_are_plain_lines(bed: Bed) -> None:
+async def test_addresses_are_printed_one_per_line(bed: Bed) -> None:
     assert (await bed.shoal("get-head-ip mine")).stdout == f"{bed.head.address}\n"
     workers = [host.address for host in bed.workers]
     assert (await bed.shoal("get_worker_ips c.yaml")).stdout.split() == workers
     assert json.loads((await bed.shoal("get-worker-ips --json")).stdout) == {"worker_ips": workers}
 
 
-async def test_plain_ssh_knows_the_machines_by_name(bed: Bed) -> None:
+async def test_ssh_config_gives_the_nodes_names(bed: Bed) -> None:
     await bed.laptop.run("echo 'Host *.example\n  User nobody' > ~/.ssh/config")
     printed = await bed.shoal("ssh-config mine")
     assert "Host mine-worker-2\n" in printed.stdout
@@ -296,7 +294,7 @@ async def test_plain_ssh_knows_the_machines_by_name(bed: Bed) -> None:
     assert worker.stdout.strip() == bed.workers[0].name
 
 
-async def test_the_dashboard_opens_to_who_has_its_address_and_to_no_one_else(bed: Bed) -> None:
+async def test_the_dashboard_opens_only_with_the_login_url(bed: Bed) -> None:
     running = await bed.laptop.popen([SHOAL, "dashboard", "mine", "--json"])
     opened = json.loads(await asyncio.wait_for(running.stdout.readline(), 60))
     login, page = opened["url"], "http://127.0.0.1:8265/api/cluster_status"
@@ -312,7 +310,7 @@ async def test_the_dashboard_opens_to_who_has_its_address_and_to_no_one_else(bed
     assert (await bed.laptop.run(f"curl -s {page}")).code != 0
 
 
-async def test_monitor_looks_again_until_it_is_told_to_end(bed: Bed) -> None:
+async def test_monitor_repeats_status_until_interrupted(bed: Bed) -> None:
     running = await bed.laptop.popen([SHOAL, "monitor", "mine", "--every", "0.1", "--json"])
     for _ in range(2):
         status = json.loads(await asyncio.wait_for(running.stdout.readline(), 60))
@@ -321,55 +319,31 @@ async def test_monitor_looks_again_until_it_is_told_to_end(bed: Bed) -> None:
     assert await running.wait() == 0
 
 
-class TestStopAndStart:
-    async def test_stop_ends_ray_and_keeps_the_machines(self, bed: Bed) -> None:
-        done = await bed.shoal("stop mine")
-        assert (done.code, "--yes" in done.stderr) == (2, True)
-        done = await bed.shoal("stop mine --yes")
-        assert done.code == 0, done.stderr
-        for host in bed.hosts:
-            assert not await has_process(host, "raylet")
-            assert (await bed.read(host, "cat /var/tmp/shoal-owner")).startswith("mine@")
-        status = await bed.shoal("status mine --json")
-        assert status.code == 4
-        nodes = json.loads(status.stdout)["nodes"]
-        assert [node["phase"] for node in nodes] == ["stopped"] * 3
-
-    async def test_a_start_that_fails_is_not_taken_for_a_stop(self, bed: Bed) -> None:
-        await bed.read(bed.head, "echo 'ray() { return 3; }' >> ~/.bashrc")
-        assert (await bed.shoal("start mine")).code == 4
-        nodes = json.loads((await bed.shoal("status mine --json")).stdout)["nodes"]
-        assert [node["phase"] for node in nodes] == ["failed"] * 3
-        await bed.read(bed.head, "sed -i '/^ray()/d' ~/.bashrc")
-
-    async def test_start_brings_ray_back_and_sets_nothing_up(self, bed: Bed) -> None:
-        before = await bed.read(bed.head, "wc -l < setups")
-        done = await bed.shoal("start mine")
-        assert done.code == 0, done.stderr
-        assert (await bed.shoal("status mine")).code == 0
-        assert await bed.read(bed.head, "wc -l < setups") == before
-        again = await bed.shoal("start mine")
-        assert (again.code, "nothing to do" in again.stderr) == (0, True)
-
-
-async def test_down_may_keep_the_head_or_the_minimum_of_workers(bed: Bed) -> None:
-    nothing = await bed.shoal("down mine --yes --workers-only --keep-min-workers")
-    assert "nothing to terminate" in nothing.stderr
-    done = await bed.shoal("down mine --yes --workers-only")
+async def test_stop_ends_ray_and_start_brings_it_back_without_setup(bed: Bed) -> None:
+    done = await bed.shoal("stop mine")
+    assert (done.code, "--yes" in done.stderr) == (2, True)
+    done = await bed.shoal("stop mine --yes")
     assert done.code == 0, done.stderr
-    assert "2 nodes ended" in done.stderr
-    nodes = json.loads((await bed.shoal("status mine --json")).stdout)["nodes"]
-    assert [(node["name"], node["phase"]) for node in nodes] == [("head", "ready")]
+    for host in bed.hosts:
+        assert not await has_process(host, "raylet")
+        assert (await bed.read(host, "cat /var/tmp/shoal-owner")).startswith("mine@")
+    assert await node_phases(bed) == ["stopped"] * 3
+
+    await bed.read(bed.head, "echo 'ray() { return 3; }' >> ~/.bashrc")
+    assert (await bed.shoal("start mine")).code == 4
+    assert await node_phases(bed) == ["failed"] * 3, "a failed start is not a stop"
+    await bed.read(bed.head, "sed -i '/^ray()/d' ~/.bashrc")
+
+    setups = await bed.read(bed.head, "wc -l < setups")
+    done = await bed.shoal("start mine")
+    assert done.code == 0, done.stderr
+    assert (await bed.shoal("status mine")).code == 0
+    assert await bed.read(bed.head, "wc -l < setups") == setups
+    again = await bed.shoal("start mine")
+    assert (again.code, "nothing to do" in again.stderr) == (0, True)
 
 
-async def test_down_leaves_no_name_behind(bed: Bed) -> None:
-    assert (await bed.shoal("down mine --yes")).code == 0
-    assert (await bed.laptop.run("ls ~/.ssh/shoal")).stdout == ""
-    assert (await bed.laptop.run("ssh -G mine")).stdout.count("hostname mine") == 1
-
-
-async def test_a_machine_that_is_no_longer_the_clusters_runs_nothing(bed: Bed) -> None:
-    done = await bed.shoal("exec c.yaml 'touch ran'")
-    assert done.code == 3
-    assert "cluster mine is not up" in done.stderr
-    assert await bed.read(bed.head, "ls ran 2>/dev/null; true") == ""
+async def node_phases(bed: Bed) -> list[str]:
+    status = await bed.shoal("status mine --json")
+    assert status.code == 4
+    return [node["phase"] for node in json.loads(status.stdout)["nodes"]]

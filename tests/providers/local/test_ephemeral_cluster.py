@@ -1,4 +1,4 @@
-"""A cluster for the length of a command: `--start` brings it up, `--stop` really ends it."""
+"""A cluster for one command: `--start` brings it up, `--stop` takes it down."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.providers.local.ssh_bed import QUICK_START, SHOAL, Bed
 
 pytestmark = pytest.mark.simcloud
 
-# What `ray start --head` does with a stand-in for Ray. Its first lines tell with which Python, in
-# the form that pip uses where there is a space in the path.
+# A `ray` that starts the stand-in for Ray. Its first lines name the interpreter in the form that
+# pip uses for a path with a space.
 QUICK_RAY = f"""#!/bin/sh
 '''exec' "{sys.executable}" "$0" "$@"
 ' '''
@@ -30,7 +30,7 @@ async def owners(bed: Bed) -> list[str]:
     return [await bed.read(host, OWNER) for host in bed.hosts]
 
 
-async def test_a_cluster_comes_for_a_command_and_goes_with_it_even_if_that_fails(bed: Bed) -> None:
+async def test_a_failing_command_takes_its_cluster_down(bed: Bed) -> None:
     done = await bed.shoal("exec c.yaml 'echo ran; exit 7' --start --stop -n trial")
     assert (done.code, done.stdout) == (7, "ran\n"), done.stderr
     assert "trial is ready: 3 nodes" in done.stderr
@@ -38,7 +38,7 @@ async def test_a_cluster_comes_for_a_command_and_goes_with_it_even_if_that_fails
     assert await owners(bed) == ["", "", ""]
 
 
-async def test_start_leaves_a_cluster_alone_that_is_up(bed: Bed) -> None:
+async def test_start_does_not_change_a_cluster_that_is_up(bed: Bed) -> None:
     await bed.up()
     before = await bed.read(bed.head, "pgrep -x raylet")
     done = await bed.shoal("exec c.yaml 'echo ran' --start")
@@ -47,27 +47,27 @@ async def test_start_leaves_a_cluster_alone_that_is_up(bed: Bed) -> None:
 
 
 @pytest.fixture
-def hangups_are_heard() -> Iterator[None]:
-    """Also where the tests themselves were started with nohup, which children inherit."""
+def default_sighup() -> Iterator[None]:
+    """SIGHUP ends processes, even if the tests run under nohup."""
     previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, previous)
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_an_interrupted_command_takes_its_cluster_along(
-    bed: Bed, sign: signal.Signals, hangups_are_heard: None
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_an_interrupted_command_takes_its_cluster_down(
+    bed: Bed, signum: signal.Signals, default_sighup: None
 ) -> None:
     await bed.up()
     running = await bed.laptop.popen([SHOAL, "exec", "mine", "echo begun; sleep 4712", "--stop"])
     assert await running.stdout.readline() == b"begun\n"
-    running.send_signal(sign)
-    assert await running.wait() in (130, 128 + sign)
+    running.send_signal(signum)
+    assert await running.wait() in (130, 128 + signum)
     assert await owners(bed) == ["", "", ""]
     assert (await bed.head.run("pgrep -f 'sleep 4712'")).code == 1
 
 
-async def test_a_bring_up_that_is_interrupted_is_undone_with_stop(bed: Bed) -> None:
+async def test_an_interrupted_start_is_undone_with_stop(bed: Bed) -> None:
     await bed.write(setup_commands=["echo $PWD; touch ~/begun; sleep 4713"])
     command = [SHOAL, "exec", "c.yaml", "true", "--start", "--stop", "-v"]
     running = await bed.laptop.popen(command)
@@ -77,9 +77,8 @@ async def test_a_bring_up_that_is_interrupted_is_undone_with_stop(bed: Bed) -> N
     assert await owners(bed) == ["", "", ""]
 
 
-async def test_a_list_of_machines_is_a_cluster_that_is_remembered_by_name(bed: Bed) -> None:
-    """Such machines have Ray, since a list can name no other way to start it; here, one that is
-    quick."""
+async def test_a_nodes_file_makes_a_cluster_that_is_known_by_name(bed: Bed) -> None:
+    """Such hosts must have Ray installed, because a list has no setup commands."""
     ray = shlex.quote(f"{sys.prefix}/bin/ray")
     (await bed.head.run(f"cat > {ray}", stdin=QUICK_RAY)).require("replacing its Ray")
     head = bed.head.address

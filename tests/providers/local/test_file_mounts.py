@@ -1,4 +1,4 @@
-"""What goes to the machines: files, commands and settings arrive as they were written, once."""
+"""Files, commands and settings reach the nodes unchanged and only once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.simcloud
 ODD = 'it\'s "odd" $(touch bad) `touch worse` ünï  two'
 
 
-async def test_a_changed_file_mount_is_sent_and_set_up_again_and_an_excluded_one_is_not(
+async def test_only_a_change_that_is_not_excluded_is_sent_and_set_up_again(
     bed: Bed,
 ) -> None:
     await bed.laptop.run("mkdir -p code/logs; echo 1 > code/main.py; echo x > code/logs/a.log")
@@ -36,7 +36,7 @@ async def test_a_changed_file_mount_is_sent_and_set_up_again_and_an_excluded_one
     assert await bed.read(bed.workers[1], "cat ~/set-up") == "1\n2"
 
 
-async def test_no_restart_brings_the_files_and_leaves_ray_alone(bed: Bed) -> None:
+async def test_no_restart_sends_files_and_keeps_ray_running(bed: Bed) -> None:
     await bed.laptop.run("mkdir -p code; echo 1 > code/main.py")
     await bed.write(file_mounts={"~/code": "code"})
     await bed.up()
@@ -48,7 +48,7 @@ async def test_no_restart_brings_the_files_and_leaves_ray_alone(bed: Bed) -> Non
     assert await bed.read(bed.workers[0], "pgrep -x raylet") == before
 
 
-async def test_restart_only_restarts_without_another_setup(bed: Bed) -> None:
+async def test_restart_only_restarts_ray_without_setup(bed: Bed) -> None:
     await bed.write(setup_commands=["echo once >> ~/set-up"])
     await bed.up()
     before = await bed.read(bed.workers[0], "pgrep -x raylet")
@@ -57,7 +57,7 @@ async def test_restart_only_restarts_without_another_setup(bed: Bed) -> None:
     assert await bed.read(bed.workers[0], "cat ~/set-up") == "once"
 
 
-async def test_files_that_the_head_makes_reach_the_workers(bed: Bed) -> None:
+async def test_cluster_synced_files_reach_the_workers(bed: Bed) -> None:
     await bed.write(
         cluster_synced_files=["~/shared dir", "/tmp/not-there"],
         head_setup_commands=[
@@ -70,8 +70,8 @@ async def test_files_that_the_head_makes_reach_the_workers(bed: Bed) -> None:
         assert await bed.read(worker, "cat ~/seen") == "made"
 
 
-async def test_nothing_is_sent_to_a_machine_that_only_poses_as_a_worker(bed: Bed) -> None:
-    """The head is shown another key than the worker says that it has."""
+async def test_the_head_sends_nothing_to_a_host_with_another_key(bed: Bed) -> None:
+    """The worker presents another host key than the one it reported."""
     other = "rm /etc/ssh/ssh_host_ed25519_key.pub; ssh-keygen -q -t ed25519 -N '' -f /tmp/other"
     key = "/etc/ssh/ssh_host_ed25519_key.pub"
     for worker in bed.workers:
@@ -87,29 +87,29 @@ async def test_nothing_is_sent_to_a_machine_that_only_poses_as_a_worker(bed: Bed
 
 
 LARGE = "head -c 2000000 /dev/urandom"
-FROM_HERE = "syncing files directly"
-SLOW = 500  # ms for every packet to the head: sending it files takes seconds
+SENT_DIRECTLY = "syncing files directly"
+SLOW = 500  # ms per packet to the head, so that sending files takes seconds
 
 
 @pytest.mark.long
-async def test_on_a_slow_line_large_files_come_by_way_of_the_head_and_nothing_else_does(
+async def test_on_a_slow_link_only_large_files_are_relayed_by_the_head(
     bed: Bed,
 ) -> None:
     script = f'mkdir -p code/empty "code/$1" && {LARGE} > "code/$1/$1"; ln -s "$1" code/link'
     await bed.laptop.run(["bash", "-c", script, "-", ODD])
     await bed.laptop.run("echo x > code/a.log; echo run > code/run; chmod 755 code/run")
-    await bed.read(bed.head, "mkdir ~/code && echo mine > ~/code/the-heads-own")
+    await bed.read(bed.head, "mkdir ~/code && echo mine > ~/code/file-of-the-head")
     await bed.write(file_mounts={"~/code": "code"}, rsync_exclude=["*.log"])
     await bed.head.delay(SLOW)
     events = await bed.up()
     await bed.head.delay(0)
-    assert not [e for e in events if FROM_HERE in e.get("detail", "")]
+    assert not [e for e in events if SENT_DIRECTLY in e.get("detail", "")]
     listing = "cd ~/code; find . -exec ls -ld {} + | cut -c1-10 | sort; find . -type f | sort"
     whole = "cd ~/code; find . -type f -exec sha256sum {} + | sort"
     for worker in bed.workers:
         known = await bed.read(bed.head, f"cat ~/.shoal/known/{worker.address}")
         assert worker.machine.host_key.public.split()[1] in known
-        await bed.read(worker, "echo mine > ~/code/the-heads-own")
+        await bed.read(worker, "echo mine > ~/code/file-of-the-head")
         assert await bed.read(worker, whole) == await bed.read(bed.head, whole)
         assert await bed.read(worker, listing) == await bed.read(bed.head, listing)
         assert await bed.read(worker, "readlink ~/code/link") == ODD
@@ -117,44 +117,44 @@ async def test_on_a_slow_line_large_files_come_by_way_of_the_head_and_nothing_el
 
 
 @pytest.mark.long
-async def test_large_files_arrive_where_the_head_has_no_way_to_its_workers(bed: Bed) -> None:
+async def test_large_files_are_sent_directly_if_the_head_cannot_reach_its_workers(bed: Bed) -> None:
     await bed.laptop.run(f"mkdir code; {LARGE} > code/data")
     broken = "printf '#!/bin/sh\\nexit 255\\n' > /usr/local/bin/ssh; chmod 755 /usr/local/bin/ssh"
     await bed.head.run(broken, user="root")
     await bed.write(file_mounts={"~/code": "code"})
     await bed.head.delay(SLOW)
-    told = [e["node"] for e in await bed.up() if FROM_HERE in e.get("detail", "")]
-    assert sorted(told) == ["worker-1", "worker-2"]
+    nodes = [e["node"] for e in await bed.up() if SENT_DIRECTLY in e.get("detail", "")]
+    assert sorted(nodes) == ["worker-1", "worker-2"]
     sums = {await bed.read(host, "sha256sum < ~/code/data") for host in bed.hosts}
     assert len(sums) == 1
 
 
-async def test_names_and_values_arrive_literally(bed: Bed) -> None:
+async def test_names_and_values_are_not_interpreted_by_a_shell(bed: Bed) -> None:
     script = 'mkdir -p "$1" && printf %s content > "$1/$1"'
     await bed.laptop.run(["bash", "-c", script, "-", ODD])
     commands = [
-        "printf '%s\\n' 'a  b' \"c'd\" > ~/said # a comment",
-        "cat <<'E' >> ~/said\n$(x)\nE",
+        "printf '%s\\n' 'a  b' \"c'd\" > ~/output # a comment",
+        "cat <<'E' >> ~/output\n$(x)\nE",
     ]
-    particular = {"resources": {ODD: 3}, "labels": {"odd": "a 'b' \"c\""}}
+    host_settings = {"resources": {ODD: 3}, "labels": {"odd": "a 'b' \"c\""}}
     await bed.write(
         file_mounts={f"~/{ODD}": ODD},
         setup_commands=commands,
-        shoal={"hosts": {bed.workers[0].address: particular}},
+        shoal={"hosts": {bed.workers[0].address: host_settings}},
     )
     await bed.up()
     for host in bed.hosts:
         files = await host.run(["cat", f"/home/ubuntu/{ODD}/{ODD}"])
         assert files.stdout == "content"
-        assert await bed.read(host, "cat ~/said") == "a  b\nc'd\n$(x)"
+        assert await bed.read(host, "cat ~/output") == "a  b\nc'd\n$(x)"
         assert await bed.read(host, "ls ~/bad ~/worse 2>/dev/null; true") == ""
     environ = await bed.read(bed.workers[0], "tr '\\0' '\\n' < /proc/$(pgrep -x raylet)/environ")
     variables = dict(line.split("=", 1) for line in environ.splitlines() if "=" in line)
-    assert json.loads(variables["RAY_OVERRIDE_RESOURCES"]) == particular["resources"]
-    assert json.loads(variables["RAY_OVERRIDE_LABELS"]) == particular["labels"]
+    assert json.loads(variables["RAY_OVERRIDE_RESOURCES"]) == host_settings["resources"]
+    assert json.loads(variables["RAY_OVERRIDE_LABELS"]) == host_settings["labels"]
 
 
-async def test_a_file_mount_that_is_not_there_is_told_before_anything_is_touched(
+async def test_a_missing_file_mount_is_reported_before_anything_changes(
     bed: Bed,
 ) -> None:
     await bed.write(file_mounts={"~/data": "no such place"})
@@ -164,14 +164,14 @@ async def test_a_file_mount_that_is_not_there_is_told_before_anything_is_touched
     assert await bed.read(bed.head, "ls -a ~/.shoal 2>/dev/null; true") == ""
 
 
-async def test_a_key_that_is_not_there_is_told_before_anything_is_touched(bed: Bed) -> None:
+async def test_a_missing_key_is_reported_before_anything_changes(bed: Bed) -> None:
     await bed.write(auth={"ssh_user": "ubuntu", "ssh_private_key": "~/none.pem"})
     done = await bed.shoal("up c.yaml --yes")
     assert done.code == 2
     assert "none.pem does not exist" in done.stderr
 
 
-async def test_neither_token_nor_key_is_seen_where_they_do_not_belong(bed: Bed) -> None:
+async def test_the_token_and_the_users_key_do_not_leak(bed: Bed) -> None:
     done = await bed.shoal("up c.yaml --yes --json -v")
     assert done.code == 0
     token = await bed.read(bed.head, "cat ~/.shoal/auth_token")
@@ -192,12 +192,12 @@ async def test_neither_token_nor_key_is_seen_where_they_do_not_belong(bed: Bed) 
         assert await bed.read(bed.head, login) == "in"
 
 
-async def test_the_head_has_its_files_before_any_worker_gets_them(bed: Bed) -> None:
+async def test_the_head_gets_its_files_before_any_worker(bed: Bed) -> None:
     await bed.laptop.run("mkdir code && head -c 3000000 /dev/urandom > code/data")
     await bed.write(file_mounts={"~/code": "code"})
     events = await bed.up()
-    told = [(e["node"], e["detail"]) for e in events if e["event"] == "node"]
-    first = min(told.index((f"worker-{n}", "syncing files")) for n in (1, 2))
-    assert told.index(("head", "syncing files")) < first
+    details = [(e["node"], e["detail"]) for e in events if e["event"] == "node"]
+    first = min(details.index((f"worker-{n}", "syncing files")) for n in (1, 2))
+    assert details.index(("head", "syncing files")) < first
     for host in bed.hosts:
         assert await bed.read(host, "stat -c %s code/data") == "3000000"

@@ -1,5 +1,5 @@
-"""Machines of one's own, used when there is work and released when there is none, with the laptop
-switched off. One cluster, used by the tests in order."""
+"""The controller claims listed hosts for work and releases idle ones, without the laptop. All
+tests share one cluster."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Worker:
     def where(self):
         return ray.util.get_node_ip_address()
 
-# Both at once: neither gives up its place before the other has one.
+# Both at once: each holds its node until the other has one.
 workers = [Worker.remote() for _ in range(2)]
 print("done on", len(set(ray.get([worker.where.remote() for worker in workers]))))
 """
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def sized() -> AsyncIterator[Bed]:
+async def bed() -> AsyncIterator[Bed]:
     async with SimCloud() as cloud:
         laptop, *hosts = await asyncio.gather(cloud.laptop(), *(cloud.boot() for _ in range(3)))
         bed = Bed(cloud, laptop, hosts)
@@ -54,60 +54,59 @@ async def sized() -> AsyncIterator[Bed]:
         events = await bed.up()
         assert [e for e in events if e["event"] == "warning"] == []
         yield bed
+        done = await bed.shoal("down c.yaml --yes")
+        assert done.code == 0, done.stderr
+        for host in hosts:
+            left = "ls -d ~/.shoal 2>/dev/null; pgrep -f '[s]hoal.controller|[r]aylet'; true"
+            assert await bed.read(host, left) == "", "down ends the controller too"
 
 
 async def runs_ray(bed: Bed, host: Host) -> bool:
     return await bed.read(host, "pgrep -x raylet || true") != ""
 
 
-async def test_the_laptop_can_be_off_while_the_cluster_grows_and_shrinks(sized: Bed) -> None:
-    job = await sized.laptop.popen(
+async def test_the_cluster_scales_while_the_laptop_is_unreachable(bed: Bed) -> None:
+    job = await bed.laptop.popen(
         "exec shoal exec c.yaml 'nohup python code/actors.py > out.txt 2>&1 &'"
     )
     await job.finish()
-    out = sized.head.root() / "home/ubuntu/out.txt"
-    async with sized.laptop.cut_off():
+    out = bed.head.root() / "home/ubuntu/out.txt"
+    async with bed.laptop.cut_off():
         await until(lambda: "done on 2" in out.read_text(), "the actors have run", timeout=180)
-        for worker in sized.workers:
+        for worker in bed.workers:
             code = worker.root() / "home/ubuntu/code"
             assert (code / "actors.py").exists(), "files come from the head"
-        await until(lambda: _released(sized), "both machines are released", timeout=120)
-        for worker in sized.workers:
-            assert not await runs_ray(sized, worker)
+        await until(lambda: _released(bed), "both hosts are released", timeout=120)
+        for worker in bed.workers:
+            assert not await runs_ray(bed, worker)
 
 
-async def test_the_controller_runs_from_what_was_sent_to_the_head(sized: Bed) -> None:
-    printed = await sized.read(
-        sized.head, "tr '\\0' '\\n' < /proc/$(cat ~/.shoal/controller/controller.lock)/environ"
+async def test_the_controller_runs_from_the_uploaded_package(bed: Bed) -> None:
+    printed = await bed.read(
+        bed.head, "tr '\\0' '\\n' < /proc/$(cat ~/.shoal/controller/controller.lock)/environ"
     )
     assert "PYTHONPATH=/home/ubuntu/.shoal/lib/" in printed
 
 
-async def test_the_head_is_told_by_which_keys_the_laptop_knows_the_machines(sized: Bed) -> None:
-    config = sized.head.root() / "home/ubuntu/.shoal/controller/config.json"
-    told = json.loads(config.read_text())["host_keys"]
-    kinds = {address: [" ".join(key.split()[:2]) for key in keys] for address, keys in told.items()}
-    real = {h.address: [" ".join(h.machine.host_key.public.split()[:2])] for h in sized.hosts}
-    assert kinds == real
+async def test_the_head_gets_the_host_keys_that_the_laptop_has_pinned(bed: Bed) -> None:
+    config = bed.head.root() / "home/ubuntu/.shoal/controller/config.json"
+    pinned = json.loads(config.read_text())["host_keys"]
+    by_address = {
+        address: [" ".join(key.split()[:2]) for key in keys] for address, keys in pinned.items()
+    }
+    actual = {h.address: [" ".join(h.machine.host_key.public.split()[:2])] for h in bed.hosts}
+    assert by_address == actual
 
 
-async def test_a_released_machine_rejoins(sized: Bed) -> None:
-    done = await sized.shoal("exec c.yaml 'python code/actors.py'", timeout=240)
+async def test_a_released_host_becomes_a_node_again(bed: Bed) -> None:
+    done = await bed.shoal("exec c.yaml 'python code/actors.py'", timeout=240)
     assert "done on 2" in done.stdout, done.stderr
 
 
-async def test_a_rebooted_machine_comes_back_by_itself_when_it_is_needed(sized: Bed) -> None:
-    await sized.workers[0].reboot()
-    done = await sized.shoal("exec c.yaml 'python code/actors.py'", timeout=240)
+async def test_a_rebooted_host_becomes_a_node_again(bed: Bed) -> None:
+    await bed.workers[0].reboot()
+    done = await bed.shoal("exec c.yaml 'python code/actors.py'", timeout=240)
     assert "done on 2" in done.stdout, done.stderr
-
-
-async def test_down_ends_the_controller_too(sized: Bed) -> None:
-    done = await sized.shoal("down c.yaml --yes")
-    assert done.code == 0, done.stderr
-    for host in sized.hosts:
-        left = "ls -d ~/.shoal 2>/dev/null; pgrep -f '[s]hoal.controller|[r]aylet'; true"
-        assert await sized.read(host, left) == ""
 
 
 def _released(bed: Bed) -> bool:

@@ -1,4 +1,4 @@
-"""Real Ray on simulated hosts: one cluster, used by the tests in order."""
+"""Real Ray on simulated hosts. All tests share one cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ print(ray.get(done), flush=True)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def real() -> AsyncIterator[Bed]:
+async def bed() -> AsyncIterator[Bed]:
     async with SimCloud() as cloud:
         laptop, *hosts = await asyncio.gather(cloud.laptop(), *(cloud.boot() for _ in range(2)))
         bed = Bed(cloud, laptop, hosts)
@@ -46,75 +46,72 @@ async def real() -> AsyncIterator[Bed]:
         await bed.write(file_mounts={"~/code": "code"}, setup_commands=[USE_OUR_RAY])
         await bed.up()
         yield bed
+        done = await bed.shoal("down c.yaml --yes")
+        assert done.code == 0, done.stderr
+        for host in hosts:
+            assert await bed.read(host, "pgrep -f '[r]ay::|[r]aylet|[g]cs_server' || true") == ""
+            assert await bed.read(host, "crontab -l 2>/dev/null || true") == ""
 
 
-async def test_a_program_runs_on_every_node(real: Bed) -> None:
-    done = await real.shoal("exec c.yaml 'python code/where.py'")
+async def test_a_program_runs_on_every_node(bed: Bed) -> None:
+    done = await bed.shoal("exec c.yaml 'python code/where.py'")
     assert done.code == 0, done.stderr
-    assert done.stdout.strip() == str(sorted(host.address for host in real.hosts))
+    assert done.stdout.strip() == str(sorted(host.address for host in bed.hosts))
 
 
-async def test_status_has_rays_own_word_for_each_node(real: Bed) -> None:
-    done = await real.shoal("status c.yaml --json")
+async def test_status_reports_what_ray_says_of_each_node(bed: Bed) -> None:
+    done = await bed.shoal("status c.yaml --json")
     assert done.code == 0
     nodes = json.loads(done.stdout)["nodes"]
     assert [(n["name"], n["phase"]) for n in nodes] == [("head", "ready"), ("worker-1", "ready")]
     assert all(node["total"]["CPU"] >= 1 for node in nodes)
 
 
-async def test_nobody_on_the_network_gets_in_without_the_token(real: Bed) -> None:
-    read = ["python", "-c", read_gcs(f"{real.head.address}:6379")]
-    done = await real.workers[0].run(read, user="ubuntu")
+async def test_ray_refuses_clients_without_the_token(bed: Bed) -> None:
+    read = ["python", "-c", read_gcs(f"{bed.head.address}:6379")]
+    done = await bed.workers[0].run(read, user="ubuntu")
     assert done.code != 0
     assert "auth" in (done.stdout + done.stderr).lower()
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/home/ubuntu/.shoal/auth_token"}
-    done = await real.workers[0].run(read, user="ubuntu", env=token)
+    done = await bed.workers[0].run(read, user="ubuntu", env=token)
     assert done.code == 0, done.stderr
 
 
-async def test_the_dashboard_listens_on_the_head_alone(real: Bed) -> None:
-    from_inside = await real.head.run("curl -s -o /dev/null http://127.0.0.1:8265/")
-    from_outside = await real.workers[0].run(
-        f"curl -s -o /dev/null --max-time 20 http://{real.head.address}:8265/"
+async def test_the_dashboard_listens_only_on_the_head(bed: Bed) -> None:
+    from_inside = await bed.head.run("curl -s -o /dev/null http://127.0.0.1:8265/")
+    from_outside = await bed.workers[0].run(
+        f"curl -s -o /dev/null --max-time 20 http://{bed.head.address}:8265/"
     )
     assert (from_inside.code, from_outside.code) == (0, 7)
 
 
-async def test_a_job_survives_an_up_without_restart(real: Bed) -> None:
-    job = await real.laptop.popen("exec shoal exec c.yaml 'python code/long.py'")
-    running = real.head.root() / "tmp/running"
+async def test_a_job_survives_an_up_without_restart(bed: Bed) -> None:
+    job = await bed.laptop.popen("exec shoal exec c.yaml 'python code/long.py'")
+    running = bed.head.root() / "tmp/running"
     await until(running.exists, "the job runs", timeout=120)
-    await real.laptop.run("echo '# changed' >> code/where.py")
-    events = await real.up("--no-restart")
+    await bed.laptop.run("echo '# changed' >> code/where.py")
+    events = await bed.up("--no-restart")
     assert {action for action, _ in actions(events)} == {"update"}
-    for host in real.hosts:
+    for host in bed.hosts:
         (host.root() / "tmp/enough").touch()
     done = await job.finish(timeout=120)
     assert done.stdout.strip() == "survived", done.stderr
 
 
 @pytest.mark.long
-async def test_a_rebooted_worker_comes_back_by_itself(real: Bed) -> None:
-    await real.workers[0].reboot()
-    done = await real.shoal("status c.yaml")
+async def test_a_rebooted_worker_recovers_without_a_command(bed: Bed) -> None:
+    await bed.workers[0].reboot()
+    done = await bed.shoal("status c.yaml")
     assert done.code == 4
-    await until(lambda: is_ready(real), "all nodes are ready", timeout=120, every=2)
+    await until(lambda: is_ready(bed), "all nodes are ready", timeout=120, every=2)
 
 
-async def test_a_rebooted_head_comes_back_by_itself(real: Bed) -> None:
-    await real.head.reboot()
-    await until(lambda: is_ready(real), "all nodes are ready", timeout=180, every=2)
-    done = await real.shoal("exec c.yaml 'python code/where.py'")
-    assert done.stdout.strip() == str(sorted(host.address for host in real.hosts)), done.stderr
+async def test_a_rebooted_head_recovers_without_a_command(bed: Bed) -> None:
+    await bed.head.reboot()
+    await until(lambda: is_ready(bed), "all nodes are ready", timeout=180, every=2)
+    done = await bed.shoal("exec c.yaml 'python code/where.py'")
+    assert done.stdout.strip() == str(sorted(host.address for host in bed.hosts)), done.stderr
 
 
 async def is_ready(bed: Bed) -> bool:
     return (await bed.shoal("status c.yaml")).code == 0
-
-
-async def test_down_ends_ray_everywhere(real: Bed) -> None:
-    done = await real.shoal("down c.yaml --yes")
-    assert done.code == 0, done.stderr
-    for host in real.hosts:
-        assert await real.read(host, "pgrep -f '[r]ay::|[r]aylet|[g]cs_server' || true") == ""
-        assert await real.read(host, "crontab -l 2>/dev/null || true") == ""

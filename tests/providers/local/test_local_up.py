@@ -1,4 +1,4 @@
-"""From a list of addresses to a cluster: what goes wrong on the way, and what is done about it."""
+"""`shoal up` and `down` on listed hosts, with failures on the way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.providers.local.ssh_bed import SHOAL, Bed, actions, phases
 pytestmark = pytest.mark.simcloud
 
 
-async def test_all_nodes_come_up_side_by_side_and_a_second_up_does_nothing(bed: Bed) -> None:
+async def test_all_nodes_come_up_and_a_second_up_changes_nothing(bed: Bed) -> None:
     events = await bed.up()
     assert actions(events) == [("use", "1 x local.cluster.node"), ("use", "2 x local.cluster.node")]
     assert events[-1]["event"] == "ready" and events[-1]["nodes"] == 3
@@ -23,7 +23,7 @@ async def test_all_nodes_come_up_side_by_side_and_a_second_up_does_nothing(bed: 
     assert again[-1]["event"] == "unchanged"
 
 
-async def test_a_worker_that_is_down_is_named_and_the_next_up_adds_only_it(bed: Bed) -> None:
+async def test_an_unreachable_worker_is_named_and_the_next_up_adds_only_it(bed: Bed) -> None:
     lost = bed.workers[1]
     await lost.power_off()
     await bed.write(shoal={"reach_timeout_s": 15})
@@ -37,20 +37,20 @@ async def test_a_worker_that_is_down_is_named_and_the_next_up_adds_only_it(bed: 
     assert {e["node"] for e in events if e["event"] == "node"} == {"worker-2"}
 
 
-async def test_ssh_that_is_denied_for_a_while_only_costs_that_while(bed: Bed) -> None:
+async def test_up_waits_for_ssh_that_is_refused_for_a_while(bed: Bed) -> None:
     await bed.workers[0].deny_ssh(10)
     events = await bed.up()
     assert events[-1]["nodes"] == 3
 
 
-async def test_a_setup_command_that_fails_once_is_tried_again(bed: Bed) -> None:
+async def test_a_setup_command_that_fails_once_is_retried(bed: Bed) -> None:
     flaky = "test -e ~/tried || { touch ~/tried; echo not yet; exit 1; }"
     await bed.write(setup_commands=[flaky])
     events = await bed.up()
     assert events[-1]["event"] == "ready"
 
 
-async def test_a_setup_command_that_always_fails_stops_only_its_node(bed: Bed) -> None:
+async def test_a_setup_command_that_always_fails_affects_only_its_node(bed: Bed) -> None:
     picky = 'echo "checking $HOSTNAME"; test "$HOSTNAME" != "$(cat ~/unlucky 2>/dev/null)"'
     await bed.workers[0].run("hostname > ~ubuntu/unlucky")
     await bed.write(setup_commands=["true", picky])
@@ -63,7 +63,7 @@ async def test_a_setup_command_that_always_fails_stops_only_its_node(bed: Bed) -
     assert actions(events) == [("start", "worker-1")]
 
 
-async def test_a_setup_command_that_hangs_is_ended_at_its_deadline(bed: Bed) -> None:
+async def test_a_setup_command_that_hangs_is_killed_at_its_deadline(bed: Bed) -> None:
     await bed.write(setup_commands=["sleep 1000"], shoal={"command_timeout_s": 2})
     done = await bed.shoal("up c.yaml --yes")
     assert done.code == 4
@@ -73,7 +73,7 @@ async def test_a_setup_command_that_hangs_is_ended_at_its_deadline(bed: Bed) -> 
 
 
 @pytest.mark.parametrize("phase", ["booting", "reachable", "preparing", "starting", "ready"])
-async def test_a_laptop_that_dies_at_any_phase_is_followed_up(bed: Bed, phase: str) -> None:
+async def test_up_finishes_what_an_up_killed_at_any_phase_began(bed: Bed, phase: str) -> None:
     await bed.write(setup_commands=["sleep 0.5"])
     laptop = await bed.laptop.popen(f"exec {SHOAL} up c.yaml --yes --json")
     async for line in laptop.stdout:
@@ -89,7 +89,7 @@ async def test_a_laptop_that_dies_at_any_phase_is_followed_up(bed: Bed, phase: s
     await _assert_clean(bed)
 
 
-async def test_a_laptop_that_dies_is_followed_by_a_down_from_another_one(bed: Bed) -> None:
+async def test_down_from_another_laptop_cleans_up_after_a_killed_up(bed: Bed) -> None:
     laptop = await bed.laptop.popen(f"exec {SHOAL} up c.yaml --yes --json")
     async for line in laptop.stdout:
         if '"starting"' in line.decode():
@@ -102,7 +102,7 @@ async def test_a_laptop_that_dies_is_followed_by_a_down_from_another_one(bed: Be
     await _assert_clean(bed)
 
 
-async def test_down_leaves_the_machines_as_they_were(bed: Bed) -> None:
+async def test_down_leaves_the_hosts_as_they_were(bed: Bed) -> None:
     before = await asyncio.gather(*(bed.read(h, "cat ~/.ssh/authorized_keys") for h in bed.hosts))
     await bed.up()
     done = await bed.shoal("down c.yaml --yes")
@@ -112,7 +112,7 @@ async def test_down_leaves_the_machines_as_they_were(bed: Bed) -> None:
     assert after == before
 
 
-async def test_down_names_a_machine_that_it_cannot_reach_and_finishes_later(bed: Bed) -> None:
+async def test_down_names_an_unreachable_host_and_finishes_later(bed: Bed) -> None:
     keys = "cat ~/.ssh/authorized_keys"
     before = await asyncio.gather(*(bed.read(h, keys) for h in bed.hosts))
     await bed.up()
@@ -128,7 +128,7 @@ async def test_down_names_a_machine_that_it_cannot_reach_and_finishes_later(bed:
     assert await asyncio.gather(*(bed.read(h, keys) for h in bed.hosts)) == before
 
 
-async def test_a_rebooted_machine_is_brought_back_by_up(bed: Bed) -> None:
+async def test_up_restarts_ray_on_a_rebooted_host(bed: Bed) -> None:
     await bed.up()
     await bed.workers[0].reboot()
     events = await bed.up()
@@ -136,7 +136,7 @@ async def test_a_rebooted_machine_is_brought_back_by_up(bed: Bed) -> None:
     assert "preparing" not in phases(events, "worker-1")[:1]
 
 
-async def test_a_machine_of_another_cluster_is_refused_unless_forced(bed: Bed) -> None:
+async def test_a_host_of_another_cluster_is_refused_unless_forced(bed: Bed) -> None:
     await bed.up()
     shared = bed.workers[0]
     other = await bed.cloud.boot()
@@ -155,7 +155,7 @@ async def test_a_machine_of_another_cluster_is_refused_unless_forced(bed: Bed) -
     assert (await bed.read(shared, "cat /var/tmp/shoal-owner")).startswith("other@")
 
 
-async def test_a_host_key_that_changed_is_refused_with_the_way_out(bed: Bed) -> None:
+async def test_a_changed_host_key_is_refused_with_the_fix(bed: Bed) -> None:
     await bed.up()
     address = bed.workers[0].address
     await bed.cloud.destroy(bed.workers[0])
@@ -170,7 +170,7 @@ async def test_a_host_key_that_changed_is_refused_with_the_way_out(bed: Bed) -> 
     assert events[-1]["event"] == "ready"
 
 
-async def test_workers_that_only_the_head_can_reach_go_through_the_head(bed: Bed) -> None:
+async def test_workers_behind_the_head_are_reached_through_it(bed: Bed) -> None:
     for worker in bed.workers:
         await bed.laptop.run(f"ip route add blackhole {worker.address}/32", user="root")
     await bed.write(shoal={"via_head": True})

@@ -1,4 +1,4 @@
-"""Ray on a bare machine, by the command that a cloud file gets which does not say how."""
+"""The default command that installs Ray on a bare host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.simcloud.hosts import Host
 
 pytestmark = pytest.mark.simcloud
 
-BARE = {"PATH": "/usr/local/bin:/usr/bin:/bin"}  # without the Ray that all simulated hosts have
+BARE = {"PATH": "/usr/local/bin:/usr/bin:/bin"}  # without the Ray of simulated hosts
 
 
 async def shell(host: Host, command: str) -> Result:
@@ -23,7 +23,7 @@ async def shell(host: Host, command: str) -> Result:
     return done.require(command)
 
 
-async def test_a_bare_machine_gets_a_ray_that_the_next_shell_finds_and_keeps_it(
+async def test_ray_is_installed_once_and_found_by_the_next_shell(
     cloud: SimCloud, tmp_path: Path
 ) -> None:
     host = await cloud.boot()
@@ -35,11 +35,11 @@ async def test_a_bare_machine_gets_a_ray_that_the_next_shell_finds_and_keeps_it(
 
     await shell(host, install_ray_command("1.0"))
     assert (await shell(host, "command -v ray")).stdout.strip() == "/home/ubuntu/.shoal/ray/bin/ray"
-    asks = "~/.shoal/ray/bin/python -c 'import ray, paddle; print(ray.__version__)'"
-    assert (await shell(host, asks)).stdout.strip() == "1.0"
+    print_version = "~/.shoal/ray/bin/python -c 'import ray, paddle; print(ray.__version__)'"
+    assert (await shell(host, print_version)).stdout.strip() == "1.0"
 
     await shell(host, install_ray_command("1.0"))
     assert index.fetched()["ray-1.0-py3-none-any.whl"] == 1
 
     await shell(host, install_ray_command("2.0"))
-    assert (await shell(host, asks)).stdout.strip() == "2.0"
+    assert (await shell(host, print_version)).stdout.strip() == "2.0"
