@@ -20,7 +20,7 @@ def packs(needs: list[dict[str, float]], bins: Bins) -> bool:
     """Whether the needs fit in the bins, by trying every bin for each."""
     if not needs:
         return True
-    need, rest = needs[0], needs[1:]
+    need, others = needs[0], needs[1:]
     tried: list[dict[str, float]] = []
     for bin_ in bins:
         if bin_ in tried or any(bin_.get(k, 0) < v for k, v in need.items()):
@@ -28,7 +28,7 @@ def packs(needs: list[dict[str, float]], bins: Bins) -> bool:
         tried.append(dict(bin_))
         for k, v in need.items():
             bin_[k] -= v
-        is_packed = packs(rest, bins)
+        is_packed = packs(others, bins)
         for k, v in need.items():
             bin_[k] += v
         if is_packed:

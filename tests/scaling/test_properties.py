@@ -122,11 +122,11 @@ def counted(nodes: list[NodeView]) -> dict[str, int]:
 def test_limits_are_never_exceeded(case: Case, pending: Demand) -> None:
     cluster, nodes, _ = case
     result = planned(case, pending)
-    before, bought = counted(nodes), counts(result)
-    for name, more in bought.items():
+    before, launched = counted(nodes), counts(result)
+    for name, more in launched.items():
         assert before.get(name, 0) + more <= cluster.node_types[name].max_workers
-    if bought:
-        assert sum(before.values()) + sum(bought.values()) <= cluster.scaling.max_workers
+    if launched:
+        assert sum(before.values()) + sum(launched.values()) <= cluster.scaling.max_workers
 
 
 @bounded
@@ -255,9 +255,9 @@ def test_a_gang_is_whole_or_absent(case: Case, pending: Demand) -> None:
         asked[name] = asked.get(name, 0) + gang.count
     starting = sum(asked.values()) - sum(waiting.values())
     assert all(0 < waiting[name] <= asked[name] for name in waiting)
-    bought = [n for n in carried_out(result, [HEAD]) if not n.is_head]
-    assert bool(bought) == (starting > 0)
-    assert _holds_gangs(free, bought, only, waiting)
+    launched = [n for n in carried_out(result, [HEAD]) if not n.is_head]
+    assert bool(launched) == (starting > 0)
+    assert _holds_gangs(free, launched, only, waiting)
 
 
 def _holds_gangs(

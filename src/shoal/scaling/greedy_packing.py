@@ -21,7 +21,7 @@ Pattern = tuple[tuple[int, int], ...]  # (item, copies in one bin)
 
 @dataclass(frozen=True)
 class BinType:
-    """A kind of empty bin: an instance that can be launched, or an existing empty node. Bin types
+    """A type of empty bin: an instance that can be launched, or an existing empty node. Bin types
     of one `group` share a limit."""
 
     capacity: Vector

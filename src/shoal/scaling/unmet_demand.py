@@ -63,7 +63,7 @@ class Explainer:
     def unlisted(self, shapes: int) -> Unmet:
         """Infeasible shapes beyond those that are listed."""
         text = "these need resources that no node or node type has"
-        reason = Reason(Cause.INFEASIBLE, text, {"kinds": shapes})
+        reason = Reason(Cause.INFEASIBLE, text, {"shapes": shapes})
         return Unmet("more infeasible shapes", shapes, reason, "see the shapes that are listed")
 
     def over_limit(self, busy: Mapping[str, int]) -> list[Unmet]:
@@ -215,7 +215,7 @@ class Explainer:
 
 def _shapes_left_out(shapes: int) -> Unmet:
     text = f"at most {MAX_SHAPES:,} shapes are planned at once; these follow later"
-    reason = Reason(Cause.LIMIT, text, {"kinds": shapes})
+    reason = Reason(Cause.LIMIT, text, {"shapes": shapes})
     return Unmet("more shapes", shapes, reason)
 
 
