@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import time
 from collections.abc import Awaitable, Callable
 
 import psutil
+
+from shoal.core.clock import SystemClock
+from shoal.core.polling import PollUntilDeadline
 
 
 async def until(
@@ -16,19 +17,16 @@ async def until(
     timeout: float = 60,
     every: float = 0.05,
 ) -> None:
-    """Return when `condition` is true, or raise TimeoutError saying `what` never was."""
-    deadline = time.monotonic() + timeout
-    while True:
+    """Return when `condition` is true, or raise TimeoutError that says `what` never was."""
+    async for _ in PollUntilDeadline(SystemClock(), timeout, every):
         value = condition()
         if await value if inspect.isawaitable(value) else value:
             return
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {timeout} s: {what}")
-        await asyncio.sleep(every)
+    raise TimeoutError(f"not within {timeout} s: {what}")
 
 
 def alive(pid: int) -> bool:
-    """Whether a process still does anything: one that waits to be reaped does not."""
+    """Whether a process runs. A zombie does not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

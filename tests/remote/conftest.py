@@ -1,4 +1,4 @@
-"""Machines for the tests of `remote`: real servers on loopback, real clients."""
+"""Hosts for the tests of `remote`: real SSH servers on loopback, real clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def state() -> Iterator[Path]:
-    """What a laptop keeps. In a short place: pytest's own are too long for a socket's path."""
+    """The laptop's state. The paths of pytest's own directories are too long for a socket."""
     with tempfile.TemporaryDirectory(prefix="sh-", dir="/tmp") as directory:
         yield Path(directory)
 
@@ -32,12 +32,12 @@ def state() -> Iterator[Path]:
 async def new_server(
     tmp_path: Path, state: Path, key: Path
 ) -> AsyncIterator[Callable[..., tuple[Sshd, SshTarget]]]:
-    """Makes servers (not started) that let the key in, and how to log in to each."""
+    """Creates servers (not started) that accept the key, and the target of each."""
     made: list[tuple[Sshd, SshTarget]] = []
 
     def make(alias: str = "node-1", **options: object) -> tuple[Sshd, SshTarget]:
         server = Sshd(tmp_path / alias, **options)  # type: ignore[arg-type]
-        server.admit(key)
+        server.authorize(key)
         target = target_of(server, state, key, alias)
         made.append((server, target))
         return server, target
@@ -53,27 +53,27 @@ def shared_server(
     tmp_path_factory: pytest.TempPathFactory, key: Path
 ) -> Iterator[tuple[Sshd, Path]]:
     server = Sshd(tmp_path_factory.mktemp("server") / "shared")
-    server.admit(key)
+    server.authorize(key)
     server.start()
     with tempfile.TemporaryDirectory(prefix="sh-", dir="/tmp") as directory:
         yield server, Path(directory)
-        # Its connection ends with it.
+        # Its connections end with it.
         server.stop()
 
 
 @pytest.fixture
 def server(shared_server: tuple[Sshd, Path]) -> Iterator[Sshd]:
-    """A server that the tests of a module share, with an empty home for each of them."""
+    """A server that the tests of a module share; its home is empty for each test."""
     server = shared_server[0]
     yield server
     for entry in server.home.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         else:
-            os.unlink(entry)  # noqa: PTH108 - unlike Path.unlink, fits any name
+            os.unlink(entry)  # noqa: PTH108 - unlike Path.unlink, accepts any name
 
 
 @pytest.fixture
 def runner(server: Sshd, shared_server: tuple[Sshd, Path], key: Path) -> SshRunner:
-    """A runner on that server; the connection to it stays warm from test to test."""
+    """A runner on that server; its connection stays open from test to test."""
     return SshRunner("node-1", target_of(server, shared_server[1], key))

@@ -1,7 +1,7 @@
-"""A real OpenSSH server on loopback, run by whoever runs the tests, with a home of its own.
+"""A real OpenSSH server on loopback, run by the user of the tests, with a separate home directory.
 
-What logs in sees a fresh home directory and the login shell of the test's choice; everything
-else is this machine.
+A login sees an empty home directory and the login shell that the test chooses; everything else is
+this machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import psutil
 
 from shoal.remote.ssh_target import SshTarget
 
-_ENTER = """#!/bin/sh
+_FORCED_COMMAND = """#!/bin/sh
 cd "$HOME"
 if [ -n "$SSH_ORIGINAL_COMMAND" ]; then exec {shell} -c "$SSH_ORIGINAL_COMMAND"; fi
 exec {shell}
@@ -65,14 +65,14 @@ class Sshd:
         assert self._process is not None
         return self._process.pid
 
-    def admit(self, key: Path) -> None:
+    def authorize(self, key: Path) -> None:
         with self.authorized_keys.open("a") as file:
             file.write(key.with_name(f"{key.name}.pub").read_text())
 
     def start(self) -> None:
-        enter = self.directory / "enter"
-        enter.write_text(_ENTER.format(shell=self.shell))
-        enter.chmod(0o755)
+        forced_command = self.directory / "forced_command"
+        forced_command.write_text(_FORCED_COMMAND.format(shell=self.shell))
+        forced_command.chmod(0o755)
         config = self.directory / "sshd_config"
         config.write_text(
             "\n".join(
@@ -88,13 +88,13 @@ class Sshd:
                     "PasswordAuthentication no",
                     "PidFile none",
                     f"SetEnv HOME={self.home}",
-                    f"ForceCommand {enter}",
+                    f"ForceCommand {forced_command}",
                     "",
                 ]
             )
         )
         if os.geteuid() == 0:
-            # Where privileges are dropped, the server insists on this directory of the system's.
+            # A server that drops privileges needs this directory.
             Path("/run/sshd").mkdir(exist_ok=True)
         server = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
         assert server is not None, "no sshd on this machine (see tests/system-packages.txt)"
@@ -102,10 +102,10 @@ class Sshd:
             self._process = subprocess.Popen(
                 [server, "-D", "-e", "-f", str(config)], stdout=log, stderr=log
             )
-        self._wait_until_it_listens()
+        self._wait_until_listening()
 
     def stop(self) -> None:
-        """End the server and every connection it has, as a machine does that goes down."""
+        """Kill the server and all of its connections, as a host that goes down does."""
         if self._process is None:
             return
         server = psutil.Process(self._process.pid)
@@ -117,25 +117,25 @@ class Sshd:
         self._process = None
 
     def stall(self) -> None:
-        """Stop serving without a word, as a machine does that hangs."""
+        """Stop answering, as a host that hangs does."""
         server = psutil.Process(self.pid)
         for process in (*self._connections(server), server):
             process.send_signal(signal.SIGSTOP)
 
     def _connections(self, server: psutil.Process) -> list[psutil.Process]:
-        found = []
+        connections = []
         for process in server.children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):  # it may just have ended
+            with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended meanwhile
                 if process.name().startswith("sshd"):
-                    found.append(process)
-        return found
+                    connections.append(process)
+        return connections
 
     def new_host_key(self) -> None:
         for name in ("host_key", "host_key.pub"):
             (self.directory / name).unlink()
         new_key(self.directory / "host_key")
 
-    def _wait_until_it_listens(self) -> None:
+    def _wait_until_listening(self) -> None:
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
@@ -145,8 +145,8 @@ class Sshd:
 
 
 def free_port() -> int:
-    """A port that nobody listens on, below those that the system hands out by itself: one of
-    these might be somebody else's by the time it is looked at again."""
+    """An unused port below the system's ephemeral ports: another process could get one of those
+    before the test uses it."""
     while True:
         port = random.randrange(12000, 20000)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -155,7 +155,7 @@ def free_port() -> int:
 
 
 def target_of(server: Sshd, state: Path, key: Path, alias: str = "node-1") -> SshTarget:
-    """How to log in there, with all of a laptop's state in `state`."""
+    """How to log in to the server, with the laptop's state in `state`."""
     return SshTarget(
         host="127.0.0.1",
         port=server.port,
@@ -176,7 +176,7 @@ def command_lines() -> Iterator[str]:
 
 
 def running(word: str) -> bool:
-    """Whether some living process has `word` on its command line."""
+    """Whether a process that is not a zombie has `word` on its command line."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if word in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:

@@ -1,4 +1,4 @@
-"""An attached terminal: what is typed reaches the command, and so does Ctrl-C."""
+"""Attached commands: with a terminal, where Ctrl-C reaches them, and without."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROGRAM = textwrap.dedent(
     import asyncio, fcntl, pickle, sys, termios
     from shoal.remote.ssh_runner import SshRunner
     if sys.stdin.isatty():
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that it is told when the terminal goes
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that it gets SIGHUP when the terminal closes
     with open(sys.argv[1], "rb") as file:
         target, arguments = pickle.load(file)
     code = asyncio.run(SshRunner("node-1", target).attach(**arguments))
@@ -39,7 +39,7 @@ PROGRAM = textwrap.dedent(
 
 
 class Terminal:
-    """A terminal in which a program of ours attaches."""
+    """A terminal in which a process attaches to a command."""
 
     def __init__(self, descriptor: int, process: asyncio.subprocess.Process) -> None:
         self._descriptor = descriptor
@@ -50,7 +50,7 @@ class Terminal:
     def _read(self) -> None:
         try:
             self.screen += os.read(self._descriptor, 65536).decode(errors="replace")
-        except OSError:  # the other end is closed
+        except OSError:  # the process has closed it
             asyncio.get_running_loop().remove_reader(self._descriptor)
 
     def type(self, text: str) -> None:
@@ -59,8 +59,8 @@ class Terminal:
     async def shows(self, text: str) -> None:
         await until(lambda: text in self.screen)
 
-    async def leaves_keys_to_the_far_end(self) -> None:
-        """The first output may be there before ssh has told the terminal not to act on keys."""
+    async def is_raw(self) -> None:
+        """Wait for ssh to make the terminal raw: output may arrive before that."""
         await until(lambda: not termios.tcgetattr(self._descriptor)[3] & termios.ISIG)
 
 
@@ -69,34 +69,34 @@ Attach = Callable[..., AbstractAsyncContextManager[Terminal]]
 
 @pytest.fixture
 def attach(runner: SshRunner, tmp_path: Path) -> Attach:
-    """Runs `runner.attach` in a program of its own that sits in a terminal."""
+    """Runs `runner.attach` in a separate process on a terminal."""
 
     @asynccontextmanager
     async def attached(**arguments: object) -> AsyncIterator[Terminal]:
         (tmp_path / "arguments").write_bytes(pickle.dumps((runner.target, arguments)))
-        ours, theirs = pty.openpty()
+        parent_fd, child_fd = pty.openpty()
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", PROGRAM, str(tmp_path / "arguments")),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=child_fd,
+            stdout=child_fd,
+            stderr=child_fd,
             start_new_session=True,
         )
-        os.close(theirs)
-        terminal = Terminal(ours, process)
+        os.close(child_fd)
+        terminal = Terminal(parent_fd, process)
         try:
             yield terminal
         finally:
             if process.returncode is None:
                 process.kill()
             await process.wait()
-            asyncio.get_running_loop().remove_reader(ours)
-            os.close(ours)
+            asyncio.get_running_loop().remove_reader(parent_fd)
+            os.close(parent_fd)
 
     return attached
 
 
-async def test_a_command_has_a_terminal_and_its_exit_code_comes_back(attach: Attach) -> None:
+async def test_a_command_has_a_terminal_and_its_exit_code_is_returned(attach: Attach) -> None:
     async with attach(command="tty; read -p 'name? ' name; echo hello $name; exit 3") as terminal:
         await terminal.shows("name? ")
         terminal.type("shoal\n")
@@ -106,48 +106,48 @@ async def test_a_command_has_a_terminal_and_its_exit_code_comes_back(attach: Att
         assert "job control" not in terminal.screen
 
 
-async def test_without_a_command_there_is_a_shell(attach: Attach) -> None:
+async def test_without_a_command_a_shell_runs(attach: Attach) -> None:
     async with attach(command=None) as terminal:
         terminal.type("echo $((20 + 22)); exit 4\n")
         await terminal.shows("42")
         await terminal.shows("code 4")
 
 
-async def test_a_shell_may_be_given_an_environment(attach: Attach) -> None:
+async def test_a_shell_gets_the_environment(attach: Attach) -> None:
     async with attach(command=None, env={"V": "it's"}) as terminal:
         terminal.type('echo "<$V>"; exit\n')
         await terminal.shows("<it's>")
         await terminal.shows("code 0")
 
 
-async def test_ctrl_c_reaches_the_command_and_is_its_to_handle(attach: Attach) -> None:
-    command = "trap 'echo caught; exit 5' INT; echo begun; while :; do sleep 0.05; done"
+async def test_ctrl_c_reaches_the_command(attach: Attach) -> None:
+    command = "trap 'echo caught; exit 5' INT; echo started; while :; do sleep 0.05; done"
     async with attach(command=command) as terminal:
-        await terminal.shows("begun")
-        await terminal.leaves_keys_to_the_far_end()
+        await terminal.shows("started")
+        await terminal.is_raw()
         terminal.type("\x03")
         await terminal.shows("caught")
         await terminal.shows("code 5")
 
 
-async def test_losing_the_terminal_ends_the_command(attach: Attach) -> None:
-    async with attach(command="echo begun; sleep 7320") as terminal:
-        await terminal.shows("begun")
+async def test_closing_the_terminal_ends_the_command(attach: Attach) -> None:
+    async with attach(command="echo started; sleep 7320") as terminal:
+        await terminal.shows("started")
         await until(lambda: running("7320"))
     await until(lambda: not running("7320"))
 
 
-async def test_a_secret_is_in_the_environment_and_nowhere_else(attach: Attach) -> None:
+async def test_a_secret_is_in_the_environment_only(attach: Attach) -> None:
     command = 'echo "<$TOKEN>"; read -r'
     async with attach(command=command, env={"TOKEN": "s3cr3t-t0k3n"}) as terminal:
         await terminal.shows("<s3cr3t-t0k3n>")
         assert not [line for line in command_lines() if "s3cr3t" in line]
         for path in Path("/tmp").glob("tmp.*"):
-            with contextlib.suppress(OSError):  # of others, who remove theirs meanwhile
+            with contextlib.suppress(OSError):  # other processes delete their files meanwhile
                 assert b"s3cr3t" not in path.read_bytes()
 
 
-async def test_a_forwarded_port_leads_to_the_machine_as_long_as_the_command_runs(
+async def test_a_port_is_forwarded_while_the_command_runs(
     attach: Attach,
 ) -> None:
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -157,24 +157,24 @@ async def test_a_forwarded_port_leads_to_the_machine_as_long_as_the_command_runs
     dashboard = await asyncio.start_server(greet, "127.0.0.1")
     forward = PortForward(local=free_port(), remote=dashboard.sockets[0].getsockname()[1])
     async with dashboard:
-        async with attach(command="echo begun; read -r", forwards=[forward]) as terminal:
-            await terminal.shows("begun")
+        async with attach(command="echo started; read -r", forwards=[forward]) as terminal:
+            await terminal.shows("started")
             reader, writer = await asyncio.open_connection("127.0.0.1", forward.local)
             assert await reader.read() == b"hello"
             writer.close()
         await until(lambda: not listens(forward.local))
 
 
-async def test_a_port_that_is_taken_is_named_before_anything_is_run(runner: SshRunner) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+async def test_a_local_port_in_use_is_an_error_before_the_command_runs(runner: SshRunner) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as in_use:
+        port = in_use.getsockname()[1]
         with pytest.raises(ConfigError, match=f"port {port} of this machine"):
             await runner.attach("touch ran", forwards=[PortForward(port, 8265)])
     assert not (await runner.run("test -e ran")).ok
 
 
 @pytest.mark.parametrize("tty", [True, False])
-async def test_nothing_is_run_where_something_is_not_as_it_must_be(
+async def test_a_command_does_not_run_if_its_precondition_fails(
     runner: SshRunner, tty: bool
 ) -> None:
     with pytest.raises(PreconditionFailedError):
@@ -182,14 +182,14 @@ async def test_nothing_is_run_where_something_is_not_as_it_must_be(
     assert not (await runner.run("test -e ran")).ok
 
 
-async def test_a_command_runs_where_all_is_as_it_must_be(
+async def test_a_command_runs_if_its_precondition_holds(
     runner: SshRunner, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert await runner.attach("echo ran", tty=False, precondition="echo yes # it is") == 0
+    assert await runner.attach("echo ran", tty=False, precondition="echo yes # a comment") == 0
     assert capfd.readouterr() == ("ran\n", "")
 
 
-async def test_without_a_terminal_the_streams_are_as_they_are(
+async def test_without_a_terminal_the_streams_are_unchanged(
     runner: SshRunner, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code = await runner.attach("printf 'a\\nb'; echo e >&2; exit 6", tty=False)
@@ -197,10 +197,10 @@ async def test_without_a_terminal_the_streams_are_as_they_are(
     assert capfd.readouterr() == ("a\nb", "e\n")
 
 
-async def test_without_a_terminal_being_interrupted_ends_the_command(
+async def test_without_a_terminal_sigint_ends_the_command(
     runner: SshRunner, tmp_path: Path
 ) -> None:
-    arguments = {"command": "sleep 7321 & trap 'echo told' INT; echo begun; wait", "tty": False}
+    arguments = {"command": "sleep 7321 & trap 'echo caught' INT; echo started; wait", "tty": False}
     (tmp_path / "arguments").write_bytes(pickle.dumps((runner.target, arguments)))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", PROGRAM, str(tmp_path / "arguments")),
@@ -208,14 +208,14 @@ async def test_without_a_terminal_being_interrupted_ends_the_command(
         stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
-    assert await process.stdout.readline() == b"begun\n"
+    assert await process.stdout.readline() == b"started\n"
     process.send_signal(signal.SIGINT)
-    said = await process.stdout.read()
-    assert said.endswith(b"code 130\n")
+    output = await process.stdout.read()
+    assert output.endswith(b"code 130\n")
     await until(lambda: not running("7321"))
 
 
-async def test_a_tunnel_stands_until_it_is_let_go(runner: SshRunner) -> None:
+async def test_ports_are_forwarded_until_cancelled(runner: SshRunner) -> None:
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"hello")
         writer.close()
@@ -224,14 +224,14 @@ async def test_a_tunnel_stands_until_it_is_let_go(runner: SshRunner) -> None:
     forward = PortForward(local=free_port(), remote=server.sockets[0].getsockname()[1])
     opened = asyncio.Event()
     async with server:
-        holding = asyncio.ensure_future(runner.forward([forward], opened.set))
+        forwarding = asyncio.ensure_future(runner.forward([forward], opened.set))
         await asyncio.wait_for(opened.wait(), 60)
         reader, writer = await asyncio.open_connection("127.0.0.1", forward.local)
         assert await reader.read() == b"hello"
         writer.close()
-        holding.cancel()
+        forwarding.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await holding
+            await forwarding
         await until(lambda: not listens(forward.local))
 
 

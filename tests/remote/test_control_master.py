@@ -1,4 +1,4 @@
-"""Logging in: what is waited for, what is refused at once, and what becomes of old connections."""
+"""The shared connection: what is retried, what fails at once, and how a dead one is replaced."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from tests.remote.sshd import Sshd, free_port, new_key
 NewServer = Callable[..., tuple[Sshd, SshTarget]]
 
 
-class Pauses(SystemClock):
-    """A clock on which a pause takes no time, and something may happen during the n-th."""
+class InstantClock(SystemClock):
+    """A clock on which sleeping takes no time. `on_sleep` is called during the n-th sleep."""
 
-    def __init__(self, happens: Callable[[], None] = lambda: None, *, at: int = 1) -> None:
+    def __init__(self, on_sleep: Callable[[], None] = lambda: None, *, at: int = 1) -> None:
         self.count = 0
         self.ahead = 0.0
-        """The pauses' sum, by which this clock is ahead of the real one."""
-        self._happens = happens
+        """The sum of all sleeps, by which this clock is ahead of the real one."""
+        self._on_sleep = on_sleep
         self._at = at
 
     def monotonic(self) -> float:
@@ -48,39 +48,39 @@ class Pauses(SystemClock):
         self.count += 1
         self.ahead += seconds
         if self.count == self._at:
-            self._happens()
+            self._on_sleep()
 
 
-def holders(target: SshTarget) -> list[psutil.Process]:
-    """The processes that hold, or fail to share, a connection to this target."""
-    found = []
+def masters(target: SshTarget) -> list[psutil.Process]:
+    """The ssh processes that hold a connection to this target, shared or not."""
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if f"ControlPath={target.socket}" in process.cmdline() and "-N" in process.cmdline():
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 @pytest.fixture
-def once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt that fails is not tried again within 20 s, and none is made in haste."""
+def no_retry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed attempt is not retried within 20 s."""
     monkeypatch.setattr(control_master, "_FIRST_PAUSE", 60)
 
 
-async def test_a_machine_that_comes_up_later_is_waited_for(new_server: NewServer) -> None:
+async def test_a_host_that_comes_up_later_is_waited_for(new_server: NewServer) -> None:
     server, target = new_server()
-    clock = Pauses(server.start, at=3)
+    clock = InstantClock(server.start, at=3)
     runner = SshRunner("node-1", target, clock=clock)
     await runner.connect(timeout=60)
     assert clock.count == 3
     assert (await runner.run("echo here")).tail == ("here",)
 
 
-async def test_a_machine_that_never_comes_up_is_given_up_at_the_deadline(
+async def test_a_host_that_never_comes_up_is_an_error_at_the_deadline(
     new_server: NewServer,
 ) -> None:
     _, target = new_server()
-    clock = Pauses()
+    clock = InstantClock()
     began = clock.monotonic()
     with pytest.raises(UnreachableError, match="no SSH server listens there") as failure:
         await SshRunner("node-1", target, clock=clock).connect(timeout=20)
@@ -89,7 +89,7 @@ async def test_a_machine_that_never_comes_up_is_given_up_at_the_deadline(
     assert failure.value.node == "node-1"
 
 
-async def test_a_port_that_accepts_and_then_says_nothing_is_given_up_too(
+async def test_a_port_that_accepts_and_stays_silent_is_an_error_at_the_deadline(
     new_server: NewServer,
 ) -> None:
     server, target = new_server()
@@ -100,7 +100,7 @@ async def test_a_port_that_accepts_and_then_says_nothing_is_given_up_too(
 
 @pytest.fixture
 def python_3_10(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In which asyncio's deadlines have a class of their own."""
+    """Where asyncio.TimeoutError is a separate class."""
 
     class Late(Exception):
         pass
@@ -109,7 +109,7 @@ def python_3_10(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "TimeoutError", Late)
 
 
-async def test_a_machine_that_greets_and_then_says_nothing_is_given_up_on_every_python(
+async def test_a_host_that_sends_its_banner_only_is_an_error_on_every_python(
     new_server: NewServer, python_3_10: None
 ) -> None:
     server, target = new_server()
@@ -123,16 +123,16 @@ async def test_a_machine_that_greets_and_then_says_nothing_is_given_up_on_every_
             await SshRunner("node-1", target).connect(timeout=1)
 
 
-async def test_a_connection_whose_holder_does_not_listen_is_left_behind_on_every_python(
+async def test_a_connection_whose_ssh_process_hangs_is_abandoned_on_every_python(
     new_server: NewServer, python_3_10: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control_master, "_CONTROL_COMMAND_SECONDS", 0.5)
     _, target = new_server()
     prepare_control_directory(target.control_dir)
-    deaf = socket.socket(socket.AF_UNIX)
-    with deaf:
-        deaf.bind(str(target.socket))
-        deaf.listen()
+    hung = socket.socket(socket.AF_UNIX)
+    with hung:
+        hung.bind(str(target.socket))
+        hung.listen()
         await stop_multiplexing(target)
     assert not target.socket.exists()
 
@@ -143,20 +143,20 @@ async def test_a_key_that_is_installed_late_is_waited_for(
     server, target = new_server()
     late = new_key(tmp_path / "late")
     server.start()
-    clock = Pauses(lambda: server.admit(late))
+    clock = InstantClock(lambda: server.authorize(late))
     runner = SshRunner("node-1", replace(target, key=late), clock=clock)
     await runner.connect(timeout=60)
     assert clock.count == 1
     await runner.disconnect()
 
 
-async def test_a_key_that_is_never_accepted_is_named_after_a_grace(
+async def test_a_key_that_stays_rejected_is_an_error_after_the_login_grace(
     new_server: NewServer, tmp_path: Path
 ) -> None:
     server, target = new_server()
     stranger = new_key(tmp_path / "stranger")
     server.start()
-    clock = Pauses()
+    clock = InstantClock()
     runner = SshRunner("node-1", replace(target, key=stranger), login_grace=20, clock=clock)
     began = clock.monotonic()
     with pytest.raises(LoginDeniedError) as failure:
@@ -164,10 +164,10 @@ async def test_a_key_that_is_never_accepted_is_named_after_a_grace(
     assert str(stranger) in failure.value.why
     assert clock.monotonic() - began > 15
     assert clock.ahead <= 20
-    assert clock.count < 10, "often enough to be banned for it"
+    assert clock.count < 10, "so many failed logins could get the address banned"
 
 
-async def test_a_machine_that_shows_another_host_key_is_refused_until_it_is_forgotten(
+async def test_a_changed_host_key_is_rejected_until_the_old_one_is_forgotten(
     new_server: NewServer,
 ) -> None:
     server, target = new_server()
@@ -184,7 +184,7 @@ async def test_a_machine_that_shows_another_host_key_is_refused_until_it_is_forg
     await runner.connect(timeout=60)
 
 
-async def test_an_address_that_another_clusters_machine_had_is_no_changed_key(
+async def test_a_reused_address_is_not_a_changed_host_key(
     new_server: NewServer,
 ) -> None:
     first, target = new_server("first")
@@ -196,20 +196,20 @@ async def test_an_address_that_another_clusters_machine_had_is_no_changed_key(
     await SshRunner("second", other).connect(timeout=60)
 
 
-async def test_a_key_that_others_can_read_is_refused_at_once(
+async def test_a_key_that_other_users_can_read_is_an_error_immediately(
     new_server: NewServer, tmp_path: Path
 ) -> None:
     server, target = new_server()
     server.start()
     exposed = new_key(tmp_path / "it's exposed")
     exposed.chmod(0o644)
-    server.admit(exposed)
+    server.authorize(exposed)
     with pytest.raises(ConfigError) as failure:
         await SshRunner("node-1", replace(target, key=exposed)).connect(timeout=60)
     assert shlex.split(failure.value.fix) == ["chmod", "600", str(exposed)]
 
 
-async def test_a_key_that_is_not_there_is_refused_before_anyone_is_asked(
+async def test_a_missing_key_is_an_error_before_connecting(
     new_server: NewServer, tmp_path: Path
 ) -> None:
     _, target = new_server()
@@ -217,15 +217,15 @@ async def test_a_key_that_is_not_there_is_refused_before_anyone_is_asked(
         await SshRunner("node-1", replace(target, key=tmp_path / "none")).connect(timeout=60)
 
 
-async def test_a_name_that_does_not_exist_is_called_that(new_server: NewServer) -> None:
+async def test_an_unknown_host_name_is_an_error(new_server: NewServer) -> None:
     _, target = new_server()
-    clock = Pauses()
+    clock = InstantClock()
     runner = SshRunner("node-1", replace(target, host="no-such-host.invalid"), clock=clock)
     with pytest.raises(UnreachableError, match="name"):
         await runner.connect(timeout=2)
 
 
-async def test_a_host_that_looks_like_an_option_is_not_taken_for_one(
+async def test_a_host_that_looks_like_an_option_is_not_used_as_one(
     new_server: NewServer, tmp_path: Path
 ) -> None:
     _, target = new_server()
@@ -235,7 +235,7 @@ async def test_a_host_that_looks_like_an_option_is_not_taken_for_one(
     assert not (tmp_path / "pwned").exists()
 
 
-async def test_an_account_that_runs_no_commands_is_told_from_a_lost_machine(
+async def test_an_account_that_runs_no_commands_is_not_a_lost_host(
     new_server: NewServer, tmp_path: Path
 ) -> None:
     closed = tmp_path / "closed"
@@ -258,8 +258,8 @@ async def test_commands_run_in_bash_whatever_the_users_login_shell(
     server, target = new_server(shell=shell)
     server.start()
     runner = SshRunner("node-1", target)
-    done = await runner.run('[[ $V == "a b!" ]] && echo "$BASH"', env={"V": "a b!"})
-    assert done.tail[0].endswith("bash")
+    result = await runner.run('[[ $V == "a b!" ]] && echo "$BASH"', env={"V": "a b!"})
+    assert result.tail[0].endswith("bash")
     (tmp_path / "file").write_text("x")
     awkward = "it's $HOME!\\\\ \\' \n é"
     await runner.put(tmp_path / "file", awkward)
@@ -267,27 +267,27 @@ async def test_commands_run_in_bash_whatever_the_users_login_shell(
     assert await runner.attach('[[ $V == "a b!" ]] || exit 4', env={"V": "a b!"}, tty=False) == 0
 
 
-async def test_connections_are_shared_by_all_who_ask_at_the_same_time(
+async def test_concurrent_runners_share_one_connection(
     new_server: NewServer,
 ) -> None:
     server, target = new_server()
     server.start()
     runners = [SshRunner("node-1", target) for _ in range(5)]
     await asyncio.gather(*(runner.connect(timeout=60) for runner in runners))
-    assert len(holders(target)) == 1
+    assert len(masters(target)) == 1
 
 
-async def test_a_connection_whose_holder_was_killed_is_made_anew(new_server: NewServer) -> None:
+async def test_a_connection_whose_ssh_process_was_killed_is_replaced(new_server: NewServer) -> None:
     server, target = new_server()
     server.start()
     runner = SshRunner("node-1", target)
     await runner.connect(timeout=60)
-    (holder,) = holders(target)
-    holder.kill()
+    (master,) = masters(target)
+    master.kill()
     assert (await runner.run("echo again")).tail == ("again",)
 
 
-async def test_a_machine_that_was_restarted_is_reached_again(new_server: NewServer) -> None:
+async def test_a_restarted_host_is_reached_again(new_server: NewServer) -> None:
     server, target = new_server()
     server.start()
     runner = SshRunner("node-1", target)
@@ -297,58 +297,58 @@ async def test_a_machine_that_was_restarted_is_reached_again(new_server: NewServ
     assert (await runner.run("echo again")).tail == ("again",)
 
 
-async def test_a_dead_connection_is_replaced_without_ending_what_still_runs_over_it(
+async def test_a_dead_connection_is_replaced_without_ending_the_commands_on_it(
     new_server: NewServer,
 ) -> None:
     server, target = new_server()
     server.start()
     runner = SshRunner("node-1", target, session_timeout=3)
     await runner.connect(timeout=60)
-    waits = "touch begun; until [ -e go-on ]; do sleep 0.05; done; echo done"
+    waits = "touch started; until [ -e continue ]; do sleep 0.05; done; echo done"
     early = asyncio.ensure_future(runner.run(waits))
-    await until((server.home / "begun").exists)
-    (holder,) = holders(target)
-    holder.send_signal(signal.SIGSTOP)
-    assert (await runner.run("touch go-on; echo new")).tail == ("new",)
-    holder.send_signal(signal.SIGCONT)
+    await until((server.home / "started").exists)
+    (master,) = masters(target)
+    master.send_signal(signal.SIGSTOP)
+    assert (await runner.run("touch continue; echo new")).tail == ("new",)
+    master.send_signal(signal.SIGCONT)
     assert (await early).tail == ("done",)
 
 
-async def test_a_machine_that_is_merely_slow_runs_a_command_once(
+async def test_a_slow_host_runs_a_command_once(
     new_server: NewServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, target = new_server()
     (server.home / ".bashrc").write_text("sleep 1\n")
     server.start()
-    retired = []
+    stopped = []
 
-    async def retire(target: SshTarget) -> None:
-        retired.append(target)
+    async def stop(target: SshTarget) -> None:
+        stopped.append(target)
         await stop_multiplexing(target)
 
-    monkeypatch.setattr(control_master, "stop_multiplexing", retire)
+    monkeypatch.setattr(control_master, "stop_multiplexing", stop)
     runner = SshRunner("node-1", target, session_timeout=0.3)
     assert (await runner.run("echo x >> runs")).ok
-    assert retired, "it was taken for dead once"
+    assert stopped, "the connection was replaced once"
     assert (server.home / "runs").read_text() == "x\n"
 
 
-async def test_a_connection_that_breaks_under_a_command_is_told_from_its_failure(
+async def test_a_connection_that_breaks_during_a_command_is_not_a_failed_command(
     new_server: NewServer,
 ) -> None:
     server, target = new_server()
     server.start()
     runner = SshRunner("node-1", target)
 
-    def pull_the_plug(line: str, stream: str) -> None:
+    def stop_server(line: str, stream: str) -> None:
         server.stop()
 
     with pytest.raises(UnreachableError, match="while a command ran") as failure:
-        await runner.run("echo last words; sleep 7310", on_line=pull_the_plug, timeout=60)
+        await runner.run("echo last words; sleep 7310", on_line=stop_server, timeout=60)
     assert failure.value.output == ("last words",)
 
 
-async def test_the_users_configuration_counts_where_it_does_no_harm(
+async def test_the_users_ssh_configuration_applies_except_for_harmful_options(
     new_server: NewServer, tmp_path: Path
 ) -> None:
     server, target = new_server()
@@ -366,28 +366,28 @@ async def test_the_users_configuration_counts_where_it_does_no_harm(
 RELAY = """
 import shutil, socket, sys, threading
 peer = socket.create_connection(("127.0.0.1", int(sys.argv[1]))).makefile("rwb", buffering=0)
-here, there = open(0, "rb", buffering=0), open(1, "wb", buffering=0)
-threading.Thread(target=shutil.copyfileobj, args=(here, peer), daemon=True).start()
-shutil.copyfileobj(peer, there)
+stdin, stdout = open(0, "rb", buffering=0), open(1, "wb", buffering=0)
+threading.Thread(target=shutil.copyfileobj, args=(stdin, peer), daemon=True).start()
+shutil.copyfileobj(peer, stdout)
 """
 
 
-async def test_a_proxy_command_leads_to_the_machine(new_server: NewServer, tmp_path: Path) -> None:
+async def test_a_proxy_command_is_used(new_server: NewServer, tmp_path: Path) -> None:
     server, target = new_server()
     server.start()
     relay = tmp_path / "relay.py"
     relay.write_text(RELAY)
-    asked = shlex.quote(str(tmp_path / "asked"))
+    arguments = shlex.quote(str(tmp_path / "arguments"))
     python = shlex.quote(sys.executable)
-    command = f"echo '%h' %p > {asked}; {python} {relay} {server.port}"
+    command = f"echo '%h' %p > {arguments}; {python} {relay} {server.port}"
     runner = SshRunner("node-1", replace(target, host="by-proxy", proxy_command=command))
     assert (await runner.run("echo here")).tail == ("here",)
     await runner.disconnect()
-    assert (tmp_path / "asked").read_text() == f"by-proxy {server.port}\n"
+    assert (tmp_path / "arguments").read_text() == f"by-proxy {server.port}\n"
 
 
-async def test_a_proxy_commands_own_complaint_is_in_the_error(
-    new_server: NewServer, once: None
+async def test_the_error_output_of_a_proxy_command_is_in_the_error(
+    new_server: NewServer, no_retry: None
 ) -> None:
     _, target = new_server()
     command = "echo 'TargetNotConnected: i-123' >&2; exit 1"
@@ -396,7 +396,7 @@ async def test_a_proxy_commands_own_complaint_is_in_the_error(
         await runner.connect(timeout=20)
 
 
-async def test_a_control_directory_that_others_can_enter_is_refused(
+async def test_a_control_directory_that_other_users_can_read_is_rejected(
     new_server: NewServer, state: Path
 ) -> None:
     _, target = new_server()
@@ -405,7 +405,7 @@ async def test_a_control_directory_that_others_can_enter_is_refused(
         await SshRunner("node-1", replace(target, control_dir=state / "open")).connect(timeout=5)
 
 
-async def test_a_control_directory_too_long_for_sockets_is_refused(
+async def test_a_control_directory_too_long_for_sockets_is_rejected(
     new_server: NewServer, state: Path
 ) -> None:
     _, target = new_server()
@@ -414,7 +414,7 @@ async def test_a_control_directory_too_long_for_sockets_is_refused(
         await SshRunner("node-1", replace(target, control_dir=long)).connect(timeout=5)
 
 
-async def test_a_worker_that_only_the_head_reaches_is_reached_through_it(
+async def test_a_worker_is_reached_through_the_head(
     new_server: NewServer,
 ) -> None:
     head, by_head = new_server("head")
@@ -424,8 +424,8 @@ async def test_a_worker_that_only_the_head_reaches_is_reached_through_it(
     through = replace(target, jump=by_head)
     runner = SshRunner("worker", through)
     assert (await runner.run("pwd")).tail == (str(worker.home),)
-    (holder,) = holders(through)
-    assert not [c for c in holder.net_connections() if c.raddr and c.raddr.port == worker.port]
+    (master,) = masters(through)
+    assert not [c for c in master.net_connections() if c.raddr and c.raddr.port == worker.port]
     head.stop()
     head.start()
     assert (await runner.run("echo again", timeout=60)).tail == ("again",)
@@ -433,8 +433,8 @@ async def test_a_worker_that_only_the_head_reaches_is_reached_through_it(
 
 
 @pytest.mark.parametrize("settings", [["AllowTcpForwarding no"], []])
-async def test_a_worker_that_the_head_does_not_reach_is_told_from_the_head(
-    new_server: NewServer, settings: list[str], once: None
+async def test_a_worker_that_the_head_cannot_reach_is_the_error_and_not_the_head(
+    new_server: NewServer, settings: list[str], no_retry: None
 ) -> None:
     head, by_head = new_server("head", settings=settings)
     worker, target = new_server("worker")
@@ -447,7 +447,7 @@ async def test_a_worker_that_the_head_does_not_reach_is_told_from_the_head(
     assert str(by_head) in failure.value.fix
 
 
-async def test_a_program_that_stopped_while_connecting_is_not_waited_for_for_ever(
+async def test_a_process_that_stopped_while_connecting_is_waited_for_until_the_deadline(
     new_server: NewServer,
 ) -> None:
     server, target = new_server()

@@ -1,4 +1,4 @@
-"""Pinned host keys, passed from one who knows to one who does not."""
+"""Pinned host keys, and how they are passed from the laptop to the head."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from shoal.remote import known_hosts
 from shoal.remote.known_hosts import HostKeysPerInstance, SharedHostKeys
 
 
-def test_what_is_taken_is_known_beside_what_was(tmp_path: Path) -> None:
-    laptop, head = (
-        SharedHostKeys(tmp_path / "a" / "laptop"),
-        SharedHostKeys(tmp_path / "b" / "head"),
-    )
+def test_added_keys_replace_those_of_the_same_host_only(tmp_path: Path) -> None:
+    laptop = SharedHostKeys(tmp_path / "a" / "laptop")
+    head = SharedHostKeys(tmp_path / "b" / "head")
     assert laptop.keys() == {}
     laptop.add({"10.0.0.1": ["ssh-ed25519 AAAA"], "10.0.0.2": ["ssh-ed25519 BBBB", "ssh-rsa C"]})
     head.add({"10.0.0.1": ["ssh-ed25519 old"], "10.0.0.9": ["ssh-ed25519 own"]})
@@ -20,7 +18,7 @@ def test_what_is_taken_is_known_beside_what_was(tmp_path: Path) -> None:
     assert head.keys() == {**laptop.keys(), "10.0.0.9": ["ssh-ed25519 own"]}
 
 
-def test_a_key_that_was_changed_since_is_not_given_up_for_the_one_before(tmp_path: Path) -> None:
+def test_an_added_one_time_key_does_not_replace_the_pinned_key(tmp_path: Path) -> None:
     host_keys = HostKeysPerInstance(tmp_path / "pins")
     assert host_keys.keys() == {}
     host_keys.add({"i-1": ["one-time"], "i-2": ["two"]})

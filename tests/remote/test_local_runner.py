@@ -1,4 +1,4 @@
-"""Commands on this machine: what they see, what they print, and that none outlives its caller."""
+"""Commands on this machine: their environment, their output, and that none outlives its caller."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def runner(tmp_path: Path) -> LocalRunner:
 async def test_a_command_runs_in_the_nodes_directory_with_its_environment(
     runner: LocalRunner, tmp_path: Path
 ) -> None:
-    done = await runner.run('pwd; echo "$WHO, $EXTRA"', env={"EXTRA": "it's $(me)"})
-    assert done.code == 0
-    assert done.tail == (str(tmp_path), "the node, it's $(me)")
+    result = await runner.run('pwd; echo "$WHO, $EXTRA"', env={"EXTRA": "it's $(me)"})
+    assert result.code == 0
+    assert result.tail == (str(tmp_path), "the node, it's $(me)")
 
 
-async def test_both_streams_arrive_line_by_line_and_say_which_they_are(
+async def test_lines_of_both_streams_are_delivered_with_the_name_of_the_stream(
     runner: LocalRunner,
 ) -> None:
     lines: list[tuple[str, str]] = []
@@ -37,19 +37,21 @@ async def test_both_streams_arrive_line_by_line_and_say_which_they_are(
 
 
 async def test_a_failing_command_is_a_result_with_its_last_lines(runner: LocalRunner) -> None:
-    done = await runner.run("seq 1 50; exit 7")
-    assert done.code == 7
-    assert done.tail[-1] == "50"
-    assert len(done.tail) == 20
+    result = await runner.run("seq 1 50; exit 7")
+    assert result.code == 7
+    assert result.tail[-1] == "50"
+    assert len(result.tail) == 20
 
 
-async def test_a_command_killed_by_a_signal_has_a_shells_exit_code(runner: LocalRunner) -> None:
+async def test_a_command_killed_by_a_signal_has_the_exit_code_of_a_shell(
+    runner: LocalRunner,
+) -> None:
     assert (await runner.run("kill -9 $$")).code == 137
 
 
-async def test_bytes_that_are_not_text_do_not_hurt(runner: LocalRunner) -> None:
-    done = await runner.run(r"printf 'a\377b\n'")
-    assert done.tail == ("a\ufffdb",)
+async def test_bytes_that_are_not_utf_8_are_replaced(runner: LocalRunner) -> None:
+    result = await runner.run(r"printf 'a\377b\n'")
+    assert result.tail == ("a\ufffdb",)
 
 
 async def test_standard_input_reaches_the_command_even_when_it_does_not_read_it(
@@ -59,17 +61,17 @@ async def test_standard_input_reaches_the_command_even_when_it_does_not_read_it(
     assert (await runner.run("true", stdin=b"x" * 1_000_000)).code == 0
 
 
-async def test_a_daemon_left_behind_does_not_hold_up_its_starter(runner: LocalRunner) -> None:
-    done = await runner.run("sleep 600 & echo $!", timeout=60)
-    psutil.Process(int(done.tail[0])).kill()
-    assert done.code == 0
+async def test_a_daemon_does_not_delay_the_command_that_started_it(runner: LocalRunner) -> None:
+    result = await runner.run("sleep 600 & echo $!", timeout=60)
+    psutil.Process(int(result.tail[0])).kill()
+    assert result.code == 0
 
 
-async def test_a_command_that_exceeds_its_deadline_is_ended_with_all_it_started(
+async def test_a_command_past_its_deadline_is_ended_with_its_children(
     runner: LocalRunner, tmp_path: Path
 ) -> None:
     child = tmp_path / "child"
-    for seconds in (0.5, 5, 25):  # until it is long enough to begin
+    for seconds in (0.5, 5, 25):  # until it is long enough for the command to start
         with pytest.raises(TimeoutError):
             await runner.run("sleep 600 & echo $! > child; wait", timeout=seconds)
         if child.exists() and child.read_text():
@@ -87,7 +89,7 @@ async def test_cancelling_ends_the_command(runner: LocalRunner, tmp_path: Path) 
     await until(lambda: not alive(int(pid.read_text())))
 
 
-async def test_an_attached_command_runs_where_the_caller_stands(
+async def test_an_attached_command_runs_in_the_current_directory(
     runner: LocalRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -97,7 +99,7 @@ async def test_an_attached_command_runs_where_the_caller_stands(
     assert [path.name for path in elsewhere.iterdir()] == ["here"]
 
 
-async def test_a_machine_that_was_removed_meanwhile_is_unreachable(tmp_path: Path) -> None:
+async def test_a_node_that_was_removed_is_unreachable(tmp_path: Path) -> None:
     gone = LocalRunner(tmp_path / "gone", {})
     with pytest.raises(UnreachableError, match="no longer exists"):
         await gone.run("true")

@@ -1,4 +1,4 @@
-"""Machines with a network of their own: cut off, restarted, or behind another."""
+"""Simulated hosts with their own network: restarted, disconnected, or behind another host."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tests.simcloud.hosts import Host
 
 pytestmark = pytest.mark.simcloud
 
-WayTo = Callable[[Host], SshTarget]
+TargetOf = Callable[[Host], SshTarget]
 
 
 @pytest.fixture
-async def way_to(cloud: SimCloud, laptop: Host, state: Path) -> AsyncIterator[WayTo]:
-    """How the laptop logs in to a host; the test itself then runs in the laptop's network."""
+async def target_of(cloud: SimCloud, laptop: Host, state: Path) -> AsyncIterator[TargetOf]:
+    """How the laptop logs in to a host; the test itself runs in the laptop's network."""
     key = state / "id"
     key.write_text(cloud.laptop_key.private)
     key.chmod(0o600)
 
     made: list[SshTarget] = []
 
-    def way(host: Host) -> SshTarget:
+    def make_target(host: Host) -> SshTarget:
         target = SshTarget(
             host=host.address,
             user="ubuntu",
@@ -46,72 +46,76 @@ async def way_to(cloud: SimCloud, laptop: Host, state: Path) -> AsyncIterator[Wa
         return target
 
     with laptop.network():
-        yield way
+        yield make_target
         for target in made:
             await close_connection(target)
 
 
-async def test_a_machine_that_restarts_is_reached_again(cloud: SimCloud, way_to: WayTo) -> None:
+async def test_a_host_that_restarts_is_reached_again(cloud: SimCloud, target_of: TargetOf) -> None:
     host = await cloud.boot()
-    runner = SshRunner(host.name, way_to(host))
+    runner = SshRunner(host.name, target_of(host))
     await runner.connect(timeout=60)
     await host.reboot()
     assert (await runner.run("hostname")).tail == (host.name,)
 
 
-async def test_a_connection_that_died_unheard_is_replaced(cloud: SimCloud, way_to: WayTo) -> None:
+async def test_a_connection_that_died_silently_is_replaced(
+    cloud: SimCloud, target_of: TargetOf
+) -> None:
     host = await cloud.boot()
-    runner = SshRunner(host.name, way_to(host), session_timeout=1.0)
+    runner = SshRunner(host.name, target_of(host), session_timeout=1.0)
     await runner.connect(timeout=60)
-    await host.kill()  # mute: nobody tells the laptop
+    await host.kill()  # the laptop gets no packet about it
     await host.boot()
     assert (await runner.run("hostname", timeout=60)).tail == (host.name,)
 
 
-async def test_a_cut_under_a_command_is_noticed_and_does_not_hang(
-    cloud: SimCloud, way_to: WayTo, monkeypatch: pytest.MonkeyPatch
+async def test_a_lost_network_during_a_command_is_an_error_and_does_not_hang(
+    cloud: SimCloud, target_of: TargetOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(target_module, "_ALIVE_INTERVAL", 1)
     host = await cloud.boot()
-    runner = SshRunner(host.name, way_to(host))
+    runner = SshRunner(host.name, target_of(host))
     lines: list[str] = []
-    work = asyncio.ensure_future(
-        runner.run("echo begun; sleep 300", on_line=lambda line, _: lines.append(line))
+    running = asyncio.ensure_future(
+        runner.run("echo started; sleep 300", on_line=lambda line, _: lines.append(line))
     )
-    await until(lambda: lines == ["begun"])
+    await until(lambda: lines == ["started"])
     await host.cut()
     with pytest.raises(UnreachableError, match="while a command ran"):
-        await asyncio.wait_for(work, 60)
+        await asyncio.wait_for(running, 60)
 
 
-async def test_a_worker_behind_the_head_sees_the_head_and_never_the_key(
-    cloud: SimCloud, way_to: WayTo
+async def test_the_private_key_never_reaches_the_head_before_a_worker(
+    cloud: SimCloud, target_of: TargetOf
 ) -> None:
     head, worker = await asyncio.gather(cloud.boot(), cloud.boot())
-    target = replace(way_to(worker), jump=way_to(head))
+    target = replace(target_of(worker), jump=target_of(head))
     runner = SshRunner(worker.name, target)
-    done = await runner.run('echo "${SSH_CONNECTION%% *}"; hostname; test -z "$SSH_AUTH_SOCK"')
-    assert done.ok
-    assert done.tail == (head.address, worker.name)
+    result = await runner.run('echo "${SSH_CONNECTION%% *}"; hostname; test -z "$SSH_AUTH_SOCK"')
+    assert result.ok
+    assert result.tail == (head.address, worker.name)
     assert target.key is not None
     secret = target.key.read_text().splitlines()[2]
-    found = await head.run(["grep", "-rl", "--", secret, "/home", "/tmp"])
-    assert found.stdout == ""
+    matches = await head.run(["grep", "-rl", "--", secret, "/home", "/tmp"])
+    assert matches.stdout == ""
 
 
-async def test_what_a_command_ran_as_root_ends_with_it(cloud: SimCloud, way_to: WayTo) -> None:
+async def test_a_root_process_of_a_command_ends_with_it(
+    cloud: SimCloud, target_of: TargetOf
+) -> None:
     host = await cloud.boot()
-    runner = SshRunner(host.name, way_to(host))
+    runner = SshRunner(host.name, target_of(host))
     await runner.connect(timeout=60)
-    begun = host.root() / "tmp/begun"
-    for seconds in (1, 5, 25):  # until it is long enough to begin
+    started = host.root() / "tmp/started"
+    for seconds in (1, 5, 25):  # until it is long enough for the command to start
         with pytest.raises(TimeoutError):
-            await runner.run("sudo sh -c 'touch /tmp/begun; exec sleep 7330'", timeout=seconds)
-        if begun.exists():
+            await runner.run("sudo sh -c 'touch /tmp/started; exec sleep 7330'", timeout=seconds)
+        if started.exists():
             break
-    assert begun.exists()
+    assert started.exists()
 
-    async def is_over() -> bool:
+    async def has_ended() -> bool:
         return (await host.run("pgrep -fx 'sleep 7330' || true")).stdout == ""
 
-    await until(is_over, "nothing is left of it", every=0.2)
+    await until(has_ended, "the process has ended", every=0.2)

@@ -1,4 +1,4 @@
-"""Files over SSH: what arrives where, what stays behind, and names that only look like commands."""
+"""Files over SSH: where they are copied, what is excluded, and unusual names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shoal.remote.ssh_runner import SshRunner
 from shoal.remote.ssh_target import SshTarget
 from tests.remote.sshd import Sshd
 
-AWKWARD = [
+UNUSUAL_NAMES = [
     "a b",
     "it's",
     '"double"',
@@ -37,7 +37,7 @@ AWKWARD = [
 
 
 def tree(root: Path) -> dict[str, str]:
-    """Every file of a tree with its content; a link with where it leads."""
+    """Every file of a directory with its content; a link with its target."""
     return {
         str(path.relative_to(root)): f"-> {path.readlink()}"
         if path.is_symlink()
@@ -47,7 +47,7 @@ def tree(root: Path) -> dict[str, str]:
     }
 
 
-def plant(root: Path, files: dict[str, str]) -> Path:
+def write_files(root: Path, files: dict[str, str]) -> Path:
     for name, content in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,29 +55,29 @@ def plant(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-async def test_a_trees_content_comes_to_the_target_and_parents_are_made(
+async def test_the_content_of_a_directory_is_copied_and_parents_are_created(
     runner: SshRunner, server: Sshd, tmp_path: Path
 ) -> None:
     files = {"a": "1", "deep/b": "2", "deep/er/c": "3", ".hidden": "4"}
-    source = plant(tmp_path / "source", files)
+    source = write_files(tmp_path / "source", files)
     await runner.put(source, "~/far/away")
     assert tree(server.home / "far/away") == files
 
 
 @pytest.mark.parametrize("target", ["~/t", "~/t/", "t", "t/", "./t", "{home}/t", "{home}/t/"])
-async def test_every_way_to_write_a_directory_means_its_content(
+async def test_every_spelling_of_a_target_directory_means_the_same(
     runner: SshRunner, server: Sshd, tmp_path: Path, target: str
 ) -> None:
-    source = plant(tmp_path / "source", {"a": "1"})
-    for _ in range(2):  # whether it is there already makes no difference
+    source = write_files(tmp_path / "source", {"a": "1"})
+    for _ in range(2):  # it makes no difference whether it exists
         await runner.put(source, target.format(home=server.home))
         assert tree(server.home) == {"t/a": "1"}
 
 
-async def test_a_directory_that_was_there_keeps_its_mode(
+async def test_an_existing_directory_keeps_its_mode(
     runner: SshRunner, server: Sshd, tmp_path: Path
 ) -> None:
-    source = plant(tmp_path / "source", {"a": "1", "deep/b": "2"})
+    source = write_files(tmp_path / "source", {"a": "1", "deep/b": "2"})
     source.chmod(0o777)
     (source / "deep").chmod(0o750)
     shared = server.home / "shared"
@@ -88,19 +88,19 @@ async def test_a_directory_that_was_there_keeps_its_mode(
     assert stat.S_IMODE((shared / "deep").stat().st_mode) == 0o750
 
 
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_the_mode_of_somebody_elses_directory_is_not_a_file_that_is_missing(is_lost: bool) -> None:
+@pytest.mark.parametrize("is_file_missing", [False, True])
+def test_the_mode_of_another_users_directory_is_not_a_missing_file(is_file_missing: bool) -> None:
     mode = 'rsync: [generator] failed to set permissions on "/tmp/.": Operation not permitted (1)'
-    lost = 'rsync: [receiver] mkstemp "/tmp/.a.X1" failed: Permission denied (13)'
+    missing = 'rsync: [receiver] mkstemp "/tmp/.a.X1" failed: Permission denied (13)'
     last = "rsync error: some files/attrs were not transferred (code 23) at main.c(1338)"
-    done = Completed(23, (mode, lost, last) if is_lost else (mode, last))
-    assert is_complete(done) is not is_lost
+    result = Completed(23, (mode, missing, last) if is_file_missing else (mode, last))
+    assert is_complete(result) is not is_file_missing
 
 
-async def test_a_file_comes_under_the_targets_name_or_into_a_directory(
+async def test_a_file_becomes_the_target_or_goes_into_a_directory(
     runner: SshRunner, server: Sshd, tmp_path: Path
 ) -> None:
-    source = plant(tmp_path, {"mine": "x"}) / "mine"
+    source = write_files(tmp_path, {"mine": "x"}) / "mine"
     await runner.put(source, "~/new/dir/yours")
     await runner.put(source, "~/other/dir/")
     assert tree(server.home) == {"new/dir/yours": "x", "other/dir/mine": "x"}
@@ -109,7 +109,7 @@ async def test_a_file_comes_under_the_targets_name_or_into_a_directory(
 async def test_a_file_changed_within_the_same_second_is_sent_again(
     runner: SshRunner, server: Sshd, tmp_path: Path
 ) -> None:
-    source = plant(tmp_path / "source", {"a": "1"})
+    source = write_files(tmp_path / "source", {"a": "1"})
     os.utime(source / "a", ns=(10**18, 10**18 + 1))
     await runner.put(source, "there")
     (source / "a").write_text("2")
@@ -118,31 +118,33 @@ async def test_a_file_changed_within_the_same_second_is_sent_again(
     assert tree(server.home / "there") == {"a": "2"}
 
 
-async def test_what_else_is_there_stays(runner: SshRunner, server: Sshd, tmp_path: Path) -> None:
-    plant(server.home / "t", {"theirs": "kept", "a": "older"})
-    await runner.put(plant(tmp_path / "source", {"a": "new"}), "t")
+async def test_other_files_in_the_target_stay(
+    runner: SshRunner, server: Sshd, tmp_path: Path
+) -> None:
+    write_files(server.home / "t", {"theirs": "kept", "a": "older"})
+    await runner.put(write_files(tmp_path / "source", {"a": "new"}), "t")
     assert tree(server.home / "t") == {"a": "new", "theirs": "kept"}
 
 
-async def test_modes_links_and_empty_directories_arrive(
+async def test_modes_links_and_empty_directories_are_copied(
     runner: SshRunner, server: Sshd, tmp_path: Path
 ) -> None:
-    source = plant(tmp_path / "source", {"script": "#!/bin/sh\n", "secret": "x"})
+    source = write_files(tmp_path / "source", {"script": "#!/bin/sh\n", "secret": "x"})
     (source / "script").chmod(0o755)
     (source / "secret").chmod(0o600)
     (source / "empty").mkdir()
     (source / "link").symlink_to("script")
     (source / "dangling").symlink_to("nowhere")
     await runner.put(source, "t")
-    there = server.home / "t"
-    assert stat.S_IMODE((there / "script").stat().st_mode) == 0o755
-    assert stat.S_IMODE((there / "secret").stat().st_mode) == 0o600
-    assert (there / "empty").is_dir()
-    assert (there / "link").readlink() == Path("script")
-    assert (there / "dangling").readlink() == Path("nowhere")
+    target = server.home / "t"
+    assert stat.S_IMODE((target / "script").stat().st_mode) == 0o755
+    assert stat.S_IMODE((target / "secret").stat().st_mode) == 0o600
+    assert (target / "empty").is_dir()
+    assert (target / "link").readlink() == Path("script")
+    assert (target / "dangling").readlink() == Path("nowhere")
 
 
-async def test_an_empty_directory_can_be_put_and_got(
+async def test_an_empty_directory_is_copied_both_ways(
     runner: SshRunner, server: Sshd, tmp_path: Path
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -152,10 +154,10 @@ async def test_an_empty_directory_can_be_put_and_got(
     assert (tmp_path / "back/empty").is_dir()
 
 
-async def test_a_link_asked_for_by_name_stands_for_what_it_leads_to(
+async def test_a_link_that_is_the_source_stands_for_its_target(
     runner: SshRunner, server: Sshd, tmp_path: Path
 ) -> None:
-    plant(tmp_path, {"real": "x", "dir/a": "1"})
+    write_files(tmp_path, {"real": "x", "dir/a": "1"})
     (tmp_path / "to-file").symlink_to("real")
     (tmp_path / "to-dir").symlink_to("dir")
     await runner.put(tmp_path / "to-file", "file")
@@ -167,11 +169,11 @@ async def test_a_link_asked_for_by_name_stands_for_what_it_leads_to(
     assert (tmp_path / "back").read_text() == "x"
 
 
-@pytest.mark.parametrize("name", AWKWARD)
-async def test_a_name_arrives_literally_whatever_it_looks_like(
+@pytest.mark.parametrize("name", UNUSUAL_NAMES)
+async def test_any_name_is_copied_as_it_is(
     runner: SshRunner, server: Sshd, tmp_path: Path, name: str
 ) -> None:
-    source = plant(tmp_path / name, {name: "x"})
+    source = write_files(tmp_path / name, {name: "x"})
     await runner.put(source, f"~/{name}")
     await runner.put(source / name, f"{name}/file/{name}")
     assert tree(server.home) == {f"{name}/{name}": "x", f"{name}/file/{name}": "x"}
@@ -179,35 +181,35 @@ async def test_a_name_arrives_literally_whatever_it_looks_like(
     assert tree(tmp_path / "back") == tree(server.home)
 
 
-async def test_excludes_and_ignore_files_leave_things_behind(
+async def test_excludes_and_filter_files_apply_both_ways(
     runner: SshRunner, server: Sshd, tmp_path: Path
 ) -> None:
     names = [".git/HEAD", "a.py", "a.pyc", "data/big", "sub/b.log", "sub/b.py", "sub/data/x"]
-    source = plant(tmp_path / "source", dict.fromkeys(names, "x"))
-    plant(source, {".gitignore": "/data\n", "sub/.gitignore": "*.log\n"})
+    source = write_files(tmp_path / "source", dict.fromkeys(names, "x"))
+    write_files(source, {".gitignore": "/data\n", "sub/.gitignore": "*.log\n"})
     filters = Filters(exclude=(".git", "**/*.pyc"), filter_files=(".gitignore",))
-    wanted = {".gitignore", "a.py", "sub/.gitignore", "sub/b.py", "sub/data/x"}
+    expected = {".gitignore", "a.py", "sub/.gitignore", "sub/b.py", "sub/data/x"}
     await runner.put(source, "t", filters)
-    assert set(tree(server.home / "t")) == wanted
-    plant(server.home / "all", tree(source))
+    assert set(tree(server.home / "t")) == expected
+    write_files(server.home / "all", tree(source))
     await runner.get("all", tmp_path / "back", filters)
-    assert set(tree(tmp_path / "back")) == wanted
+    assert set(tree(tmp_path / "back")) == expected
 
 
-async def test_a_tree_and_a_file_can_be_got(
+async def test_a_directory_and_a_file_are_copied_from_the_host(
     runner: SshRunner, server: Sshd, tmp_path: Path
 ) -> None:
-    plant(server.home / "far", {"a": "1", "deep/b": "2"})
+    write_files(server.home / "far", {"a": "1", "deep/b": "2"})
     await runner.get("~/far", tmp_path / "new/tree")
     await runner.get("~/far/", tmp_path / "new/tree")
     await runner.get("far/a", tmp_path / "new/file")
     assert tree(tmp_path / "new") == {"file": "1", "tree/a": "1", "tree/deep/b": "2"}
 
 
-async def test_what_is_unchanged_is_not_sent_again(
+async def test_unchanged_files_are_not_sent_again(
     runner: SshRunner, server: Sshd, tmp_path: Path
 ) -> None:
-    source = plant(tmp_path / "source", {"a": "1", "b": "2"})
+    source = write_files(tmp_path / "source", {"a": "1", "b": "2"})
     await runner.put(source, "t")
     before = (server.home / "t/a").stat()
     (source / "b").write_text("changed")
@@ -217,31 +219,29 @@ async def test_what_is_unchanged_is_not_sent_again(
     assert (server.home / "t/b").read_text() == "changed"
 
 
-async def test_a_source_that_is_missing_here_or_there_is_named(
-    runner: SshRunner, tmp_path: Path
-) -> None:
+async def test_a_missing_source_is_an_error_both_ways(runner: SshRunner, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"/none does not exist"):
         await runner.put(tmp_path / "none", "t")
     with pytest.raises(SetupError, match="No such file or directory"):
         await runner.get("none", tmp_path / "t")
 
 
-async def test_a_place_where_one_may_not_write_is_named(
+async def test_a_target_that_cannot_be_written_is_in_the_error(
     runner: SshRunner, server: Sshd, tmp_path: Path
 ) -> None:
-    source = plant(tmp_path / "source", {"a": "1"})
+    source = write_files(tmp_path / "source", {"a": "1"})
     (server.home / "file").touch()
     with pytest.raises(SetupError) as failure:
         await runner.put(source, "file/below")
     assert "file" in failure.value.why
 
 
-async def test_a_login_that_always_prints_is_told_from_a_broken_transfer(
+async def test_a_login_that_prints_text_is_an_error_with_a_fix(
     runner: SshRunner, server: Sshd, tmp_path: Path
 ) -> None:
     (server.home / ".bashrc").write_text("echo Welcome\n")
     with pytest.raises(SetupError, match="prints text at every login") as failure:
-        await runner.put(plant(tmp_path / "source", {"a": "1"}), "t")
+        await runner.put(write_files(tmp_path / "source", {"a": "1"}), "t")
     (server.home / ".bashrc").write_text(f"{failure.value.fix.partition(': ')[2]}\necho Welcome\n")
     await runner.put(tmp_path / "source", "t")
     assert tree(server.home / "t") == {"a": "1"}
@@ -252,11 +252,11 @@ async def test_the_users_rsync_settings_do_not_interfere(
 ) -> None:
     monkeypatch.setenv("RSYNC_PROTECT_ARGS", "1")
     monkeypatch.setenv("RSYNC_RSH", "false")
-    await runner.put(plant(tmp_path / "source", {"a": "1"}), "a b")
+    await runner.put(write_files(tmp_path / "source", {"a": "1"}), "a b")
     assert tree(server.home) == {"a b/a": "1"}
 
 
-async def test_a_connection_that_went_stale_is_renewed_for_files_too(
+async def test_a_dead_connection_is_replaced_for_files_too(
     new_server: Callable[..., tuple[Sshd, SshTarget]], tmp_path: Path
 ) -> None:
     server, target = new_server()
@@ -265,12 +265,12 @@ async def test_a_connection_that_went_stale_is_renewed_for_files_too(
     await runner.connect(timeout=60)
     server.stop()
     server.start()
-    await runner.put(plant(tmp_path / "source", {"a": "1"}), "t")
+    await runner.put(write_files(tmp_path / "source", {"a": "1"}), "t")
     assert tree(server.home) == {"t/a": "1"}
 
 
 def tools(directory: Path, *names: str) -> Path:
-    """A directory with these programs of this machine and no others."""
+    """A directory with links to these programs and no others."""
     directory.mkdir()
     for name in names:
         program = shutil.which(name)
@@ -279,26 +279,26 @@ def tools(directory: Path, *names: str) -> Path:
     return directory
 
 
-async def test_a_machine_without_rsync_is_told_from_one_that_fails(
+async def test_a_host_without_rsync_is_an_error_that_says_to_install_it(
     new_server: Callable[..., tuple[Sshd, SshTarget]], tmp_path: Path
 ) -> None:
-    poor = tmp_path / "poor-shell"
+    shell = tmp_path / "shell-without-rsync"
     programs = tools(tmp_path / "bin", "bash", "dirname", "mkdir")
-    poor.write_text(f'#!/bin/sh\nPATH={programs} exec bash "$@"\n')
-    poor.chmod(0o755)
-    server, target = new_server(shell=str(poor))
+    shell.write_text(f'#!/bin/sh\nPATH={programs} exec bash "$@"\n')
+    shell.chmod(0o755)
+    server, target = new_server(shell=str(shell))
     server.start()
     runner = SshRunner("node-1", target)
-    source = plant(tmp_path / "source", {"a": "1"})
+    source = write_files(tmp_path / "source", {"a": "1"})
     for transfer in (runner.put(source, "t"), runner.get("t", tmp_path / "back")):
         with pytest.raises(NoRsyncError) as failure:
             await transfer
         assert "install" in failure.value.fix
 
 
-async def test_a_laptop_without_rsync_is_told_what_to_install(
+async def test_a_laptop_without_rsync_is_an_error_that_says_to_install_it(
     runner: SshRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tools(tmp_path / "bin", "ssh", "sh")))
     with pytest.raises(ConfigError, match="this machine has no rsync"):
-        await runner.put(plant(tmp_path / "source", {"a": "1"}), "t")
+        await runner.put(write_files(tmp_path / "source", {"a": "1"}), "t")

@@ -1,4 +1,4 @@
-"""What `ssh-config` prints is what plain ssh needs."""
+"""The output of `shoal ssh-config` works with plain ssh."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ async def test_plain_ssh_reaches_the_head_and_a_worker_behind_it(
     worker, target = new_server("worker")
     head.start()
     worker.start()
-    machines = {"demo": by_head, "demo-worker-1": replace(target, jump=by_head)}
+    targets = {"demo": by_head, "demo-worker-1": replace(target, jump=by_head)}
     config = tmp_path / "config"
-    config.write_text(ssh_config(machines))
+    config.write_text(ssh_config(targets))
     assert ssh(config, "demo") == str(head.home)
     assert ssh(config, "demo-worker-1") == str(worker.home)
 
 
-async def test_a_connection_that_is_open_is_used(new_server: NewServer, tmp_path: Path) -> None:
+async def test_an_open_connection_is_used(new_server: NewServer, tmp_path: Path) -> None:
     server, target = new_server()
     server.start()
     await SshRunner("node-1", target).connect(timeout=60)
-    server.authorized_keys.write_text("")  # no new login from here on
+    server.authorized_keys.write_text("")  # no new login is possible
     config = tmp_path / "config"
     config.write_text(ssh_config({"demo": target}))
     assert ssh(config, "demo") == str(server.home)
 
 
-def test_what_is_not_known_is_left_to_the_users_own_configuration() -> None:
+def test_unset_options_are_left_to_the_users_configuration() -> None:
     bare = SshTarget(
         host="10.0.0.1",
         user="ubuntu",
