@@ -57,13 +57,13 @@ async def measure(hosts_count: int, wheels: Sequence[Path]) -> tuple[float, int]
         )
         index = await PackageIndex.open(cloud)
         index.add(*wheels)
-        await index.serves(*hosts)
+        await index.configure(*hosts)
         await laptop.run("cat > nodes.txt", stdin="".join(f"{h.address}\n" for h in hosts))
         began = time.monotonic()
         result = await laptop.run("python -", stdin=PROGRAM, timeout=TIMEOUT_SECONDS)
         seconds = time.monotonic() - began
         result.require("install_ray()")
-        max_fetches = max(index.fetched().values())
+        max_fetches = max(index.downloads().values())
         print(
             f"{hosts_count} hosts: {seconds:.1f} s, each package fetched {max_fetches} times",
             flush=True,

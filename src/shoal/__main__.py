@@ -1,11 +1,11 @@
-"""Where `shoal`, or `python -m shoal`, begins."""
+"""The entry point of `shoal` and `python -m shoal`."""
 
 import gc
 
 
 def main() -> None:
-    # Most commands load modules and end soon after: there is no garbage to look for meanwhile.
-    # Those that do more have it looked for again.
+    # Most of a short command's time is imports, which create no garbage to collect. `cli.run`
+    # enables collection again for the operation itself.
     gc.disable()
     from shoal.cli import main
 

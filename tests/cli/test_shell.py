@@ -124,7 +124,7 @@ async def steps(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Steps
         laptop, *hosts = await asyncio.gather(cloud.laptop(), *(cloud.boot() for _ in range(2)))
         index = await PackageIndex.open(cloud)
         index.add(*wheels)
-        await index.serves(*hosts)
+        await index.configure(*hosts)
         # Step 1: a file of the addresses. Step 2, that the machines reach one another, is given.
         await laptop.run("cat > nodes.txt", stdin="".join(f"{h.address}\n" for h in hosts))
         steps = Steps(laptop, hosts, index)
@@ -149,7 +149,7 @@ async def test_step_4_blocks_until_ray_is_installed_and_shows_each_nodes_output(
     assert f"nodes: installed Ray {version} on 2 nodes" in shown, shown
     assert re.search(r"head \| .*Successfully installed", shown)
     assert f"worker-1 | ray version: {version}" in shown
-    assert set(steps.index.fetched().values()) == {1}
+    assert set(steps.index.downloads().values()) == {1}
 
 
 async def test_step_5_the_installation_can_be_checked_on_each_node(steps: Steps) -> None:

@@ -1,4 +1,4 @@
-"""A package index on a simulated machine, for machines that have no way to any other."""
+"""A package index on a simulated host, for hosts without internet access."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG = "/srv/index.log"
 
 
 class PackageIndex:
-    """Serves wheels, and counts how often each was fetched."""
+    """Serves wheels, and counts the downloads of each."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -39,21 +39,21 @@ class PackageIndex:
     def add(self, *wheels: Path) -> None:
         for wheel in wheels:
             project = re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower()
-            shelf = self.host.root() / PAGES.lstrip("/") / project
-            shelf.mkdir(exist_ok=True)
-            (shelf / wheel.name).write_bytes(wheel.read_bytes())
+            directory = self.host.root() / PAGES.lstrip("/") / project
+            directory.mkdir(exist_ok=True)
+            (directory / wheel.name).write_bytes(wheel.read_bytes())
 
-    async def serves(self, *hosts: Host) -> None:
-        """Let the users of these machines fetch from here, and from nowhere else."""
+    async def configure(self, *hosts: Host) -> None:
+        """Make this the only index of pip on these hosts."""
         address = self.host.address
         for host in hosts:
             settings = f"[global]\nindex-url = http://{address}:{PORT}\ntrusted-host = {address}\n"
-            place = host.root() / "home/ubuntu/.config/pip/pip.conf"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(settings)
+            pip_conf = host.root() / "home/ubuntu/.config/pip/pip.conf"
+            pip_conf.parent.mkdir(parents=True, exist_ok=True)
+            pip_conf.write_text(settings)
 
-    def fetched(self) -> dict[str, int]:
-        """How often each wheel was sent, by its file name."""
+    def downloads(self) -> dict[str, int]:
+        """The number of downloads of each wheel, by file name."""
         return dict(Counter(re.findall(r'"GET /[^/ ]+/([^ "/]+\.whl)', self._log())))
 
     def _log(self) -> str:
@@ -62,8 +62,8 @@ class PackageIndex:
 
 
 def make_wheel(folder: Path, project: str, version: str, *, needs: str = "") -> Path:
-    """A wheel that has nothing in it but its own name; one with a need, which is that of its
-    extra `default`, has a command, too."""
+    """A wheel with an empty package. With `needs`, it has an extra `default` that requires that
+    package, and a command."""
     info = f"{project}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n"
     if needs:
@@ -86,7 +86,7 @@ def make_wheel(folder: Path, project: str, version: str, *, needs: str = "") -> 
 
 
 def fetch_wheels(folder: Path, requirement: str) -> list[Path]:
-    """Wheels of a real package and of all that it needs."""
+    """Wheels of a real package and its dependencies."""
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--wheel-dir", str(folder), requirement]
     subprocess.run(command, check=True, capture_output=True, timeout=600)
     return sorted(folder.glob("*.whl"))

@@ -58,7 +58,7 @@ def command(
     shoal shell --nodes nodes.txt --key-file key.pem --username ubuntu \\
                 --installation-directory /home/ubuntu/
     """
-    from shoal.interactive_cluster import InteractiveCluster
+    from shoal.api import InteractiveCluster
 
     output = _Output()
     try:

@@ -31,7 +31,7 @@ async def test_ray_is_installed_once_and_found_by_the_next_shell(
     for version in ("1.0", "2.0"):
         index.add(make_wheel(tmp_path, "ray", version, needs="paddle"))
     index.add(make_wheel(tmp_path, "paddle", "3.1"))
-    await index.serves(host)
+    await index.configure(host)
 
     await shell(host, install_ray_command("1.0"))
     assert (await shell(host, "command -v ray")).stdout.strip() == "/home/ubuntu/.shoal/ray/bin/ray"
@@ -39,7 +39,7 @@ async def test_ray_is_installed_once_and_found_by_the_next_shell(
     assert (await shell(host, print_version)).stdout.strip() == "1.0"
 
     await shell(host, install_ray_command("1.0"))
-    assert index.fetched()["ray-1.0-py3-none-any.whl"] == 1
+    assert index.downloads()["ray-1.0-py3-none-any.whl"] == 1
 
     await shell(host, install_ray_command("2.0"))
     assert (await shell(host, print_version)).stdout.strip() == "2.0"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import ConfigError
-from shoal.ops import interactive_nodes
+from shoal.ops import interactive_cluster
 from shoal.ops.install_ray import RaySource
 from shoal.ray_runtime.ray_env import Installation
 from shoal.spec.cluster_spec import ClusterSpec
@@ -57,7 +57,7 @@ def test_an_environment_with_a_running_ray_is_not_removed(directory: Path) -> No
 
 def started_with(directory: Path, code: Path) -> ClusterSpec:
     """The spec that `start_ray` brings up, after copying the code and running the setup."""
-    spec = interactive_nodes.with_workers(cluster(), Installation(str(directory)), str(code), 1)
+    spec = interactive_cluster.spec_with_code(cluster(), Installation(str(directory)), str(code), 1)
     ((target, source),) = spec.files.mounts.items()
     shutil.copytree(source, target, dirs_exist_ok=True)
     for command in spec.head_setup.setup_commands:
