@@ -87,11 +87,15 @@ def test_an_existing_instance_keeps_its_own_price(spec: ClusterSpec) -> None:
 def test_an_existing_instance_keeps_its_own_instance_type(spec: ClusterSpec) -> None:
     """Even if the file now names another one, whose price must not be used for it."""
     priced = price_of(
-        spec, ObservedCluster([replace(worker(1, hourly=9.0), machine="p3.2xlarge")]), UpPlan()
+        spec,
+        ObservedCluster([replace(worker(1, hourly=9.0), instance_type="p3.2xlarge")]),
+        UpPlan(),
     )
     assert priced is not None
     assert [(item.instance_type, item.price) for item in priced.items] == [("p3.2xlarge", 9.0)]
-    unknown = price_of(spec, ObservedCluster([replace(worker(1), machine="z9.mega")]), UpPlan())
+    unknown = price_of(
+        spec, ObservedCluster([replace(worker(1), instance_type="z9.mega")]), UpPlan()
+    )
     assert unknown is not None
     assert [(item.instance_type, item.price) for item in unknown.items] == [("z9.mega", None)]
 

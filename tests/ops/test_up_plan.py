@@ -200,7 +200,7 @@ def on_other_machines(spec: ClusterSpec, *names: str) -> ClusterSpec:
 
 def made(spec: ClusterSpec, *instances: Instance) -> list[Instance]:
     """The machines as they are when they were launched for this spec."""
-    return [replace(i, made_from=launch_hash(spec, i.node_type)) for i in instances]
+    return [replace(i, launch_hash=launch_hash(spec, i.node_type)) for i in instances]
 
 
 def test_a_worker_with_another_node_config_is_replaced() -> None:

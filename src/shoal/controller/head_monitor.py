@@ -13,7 +13,7 @@ from shoal.core.backoff import Backoff
 from shoal.core.clock import Clock
 from shoal.core.events import Event, NodeChanged
 from shoal.core.node_phase import Phase
-from shoal.providers.model import Instance
+from shoal.providers.model import Instance, head_of
 from shoal.ray_runtime.gcs_client import Reading
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class HeadMonitor:
 
     def instance(self, instances: Mapping[str, Instance]) -> Instance | None:
         """The head's instance, if it is known."""
-        return next((i for i in instances.values() if i.role == "head"), None)
+        return head_of(instances.values())
 
     def check(self, reading: Reading | None, instances: Mapping[str, Instance]) -> None:
         """Check that the GCS answers and reports the head's own node; start a repair if not."""

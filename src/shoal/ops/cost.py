@@ -17,7 +17,7 @@ from shoal.costs.local_ledger import LocalLedger
 from shoal.ops import cluster_lookup
 from shoal.ops.cluster_lookup import ClusterRef
 from shoal.ops.context import Context
-from shoal.providers.model import Instance, State
+from shoal.providers.model import Instance, State, head_of
 from shoal.remote.runner import capture
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -108,7 +108,7 @@ async def _running(ctx: Context, spec: ClusterSpec) -> list[Instance]:
         why = f"{error}; showing locally recorded costs only"
         ctx.emit(Warned("could not list the cluster's instances", why, error.fix))
         return []
-    head = next((i for i in instances if i.role == "head" and i.state is State.RUNNING), None)
+    head = head_of(i for i in instances if i.state is State.RUNNING)
     if head is not None:
         await import_head_ledger(ctx, cluster, head)
     record_running(ctx, spec.cluster_name, instances)

@@ -16,7 +16,7 @@ from shoal.core.events import ClusterGone, ClusterScaledDown, PlanStep, Stage, U
 from shoal.core.node_phase import Phase
 from shoal.ops import cost, known_clusters, ssh_config, stop_start
 from shoal.ops.context import Context
-from shoal.providers.model import Instance, State
+from shoal.providers.model import Instance, State, head_of
 from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)
@@ -148,7 +148,7 @@ async def _redeploy_controller(
 ) -> None:
     """Start the controller again on what is kept, unless it would immediately relaunch the
     terminated min_workers: then it stays stopped until the next `up`."""
-    head = next((i for i in kept if i.role == "head"), None)
+    head = head_of(kept)
     if head is not None and keep is not None and keep.min_workers:
         await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
     else:

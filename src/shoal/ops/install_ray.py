@@ -25,7 +25,7 @@ from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Phase
 from shoal.ops import known_clusters
 from shoal.ops.context import Context
-from shoal.providers.model import Instance, LaunchRequest, State
+from shoal.providers.model import Instance, LaunchRequest, State, head_of
 from shoal.ray_runtime import cluster_secrets
 from shoal.ray_runtime.cluster_secrets import Credentials
 from shoal.ray_runtime.ray_env import PYTHON_VERSION_PREFIX, RAY_VERSION_PREFIX, Installation
@@ -172,7 +172,8 @@ class _Installer:
         self.ray_runs = False
 
     async def run(self, machines: Sequence[Instance]) -> str:
-        head = next(m for m in machines if m.role == "head")
+        head = head_of(machines)
+        assert head is not None
         failures: dict[str, ShoalError] = {}
 
         async def prepare(machine: Instance) -> None:

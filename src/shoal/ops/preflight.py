@@ -15,7 +15,7 @@ from shoal.core.errors import ConfigError, ShoalError
 from shoal.core.events import PreflightFinding
 from shoal.ops.context import Context
 from shoal.ops.image_checks import ImageChecks
-from shoal.providers.model import Finding, Instance, State
+from shoal.providers.model import Finding, Instance, State, head_of
 from shoal.spec import LoadedSpec
 from shoal.spec.loading import SourceOf
 
@@ -95,7 +95,7 @@ async def _check_ray_versions(cluster: ClusterHandle) -> list[Finding]:
         _log.debug("could not list instances: %s", error)  # another check reports the cause
         return []
     running = [i for i in instances if i.state is State.RUNNING]
-    head = next((i for i in running if i.role == "head"), None)
+    head = head_of(running)
     if head is None:
         return []
     workers = [i for i in running if i is not head]

@@ -89,7 +89,7 @@ def planned_nodes(observed: ObservedCluster, plan: UpPlan) -> list[PlannedNodes]
         stays_stopped = i.state in (State.STOPPED, State.STOPPING) and i.id not in updated
         if i.id in terminated or i.state in ABSENT_STATES or stays_stopped:
             continue
-        nodes.append(PlannedNodes(i.node_type, 1, i.machine, i.market, i.price_per_hour))
+        nodes.append(PlannedNodes(i.node_type, 1, i.instance_type, i.market, i.price_per_hour))
     nodes += [PlannedNodes(r.node_type, r.count, market=r.market) for r in plan.launches]
     return nodes
 

@@ -18,7 +18,7 @@ from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Phase, Role
 from shoal.ops.context import Context
 from shoal.ops.up_plan import spare_workers
-from shoal.providers.model import Instance, State
+from shoal.providers.model import Instance, State, head_of
 from shoal.ray_runtime.nodes import RayNode
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -80,7 +80,7 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     """The cluster's nodes now. A node is ready only if Ray lists it as alive."""
     cluster = ClusterHandle.of(ctx, spec)
     instances = await cluster.instances()
-    head = _head(instances)
+    head = head_of(instances)
     alive: Mapping[str, RayNode] = {}
     start = report = None
     if head is not None:
@@ -93,7 +93,7 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
         # failed, so list again.
         instances, report = await asyncio.gather(cluster.instances(), _report(cluster, head))
         missing = _not_alive(instances, alive)
-        head = _head(instances)
+        head = head_of(instances)
     details = await _diagnose(cluster, head, missing, report)
     spares = spare_workers(spec, instances) if head and head.state is State.RUNNING else []
     order = sorted(instances, key=lambda i: (i.role != "head", i.created_at or 0, i.name))
@@ -127,10 +127,6 @@ async def watch(
     while True:
         show(await status(ctx, spec))
         await ctx.clock.sleep(every)
-
-
-def _head(instances: Sequence[Instance]) -> Instance | None:
-    return next((i for i in instances if i.role == "head"), None)
 
 
 def _not_alive(instances: Sequence[Instance], alive: Mapping[str, RayNode]) -> list[Instance]:

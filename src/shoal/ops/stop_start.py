@@ -23,7 +23,7 @@ from shoal.ops import cost, known_clusters
 from shoal.ops.context import Context
 from shoal.ops.up import announce_ready, incomplete
 from shoal.ops.up_plan import spare_workers
-from shoal.providers.model import Instance, State
+from shoal.providers.model import Instance, State, head_of
 from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     unreachable = [i for i in observed.instances if i.state is State.UNREACHABLE]
     known = [i for i in observed.instances if i.node_type in spec.node_types]
     nodes = [i for i in known if i.state is State.RUNNING]
-    head = next((i for i in nodes if i.role == "head"), None)
+    head = head_of(nodes)
     if head is None:
         raise _not_up(spec, "its head is unreachable")
     known_clusters.record(ctx, spec)

@@ -22,7 +22,7 @@ from shoal.ops.context import Context
 from shoal.ops.preview import preview_up
 from shoal.ops.up_plan import ABSENT_STATES, RestartPolicy, UpPlan, plan_up
 from shoal.providers import provider_for
-from shoal.providers.model import Instance, State
+from shoal.providers.model import Instance, State, head_of
 from shoal.ray_runtime.ray_env import source_command
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.spec.cluster_spec import ClusterSpec
@@ -75,7 +75,8 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         ctx.emit(_outdated_warning(plan.outdated))
     if plan.is_empty:
         known_clusters.record(ctx, spec)
-        head = next(i for i in observed.instances if i.role == "head")
+        head = head_of(observed.instances)
+        assert head is not None
         await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
         state = "the cluster is up"
         if not plan.outdated:
@@ -137,7 +138,8 @@ async def _execute(
         for i in observed.instances
         if i.id not in gone and i.state not in ABSENT_STATES
     ]
-    head = next(i for i in (*kept, *created) if i.role == "head")
+    head = head_of((*kept, *created))
+    assert head is not None
     node_plans = [
         *(
             cluster.node_plan(started.get(update.instance.id, update.instance), head, update.mode)

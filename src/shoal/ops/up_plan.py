@@ -143,8 +143,8 @@ def _classify(
 def _is_outdated(spec: ClusterSpec, instance: Instance) -> bool:
     """Whether its launch settings changed in the file since it was launched. An instance without
     a recorded launch hash counts as current."""
-    known = instance.made_from and instance.node_type in spec.node_types
-    return bool(known) and instance.made_from != launch_hash(spec, instance.node_type)
+    known = instance.launch_hash and instance.node_type in spec.node_types
+    return bool(known) and instance.launch_hash != launch_hash(spec, instance.node_type)
 
 
 def _update_mode(

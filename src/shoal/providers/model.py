@@ -33,8 +33,8 @@ class Instance:
 
     `address` is where the rest of its cluster reaches it; `user` and `port` are for SSH.
     `created_at` is None for a host that was not launched. `price_per_hour` is None if it costs
-    nothing or the price is unknown. `machine` is its instance type and `made_from` the launch hash
-    of the spec that it was launched from; both are empty if unknown.
+    nothing or the price is unknown. `launch_hash` is that of the spec that it was launched from;
+    it and `instance_type` are empty if unknown.
     """
 
     id: str
@@ -51,8 +51,8 @@ class Instance:
     market: str = ""
     zone: str = ""
     price_per_hour: float | None = None
-    machine: str = ""
-    made_from: str = ""
+    instance_type: str = ""
+    launch_hash: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def entered(self, phase: Phase, detail: str = "") -> NodeChanged:

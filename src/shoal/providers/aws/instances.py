@@ -52,8 +52,8 @@ def read_instance(record: Mapping[str, Any], user: str) -> Instance:
         user=user,
         market=record.get("InstanceLifecycle") or "on-demand",
         zone=record["Placement"]["AvailabilityZone"],
-        machine=record["InstanceType"],
-        made_from=labels.get(tags.RAY_LAUNCH_CONFIG, ""),
+        instance_type=record["InstanceType"],
+        launch_hash=labels.get(tags.RAY_LAUNCH_CONFIG, ""),
         tags={**labels, **_facts(record)},
     )
 

@@ -61,7 +61,7 @@ def select_stopped(
         for i in instances
         if i.role == launch.role
         and i.node_type == launch.node_type
-        and i.made_from == current_hash
+        and i.launch_hash == current_hash
         and i.tags.get(tags.TOKEN) != launch.token
     ]
     usable = (*_RUNNING_STATES, State.STOPPED)
