@@ -1,14 +1,11 @@
-"""The usage ledgers of this machine, and where they are kept."""
+"""The usage ledgers of this machine."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from shoal.costs.ledger import UsageRecord
 from shoal.costs.local_ledger import LocalLedger
-from shoal.ops.context import Context
 from shoal.providers.model import Instance, State
 
 HOUR = 3600.0
@@ -45,17 +42,3 @@ def test_records_of_the_heads_ledger_are_added_once(tmp_path: Path) -> None:
         ledger.add("c", head)
     assert periods(ledger) == [("i-1", 0.0, None), ("i-9", 100.0, 200.0)]
     assert len((tmp_path / "c.jsonl").read_text().splitlines()) == 2
-
-
-def test_state_is_kept_apart_from_caches_unless_shoal_home_is_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.delenv("SHOAL_HOME", raising=False)
-    ctx = Context(lambda event: None)
-    assert ctx.home == tmp_path / "cache" / "shoal"
-    assert ctx.home not in ctx.state_directory.parents
-    monkeypatch.setenv("SHOAL_HOME", str(tmp_path / "home"))
-    ctx = Context(lambda event: None)
-    assert ctx.home == ctx.state_directory == tmp_path / "home"

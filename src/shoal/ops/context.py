@@ -1,4 +1,4 @@
-"""What every operation is given: where to speak, what time it is, where local state lies."""
+"""The context of an operation: events, confirmation, clock and local directories."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def default_home() -> Path:
 def state_directory(home: Path) -> Path:
     """The directory for state that should outlive caches. A home other than the default one, such
     as SHOAL_HOME, holds both."""
-    if home != _cache_home():
+    if os.environ.get("SHOAL_HOME") or home != _cache_home():
         return home
     from platformdirs import user_state_path  # not imported on the head, which may lack it
 
@@ -35,7 +35,7 @@ def _cache_home() -> Path:
 
 @dataclass(frozen=True)
 class Context:
-    """Passed to every operation. `confirm` asks the person a yes-or-no question."""
+    """Passed to every operation. `confirm` asks the user a yes-or-no question."""
 
     emit: Emit
     confirm: Callable[[str], bool] = lambda question: True

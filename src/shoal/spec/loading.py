@@ -146,17 +146,12 @@ def _load(
     volumes_section.check(draft, provider)
     independent = [p for p in draft.problems if not _may_follow_from(p.path, shape.dropped)]
     if len(independent) < len(draft.problems):
-        _log.debug(
-            "%s: %d problems are not reported: they may follow from others",
-            document.name,
-            len(draft.problems) - len(independent),
-        )
+        hidden = len(draft.problems) - len(independent)
+        _log.debug("%d problems are not reported: they may follow from others", hidden)
     if problems := [*document.problems, *shape.problems, *independent]:
         raise SpecError(problems)
     spec, origins = resolve(draft)
-    _log.info(
-        "loaded %s: cluster %s, provider %s", document.name, spec.cluster_name, spec.provider.type
-    )
+    _log.info("loaded cluster %s, provider %s", spec.cluster_name, spec.provider.type)
     return LoadedSpec(spec, document.name, tuple(draft.warnings), origins, _unsupported(draft))
 
 
