@@ -130,7 +130,7 @@ def test_its_figures_can_be_scraped(elastic: Elastic) -> None:
 def test_nodes_that_nobody_uses_go_and_why_tells(elastic: Elastic) -> None:
     until(elastic.at_rest)
     told = elastic.home.shoal("why", "worker-1").stdout
-    because = r"launched because: \d of \d pending \(\d x \{CPU: 1\}\) do not fit"
+    because = r"launched because: \d of \d pending tasks/actors \(\d x \{CPU: 1\}\) do not fit"
     assert re.search(because, told), told
     assert "terminated because: idle for" in told
 

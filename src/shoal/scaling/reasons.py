@@ -65,7 +65,7 @@ def because_of_demand(tasks: Sequence[SingleNodeItem], lacking: int, interrupted
     interrupted node each."""
     total = sum(task.item.count for task in tasks)
     text = (
-        f"{lacking:,} of {total:,} pending ({_described(tasks)}) do not fit; "
+        f"{lacking:,} of {total:,} pending tasks/actors ({_described(tasks)}) do not fit; "
         "launching the cheapest mix"
     )
     if interrupted:
