@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.remote.container import Container
 from shoal.remote.control_master import close_connection
 from shoal.remote.ssh_runner import SshRunner
 from shoal.remote.ssh_target import SshTarget
@@ -77,3 +78,34 @@ def server(shared_server: tuple[Sshd, Path]) -> Iterator[Sshd]:
 def runner(server: Sshd, shared_server: tuple[Sshd, Path], key: Path) -> SshRunner:
     """A runner on that server; its connection stays open from test to test."""
     return SshRunner("node-1", target_of(server, shared_server[1], key))
+
+
+# Runs commands on the host itself, in a new session: like a container's, they get no signal when
+# the terminal closes. The ids of running containers are in the file `containers`.
+_RUNTIME = """#!/bin/sh
+cd "$(dirname "$0")" || exit
+verb=$1
+shift
+case $verb in
+exec)
+  while :; do
+    case $1 in -i | -it) shift ;; -e) shift 2 ;; *) break ;; esac
+  done
+  grep -qx "$1" containers || { echo "Error: No such container: $1" >&2; exit 1; }
+  shift
+  exec setsid --wait "$@"
+  ;;
+ps) printf '%s\\n' "$*" >> filters; cat containers ;;
+rm) shift; for id; do sed -i "/^$id$/d" containers; done ;;
+esac
+"""
+
+
+@pytest.fixture
+def container(server: Sshd) -> Container:
+    """A running container of a simulated container runtime on the server."""
+    (server.home / "containers").write_text("box\n")
+    runtime = server.home / "runtime"
+    runtime.write_text(_RUNTIME)
+    runtime.chmod(0o755)
+    return Container(str(runtime), "box")

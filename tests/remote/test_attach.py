@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import ConfigError
+from shoal.remote.container import Container
 from shoal.remote.runner import PortForward, PreconditionFailedError
 from shoal.remote.ssh_runner import SshRunner
 from tests.polling import until
@@ -31,8 +32,9 @@ PROGRAM = textwrap.dedent(
     if sys.stdin.isatty():
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that it gets SIGHUP when the terminal closes
     with open(sys.argv[1], "rb") as file:
-        target, arguments = pickle.load(file)
-    code = asyncio.run(SshRunner("node-1", target).attach(**arguments))
+        target, container, arguments = pickle.load(file)
+    runner = SshRunner("node-1", target, container=container)
+    code = asyncio.run(runner.attach(**arguments))
     print("code", code, flush=True)
     """
 )
@@ -72,8 +74,11 @@ def attach(runner: SshRunner, tmp_path: Path) -> Attach:
     """Runs `runner.attach` in a separate process on a terminal."""
 
     @asynccontextmanager
-    async def attached(**arguments: object) -> AsyncIterator[Terminal]:
-        (tmp_path / "arguments").write_bytes(pickle.dumps((runner.target, arguments)))
+    async def attached(
+        container: Container | None = None, **arguments: object
+    ) -> AsyncIterator[Terminal]:
+        pickled = pickle.dumps((runner.target, container, arguments))
+        (tmp_path / "arguments").write_bytes(pickled)
         parent_fd, child_fd = pty.openpty()
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", PROGRAM, str(tmp_path / "arguments")),
@@ -147,6 +152,27 @@ async def test_a_secret_is_in_the_environment_only(attach: Attach) -> None:
                 assert b"s3cr3t" not in path.read_bytes()
 
 
+async def test_a_command_in_a_container_has_a_terminal(
+    attach: Attach, container: Container
+) -> None:
+    command = "tty; read -p 'name? ' name; echo \"hello $name\"; exit 3"
+    async with attach(container, command=command) as terminal:
+        await terminal.shows("name? ")
+        terminal.type("it's me\n")
+        await terminal.shows("hello it's me")
+        await terminal.shows("code 3")
+        assert "/dev/" in terminal.screen
+
+
+async def test_closing_the_terminal_ends_the_command_in_a_container(
+    attach: Attach, container: Container
+) -> None:
+    async with attach(container, command="echo started; sleep 7323") as terminal:
+        await terminal.shows("started")
+        await until(lambda: running("7323"))
+    await until(lambda: not running("7323"))
+
+
 async def test_a_port_is_forwarded_while_the_command_runs(
     attach: Attach,
 ) -> None:
@@ -201,7 +227,7 @@ async def test_without_a_terminal_sigint_ends_the_command(
     runner: SshRunner, tmp_path: Path
 ) -> None:
     arguments = {"command": "sleep 7321 & trap 'echo caught' INT; echo started; wait", "tty": False}
-    (tmp_path / "arguments").write_bytes(pickle.dumps((runner.target, arguments)))
+    (tmp_path / "arguments").write_bytes(pickle.dumps((runner.target, None, arguments)))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", PROGRAM, str(tmp_path / "arguments")),
         stdin=asyncio.subprocess.DEVNULL,

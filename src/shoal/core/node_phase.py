@@ -1,4 +1,4 @@
-"""The role of a node in its cluster, and the phases of its life."""
+"""The role of a node in its cluster, and its phases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Role = Literal["head", "worker"]
 
 
 class Phase(str, enum.Enum):
-    """The stages of a node's life, in order; `STOPPED` and `FAILED` can follow any of them."""
+    """The phases of a node, in order; `STOPPED` and `FAILED` can follow any of them."""
 
     REQUESTED = "requested"
     BOOTING = "booting"
