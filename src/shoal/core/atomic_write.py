@@ -14,11 +14,12 @@ _log = logging.getLogger(__name__)
 def write_atomically(
     path: Path, content: str | bytes, *, mode: int | None = None, fsync: bool = False
 ) -> None:
-    """Write a temporary file beside `path` and rename it to `path`. `mode` sets the permissions,
-    which otherwise follow the umask. With `fsync` the content survives a power failure. On an
-    error the temporary file is deleted, because on a full disk it takes space that others need."""
+    """Write a hidden temporary file beside `path` and rename it to `path`. `mode` sets the
+    permissions, which otherwise follow the umask. With `fsync` the content survives a power
+    failure. On an error the temporary file is deleted, because on a full disk it takes space that
+    others need."""
     data = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         descriptor = os.open(temporary, flags, 0o666 if mode is None else mode)

@@ -64,7 +64,8 @@ class HostKeysPerInstance:
         self._directory = directory
 
     def keys(self) -> HostKeys:
-        files = sorted(self._directory.glob("*")) if self._directory.is_dir() else []
+        # Not the temporary files that an interrupted write may leave.
+        files = sorted(self._directory.glob("[!.]*")) if self._directory.is_dir() else []
         return {name: keys for file in files for name, keys in read(file).items()}
 
     def add(self, keys: HostKeys) -> None:

@@ -13,7 +13,6 @@ import os
 import re
 import shlex
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +83,8 @@ def list_files(source: Path, filters: Filters) -> list[str]:
     """The paths that `put` would send, sorted and relative to the directory `source`; the name of
     `source` if that is a file that the filters do not exclude. Raises OSError if a directory
     cannot be read."""
+    import tempfile  # slow to import, and most commands list no files
+
     local = source.absolute()
     sources = [f"{local}/"] if local.is_dir() else ["-L", str(local)]
     with tempfile.TemporaryDirectory(prefix="shoal-") as empty:
