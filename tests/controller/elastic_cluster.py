@@ -1,4 +1,4 @@
-"""A real embedded cluster that sizes itself, and what tests want to see of it."""
+"""A real embedded cluster that autoscales, and what tests observe of it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ head_node_type: boss
 
 
 class Elastic:
-    """The shared cluster and what can be seen of it. Nodes of type `slow` are set up when `gate`
-    is there."""
+    """The shared cluster. Setup of nodes of type `slow` finishes when the file `gate` exists."""
 
     def __init__(self, home: Home, directory: Path, programs: Mapping[str, str]) -> None:
         self.home = home
@@ -43,11 +42,11 @@ class Elastic:
         self._directory = directory
 
     def write(self, more: str = "") -> None:
-        """Write the cluster file, with something at its end."""
+        """Write the cluster file, followed by `more`."""
         self.yaml.write_text(YAML.replace("GATE", str(self.gate)) + more)
 
     def up(self) -> None:
-        """Bring it up, and wait for the controller's first word."""
+        """Bring it up, and wait for the controller's first status."""
         done = self.home.shoal("up", str(self.yaml))
         assert done.returncode == 0, done.stderr
         until(lambda: (self.control / "state.json").exists(), 90.0)
@@ -76,27 +75,27 @@ class Elastic:
         return [n for n in nodes if n["role"] == "worker" and n["phase"] == phase]
 
     def ever(self) -> set[str]:
-        """The ids of all nodes, also of those that are gone."""
+        """The ids of all nodes, including those that are gone."""
         state = self.state()
         return {n["id"] for n in (*state["nodes"], *state["gone"])}
 
     def types_since(self, before: set[str]) -> set[str]:
-        """The types of all nodes but these, also of those that are gone."""
+        """The types of all nodes except these, including those that are gone."""
         state = self.state()
         nodes = (*state["nodes"], *state["gone"])
         return {n["node_type"] for n in nodes if n["id"] not in before}
 
-    def asked_for(self, since: float) -> int:
-        """How many nodes it was decided to launch since then."""
+    def launched_nodes(self, since: float) -> int:
+        """How many nodes the controller decided to launch since then."""
         decisions = [d for d in self.state()["decisions"] if d["at"] >= since]
         return sum(int(d["subject"].split()[0]) for d in decisions if d["action"] == "launch")
 
-    def pid(self, who: str) -> int:
-        lock = self.control / f"{who}.lock"
-        until(lambda: lock.read_text() != "", 60.0)  # its next holder may just be writing
+    def pid(self, process: str) -> int:
+        lock = self.control / f"{process}.lock"
+        until(lambda: lock.read_text() != "", 60.0)  # a new holder may be about to write it
         return int(lock.read_text())
 
-    def at_rest(self) -> bool:
+    def has_scaled_down(self) -> bool:
         return len(self.state()["nodes"]) == 1 and len(self.home.machines()) == 1
 
 
@@ -104,6 +103,6 @@ def until(condition: Callable[[], bool], seconds: float = 150.0) -> float:
     """Wait for a condition, and return how long it took."""
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < seconds, "it did not come true in time"
+        assert time.monotonic() - began < seconds, "the condition did not become true in time"
         time.sleep(0.1)
     return time.monotonic() - began

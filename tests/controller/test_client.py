@@ -1,4 +1,4 @@
-"""A cluster's controller, from outside: one hand at a time, and never none for long."""
+"""Pausing the controller: it is resumed after a failure, and only then."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ HEAD = Instance("id-head", "c", "head", "head", "head", State.RUNNING, "127.77.0
 
 
 class Head(ClusterHandle):
-    """A site whose head notes what its controller is told to do."""
+    """A cluster whose head records the controller commands that it runs."""
 
     def __init__(self, home: Path, *, ray_runs: bool = True) -> None:
         super().__init__(cast(Provider, self), cluster())
         (home / ".shoal" / "controller").mkdir(parents=True)
-        (home / "python").write_text('#!/bin/sh\necho "$3" >> told\n')
+        (home / "python").write_text('#!/bin/sh\necho "$3" >> commands\n')
         (home / "python").chmod(0o755)
         self._home = home
         self._ray_runs = ray_runs
@@ -43,32 +43,32 @@ class Head(ClusterHandle):
         return NodeProbe(ray_runs=self._ray_runs)
 
     @property
-    def told(self) -> list[str]:
-        return (self._home / "told").read_text().split()
+    def commands(self) -> list[str]:
+        return (self._home / "commands").read_text().split()
 
 
-@pytest.mark.parametrize("end", [SetupError("a setup command failed"), asyncio.CancelledError()])
-async def test_whoever_fails_with_a_cluster_in_hand_gives_it_back(
-    tmp_path: Path, end: BaseException
+@pytest.mark.parametrize("error", [SetupError("a setup command failed"), asyncio.CancelledError()])
+async def test_a_failed_or_cancelled_command_resumes_the_controller(
+    tmp_path: Path, error: BaseException
 ) -> None:
-    site = Head(tmp_path)
-    with pytest.raises(type(end)):
-        async with client.controller_paused(site, [HEAD]):
-            assert site.told == ["stop"]
-            raise end
-    assert site.told == ["stop", "resume"]
+    fake = Head(tmp_path)
+    with pytest.raises(type(error)):
+        async with client.controller_paused(fake, [HEAD]):
+            assert fake.commands == ["stop"]
+            raise error
+    assert fake.commands == ["stop", "resume"]
 
 
-async def test_a_head_whose_ray_was_ended_is_left_to_the_next_up(tmp_path: Path) -> None:
-    site = Head(tmp_path, ray_runs=False)
+async def test_the_controller_is_not_resumed_on_a_head_without_ray(tmp_path: Path) -> None:
+    fake = Head(tmp_path, ray_runs=False)
     with pytest.raises(SetupError):
-        async with client.controller_paused(site, [HEAD]):
+        async with client.controller_paused(fake, [HEAD]):
             raise SetupError("a setup command failed")
-    assert site.told == ["stop"]
+    assert fake.commands == ["stop"]
 
 
-async def test_whoever_is_done_has_handed_the_cluster_over_already(tmp_path: Path) -> None:
-    site = Head(tmp_path)
-    async with client.controller_paused(site, [HEAD]):
+async def test_a_successful_command_does_not_resume_the_controller(tmp_path: Path) -> None:
+    fake = Head(tmp_path)
+    async with client.controller_paused(fake, [HEAD]):
         pass
-    assert site.told == ["stop"]
+    assert fake.commands == ["stop"]

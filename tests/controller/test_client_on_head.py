@@ -1,4 +1,4 @@
-"""A cluster's controller, from outside, with shells and locks in place of a real one."""
+"""Commands of the client on a head, with shells and locks in place of a real controller."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Head = tuple[ClusterHandle, Instance, Path]
 
 @pytest.fixture
 async def head(tmp_path: Path) -> AsyncIterator[Head]:
-    """A head with a controller's directory, on which no Python can end anything."""
+    """A head with a controller's directory, on which Shoal's Python package is broken."""
     provider = EmbeddedProvider(tmp_path / "with a space", SystemClock())
     spec = cluster()
     (instance,) = await provider.launch(spec, [LaunchRequest("head", "head", 1, "t")])
@@ -50,7 +50,7 @@ async def head(tmp_path: Path) -> AsyncIterator[Head]:
 
 @contextmanager
 def holding(directory: Path, script: str) -> Iterator[None]:
-    """Have a process that holds the controller's lock while a script runs in its directory."""
+    """Hold the controller's lock while a script runs in its directory."""
     argv = ["flock", CONTROLLER_LOCK, "sh", "-c", f"touch held; {script}"]
     with subprocess.Popen(argv, cwd=directory) as process:
         try:
@@ -59,81 +59,81 @@ def holding(directory: Path, script: str) -> Iterator[None]:
             process.terminate()
 
 
-async def test_a_controller_is_dismissed_where_no_python_works(head: Head) -> None:
-    site, instance, directory = head
+async def test_a_controller_is_stopped_without_a_working_python(head: Head) -> None:
+    handle, instance, directory = head
     with holding(directory, f"while [ -e {CONFIG} ]; do sleep 0.1; done; touch ended"):
         await until((directory / "held").exists, "a controller runs")
-        assert await client.stop_controller(site, instance)
-        assert (directory / "ended").exists(), "it is waited for"
+        assert await client.stop_controller(handle, instance)
+        assert (directory / "ended").exists(), "its exit is awaited"
 
 
-async def test_a_controller_that_does_not_end_is_told(
+async def test_a_controller_that_does_not_stop_is_an_error(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site, instance, directory = head
+    handle, instance, directory = head
     monkeypatch.setattr(client, "_EXIT_POLLS", 1)
     with holding(directory, "exec sleep 60"):
         await until((directory / "held").exists, "a controller runs")
         with pytest.raises(SetupError, match="does not stop") as caught:
-            await client.stop_controller(site, instance)
+            await client.stop_controller(handle, instance)
     assert "it is broken" in "".join(caught.value.output)
     assert CONTROLLER_LOCK in caught.value.fix
 
 
 @pytest.mark.parametrize(("ago", "alive"), [(1, True), (100, False)])
-async def test_whether_a_controller_lives_is_told_by_the_clock_of_its_head(
+async def test_the_age_of_the_status_is_measured_with_the_heads_clock(
     head: Head, monkeypatch: pytest.MonkeyPatch, ago: int, alive: bool
 ) -> None:
-    site, instance, directory = head
+    handle, instance, directory = head
     now = time.time()
-    _write_state(directory, said_at=now - ago, turned_at=now - ago)
-    monkeypatch.setattr(time, "time", lambda: now + 86_400)  # it is another day here
-    report = await client.read_status(site, instance)
+    _write_state(directory, published_at=now - ago, heartbeat_at=now - ago)
+    monkeypatch.setattr(time, "time", lambda: now + 86_400)  # this machine's clock is a day ahead
+    report = await client.read_status(handle, instance)
     assert report is not None
     assert report.alive is alive
     assert report.age_s == pytest.approx(ago, abs=12)
 
 
-async def test_a_controller_that_turns_and_cannot_write_is_told_from_one_that_died(
+async def test_a_controller_that_cannot_write_its_status_is_not_taken_for_dead(
     head: Head,
 ) -> None:
-    site, instance, directory = head
+    handle, instance, directory = head
     now = time.time()
-    _write_state(directory, said_at=now - 300, turned_at=now)
-    report = await client.read_status(site, instance)
+    _write_state(directory, published_at=now - 300, heartbeat_at=now)
+    report = await client.read_status(handle, instance)
     assert report is not None
     assert report.alive
     assert "disk full" in report.state.error
 
 
-def _write_state(directory: Path, *, said_at: float, turned_at: float) -> None:
-    (directory / STATE).write_text(json.dumps(vars(ControllerStatus(said_at, 1, "c"))))
+def _write_state(directory: Path, *, published_at: float, heartbeat_at: float) -> None:
+    (directory / STATE).write_text(json.dumps(vars(ControllerStatus(published_at, 1, "c"))))
     (directory / HEARTBEAT).touch()
-    os.utime(directory / HEARTBEAT, (turned_at, turned_at))
+    os.utime(directory / HEARTBEAT, (heartbeat_at, heartbeat_at))
 
 
-async def test_a_head_without_a_word_of_a_controller_is_no_error(head: Head) -> None:
+async def test_a_head_without_a_status_is_no_error(head: Head) -> None:
     assert await client.read_status(*head[:2]) is None
 
 
-async def test_a_head_that_does_not_answer_is_not_one_without_a_controller(
+async def test_a_head_that_does_not_answer_is_an_error(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "_READ_SECONDS", 0.2)
-    site, instance, directory = head
-    os.mkfifo(directory / STATE)  # whoever reads it waits
+    handle, instance, directory = head
+    os.mkfifo(directory / STATE)  # reading it blocks
     with pytest.raises(UnreachableError, match="does not answer"):
-        await client.read_status(site, instance)
+        await client.read_status(handle, instance)
 
 
-async def test_a_node_that_went_long_ago_is_found_in_the_journal(head: Head) -> None:
-    site, instance, directory = head
+async def test_a_node_that_was_terminated_long_ago_is_found_in_the_journal(head: Head) -> None:
+    handle, instance, directory = head
     journal = Journal(directory / JOURNAL)
     node = Node("i-7", "worker-7", "t", "worker", Phase.READY, 1.0, 1.0, why="one waits")
     journal.record(NodeUpdated(node), Decision(2.0, "drain", "worker-7", "idle"))
     journal.record(NodeUpdated(replace(node, phase=Phase.GONE, ended="idle")))
     journal.record(NodeUpdated(replace(node, id="i-77", name="worker-77")))
     for name in ("worker-7", "i-7"):
-        (found,) = await client.read_nodes(site, instance, name)
-        assert (found.id, found.phase, found.ended) == ("i-7", Phase.GONE, "idle")
-    assert await client.read_nodes(site, instance, "worker-8") == []
+        (node,) = await client.read_nodes(handle, instance, name)
+        assert (node.id, node.phase, node.ended) == ("i-7", Phase.GONE, "idle")
+    assert await client.read_nodes(handle, instance, "worker-8") == []

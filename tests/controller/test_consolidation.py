@@ -1,5 +1,4 @@
-"""Fewer nodes for the same work, on real Ray: one embedded cluster, whose controller takes seconds
-for a quiet while."""
+"""Consolidation on real Ray: one embedded cluster, whose controller consolidates after seconds."""
 
 from __future__ import annotations
 
@@ -12,8 +11,8 @@ from tests.controller.elastic_cluster import Elastic, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 
-# Loaded by every Python that finds it, the controller's among them.
-HURRY = "import shoal.scaling.planner as planner\nplanner.QUIET_S = 3.0\n"
+# Imported by every Python on this path, including the controller's.
+SHORT_QUIET_TIME = "import shoal.scaling.planner as planner\nplanner.QUIET_S = 3.0\n"
 
 YAML = """
 cluster_name: elastic
@@ -27,8 +26,8 @@ head_node_type: head
 shoal: {consolidate: true}
 """
 
-# Fills two nodes with tasks, leaves one on each, and beside it one that holds nothing, and sees
-# what becomes of them. A task ends when there is a file that says so.
+# Fills two nodes with tasks, leaves on each one task with a CPU and one without, and checks that
+# they finish. A task ends when its file exists.
 MOVING = """
 import pathlib, ray, sys, time
 from ray.exceptions import GetTimeoutError
@@ -90,19 +89,19 @@ print("and the others:", end(stay[new]), end(quiet[new]))
 """
 
 
-def test_a_node_whose_load_fits_elsewhere_takes_no_more_work_and_goes_when_it_is_empty(
+def test_a_node_whose_load_fits_elsewhere_is_drained_and_terminated_when_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text(HURRY)
+    (tmp_path / "sitecustomize.py").write_text(SHORT_QUIET_TIME)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with home_for_a_while() as home:
         elastic = Elastic(home, tmp_path, {"moving": MOVING})
         elastic.yaml.write_text(YAML)
         elastic.up()
-        _see_it_shrink(elastic, tmp_path)
+        _check_consolidation(elastic, tmp_path)
 
 
-def _see_it_shrink(elastic: Elastic, tmp_path: Path) -> None:
+def _check_consolidation(elastic: Elastic, tmp_path: Path) -> None:
     spread, drained, gone = (tmp_path / name for name in ("spread", "drained", "gone"))
     program = elastic.start("moving", spread, drained, gone)
     until(spread.exists, 150)

@@ -1,4 +1,4 @@
-"""The lines in a crontab that bring a controller back."""
+"""The crontab lines that restart a controller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.controller import crontab
 from shoal.controller.paths import CONFIG, SUPERVISOR_LOCK
 from shoal.core.file_lock import FileLock
 
-# A crontab in a file, which behaves as the real one does when there is none.
+# A crontab command that keeps its table in a file, and fails without one as the real one does.
 CRONTAB = """#!/bin/sh
 case $1 in
 -l) exec cat {table} ;;
@@ -26,7 +26,7 @@ esac
 
 @dataclass(frozen=True)
 class Head:
-    """A head with a crontab. What is started instead of a controller leaves `started` behind."""
+    """A head with a crontab. Its Python only writes its arguments to `started`."""
 
     directory: Path
     table: Path
@@ -36,17 +36,17 @@ class Head:
         return self.table.read_text().splitlines() if self.table.exists() else []
 
     def minute(self) -> None:
-        """Do what cron does every minute."""
+        """Run what cron runs every minute."""
         for line in self.lines():
             if line.startswith("* * * * * "):
-                # To cron, a percent sign that is not escaped ends the command.
+                # In a crontab, an unescaped percent sign ends the command.
                 command = line[len("* * * * * ") :].replace(r"\%", "%")
                 subprocess.run(["sh", "-c", command], check=True)
 
 
 @pytest.fixture
 def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Head:
-    head = Head(tmp_path / "a 100% odd place", tmp_path / "table", tmp_path / "started")
+    head = Head(tmp_path / "a 100% unusual path", tmp_path / "table", tmp_path / "started")
     head.directory.mkdir()
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -61,14 +61,14 @@ def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Head:
     return head
 
 
-def test_it_is_started_when_it_should_run_and_does_not(head: Head) -> None:
+def test_a_controller_that_does_not_run_is_started(head: Head) -> None:
     (head.directory / CONFIG).touch()
     crontab.enable(head.directory)
     head.minute()
     assert head.started.read_text() == f"-m shoal.controller start {head.directory}\n"
 
 
-def test_nothing_is_started_beside_a_supervisor_that_lives(head: Head) -> None:
+def test_nothing_is_started_while_a_supervisor_runs(head: Head) -> None:
     (head.directory / CONFIG).touch()
     crontab.enable(head.directory)
     with FileLock(head.directory / SUPERVISOR_LOCK) as lock:
@@ -77,19 +77,19 @@ def test_nothing_is_started_beside_a_supervisor_that_lives(head: Head) -> None:
     assert not head.started.exists()
 
 
-def test_nothing_is_started_for_a_cluster_that_was_given_back(head: Head) -> None:
+def test_nothing_is_started_without_a_config(head: Head) -> None:
     crontab.enable(head.directory)
     head.minute()
     assert not head.started.exists()
 
 
-def test_there_is_one_pair_of_lines_however_often_it_is_asked_for_and_then_none(head: Head) -> None:
-    own = "0 4 * * * backup"
-    head.table.write_text(f"{own}\n")
+def test_enabling_twice_adds_one_pair_of_lines_and_disabling_removes_it(head: Head) -> None:
+    other = "0 4 * * * backup"
+    head.table.write_text(f"{other}\n")
     for _ in range(2):
         crontab.enable(head.directory)
     first, reboot, minute = head.lines()
-    assert (first, reboot.split()[0], minute.split()[0]) == (own, "@reboot", "*")
+    assert (first, reboot.split()[0], minute.split()[0]) == (other, "@reboot", "*")
     crontab.disable(head.directory)
-    assert head.lines() == [own]
+    assert head.lines() == [other]
     assert list(head.directory.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Machines that their provider takes away, and says so beforehand."""
+"""Interruption notices: draining, replacement and termination of interrupted nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def in_two_minutes(harness: Harness) -> Interruption:
 
 
 async def with_busy_workers(harness: Harness, count: int) -> list[str]:
-    """Have so many workers, all of them at work."""
+    """Launch this many workers, all of them busy."""
     harness.cluster.set_pending_tasks(count)
     await harness.iterate(2)
     harness.cluster.set_pending_tasks(0)
@@ -28,7 +28,7 @@ async def with_busy_workers(harness: Harness, count: int) -> list[str]:
     return list(harness.cluster.workers)
 
 
-async def test_a_busy_node_is_drained_at_once_and_replaced_while_it_still_works(
+async def test_a_busy_node_is_drained_and_replaced_while_its_work_continues(
     harness: Harness,
 ) -> None:
     (worker,) = await with_busy_workers(harness, 1)
@@ -38,15 +38,15 @@ async def test_a_busy_node_is_drained_at_once_and_replaced_while_it_still_works(
     assert harness.cluster.drained == {worker: notice.at}
     assert len(harness.cluster.workers) == 2
     await harness.iterate(5, seconds=20)
-    assert worker in harness.cluster.instances, "it may work until the end"
-    assert len(harness.cluster.workers) == 2, "one is replaced by one"
+    assert worker in harness.cluster.instances, "its work may run until the termination"
+    assert len(harness.cluster.workers) == 2, "one replacement is enough"
     await harness.iterate(seconds=20)
-    assert worker not in harness.cluster.instances, "nobody else took it, so we do"
+    assert worker not in harness.cluster.instances, "at the deadline, the controller terminates it"
     assert harness.state.gone[worker].ended.startswith("the provider terminates the instance at")
     assert "interrupted node" in harness.reasons("launch")[-1]
 
 
-async def test_an_idle_node_goes_at_once_and_only_a_minimum_is_filled_up_again(
+async def test_an_idle_node_is_terminated_at_once_and_replaced_only_for_min_workers(
     harness: Harness,
 ) -> None:
     (worker,) = await with_busy_workers(harness, 1)
@@ -64,7 +64,7 @@ async def test_an_idle_node_goes_at_once_and_only_a_minimum_is_filled_up_again(
     assert second != first
 
 
-async def test_a_node_that_is_not_ready_yet_is_given_up_for_another(harness: Harness) -> None:
+async def test_an_interrupted_pending_node_is_terminated_and_replaced(harness: Harness) -> None:
     harness.cluster.setup_gate = asyncio.Event()
     harness.cluster.set_pending_tasks(1)
     await harness.iterate()
@@ -78,7 +78,7 @@ async def test_a_node_that_is_not_ready_yet_is_given_up_for_another(harness: Har
     assert harness.state.nodes[second].phase is Phase.READY
 
 
-async def test_a_node_that_turned_out_busy_while_it_was_drained_does_not_come_back(
+async def test_a_node_interrupted_during_a_rejected_drain_stays_draining(
     harness: Harness,
 ) -> None:
     (worker,) = await with_busy_workers(harness, 1)
@@ -91,7 +91,7 @@ async def test_a_node_that_turned_out_busy_while_it_was_drained_does_not_come_ba
 
     harness.cluster.drain_idle = interrupted  # type: ignore[method-assign]
     harness.cluster.time += 400
-    await harness.controller.run_once()  # asks it to give up its place, which takes a moment
+    await harness.controller.run_once()  # starts to drain it, in a task
     notice = in_two_minutes(harness)
     assert harness.controller.on_interruption(worker, notice)
     await harness.iterate()
@@ -101,7 +101,7 @@ async def test_a_node_that_turned_out_busy_while_it_was_drained_does_not_come_ba
     assert worker not in harness.cluster.instances
 
 
-async def test_all_workers_at_once_are_replaced_in_one_turn_whatever_the_limits(
+async def test_replacements_of_all_workers_are_launched_at_once_whatever_the_limits(
     harness: Harness,
 ) -> None:
     spec = cluster(max_workers=8)
@@ -124,42 +124,42 @@ async def test_all_workers_at_once_are_replaced_in_one_turn_whatever_the_limits(
     assert before.isdisjoint(harness.cluster.workers)
 
 
-async def test_a_controller_that_is_killed_remembers_what_it_was_told(harness: Harness) -> None:
+async def test_a_killed_controller_remembers_interruptions(harness: Harness) -> None:
     (worker,) = await with_busy_workers(harness, 1)
     harness.cluster.gcs_unreachable = True
     await harness.iterate()
     notice = in_two_minutes(harness)
     assert harness.controller.on_interruption(worker, notice)
     await harness.iterate()
-    assert harness.cluster.drained == {}, "the GCS could not be told"
+    assert harness.cluster.drained == {}, "the GCS was unreachable"
     harness.restart()
     harness.cluster.gcs_unreachable = False
     await harness.iterate(2)
     assert harness.cluster.drained == {worker: notice.at}
     assert len(harness.cluster.workers) == 2
-    assert harness.controller.on_interruption(worker, notice), "told again, nothing follows"
+    assert harness.controller.on_interruption(worker, notice), "a repeated notice changes nothing"
     await harness.iterate(2, seconds=60)
     assert len(harness.cluster.workers) == 1
     assert len(harness.reasons("drain")) == 1
 
 
-async def test_a_risk_brings_a_replacement_and_cuts_nobodys_work_short(harness: Harness) -> None:
+async def test_a_rebalance_recommendation_launches_a_replacement_and_does_not_cut_work_short(
+    harness: Harness,
+) -> None:
     (worker,) = await with_busy_workers(harness, 1)
     assert harness.controller.on_interruption(worker, Interruption("rebalance"))
     await harness.iterate()
     assert worker in harness.cluster.drained
     assert len(harness.cluster.workers) == 2
     await harness.iterate(10, seconds=3600)
-    assert worker in harness.cluster.instances, "nobody has said that it must go"
+    assert worker in harness.cluster.instances, "it has no termination time"
     harness.cluster.busy = set()
     await harness.iterate(2)
     assert worker not in harness.cluster.instances
 
 
 @pytest.mark.parametrize("kind", ["rebalance", "termination"])
-async def test_an_actor_that_holds_nothing_is_work_like_any_other(
-    harness: Harness, kind: str
-) -> None:
+async def test_an_actor_without_resources_keeps_its_node_alive(harness: Harness, kind: str) -> None:
     (worker,) = await with_busy_workers(harness, 1)
     harness.cluster.busy, harness.cluster.actors = set(), {worker}
     assert harness.controller.on_interruption(
@@ -167,21 +167,21 @@ async def test_an_actor_that_holds_nothing_is_work_like_any_other(
     )
     await harness.iterate(5, seconds=20)
     assert worker in harness.cluster.drained
-    assert worker in harness.cluster.instances, "its resources are free, and an actor lives there"
+    assert worker in harness.cluster.instances, "its resources are free, but an actor runs on it"
     if kind == "rebalance":
         harness.cluster.actors = set()
     await harness.iterate(2, seconds=20)
     assert worker not in harness.cluster.instances
 
 
-async def test_after_a_risk_the_end_may_still_be_announced(harness: Harness) -> None:
+async def test_a_termination_notice_may_follow_a_rebalance_recommendation(harness: Harness) -> None:
     (worker,) = await with_busy_workers(harness, 1)
     assert harness.controller.on_interruption(worker, Interruption("rebalance"))
     await harness.iterate()
     notice = in_two_minutes(harness)
     assert harness.controller.on_interruption(worker, notice)
     assert harness.controller.on_interruption(worker, Interruption("rebalance")), (
-        "which takes nothing back"
+        "which does not revoke the termination"
     )
     await harness.iterate()
     assert harness.cluster.drained == {worker: notice.at}
@@ -189,7 +189,9 @@ async def test_after_a_risk_the_end_may_still_be_announced(harness: Harness) -> 
     assert worker not in harness.cluster.instances
 
 
-async def test_a_notice_for_the_head_is_told_and_nothing_can_be_done(harness: Harness) -> None:
+async def test_an_interruption_of_the_head_is_recorded_but_cannot_be_handled(
+    harness: Harness,
+) -> None:
     await harness.iterate()
     assert harness.controller.on_interruption("head", in_two_minutes(harness))
     await harness.iterate()
@@ -197,12 +199,14 @@ async def test_a_notice_for_the_head_is_told_and_nothing_can_be_done(harness: Ha
     assert harness.state.nodes["head"].phase is Phase.READY
 
 
-async def test_a_machine_that_is_not_known_yet_is_to_tell_it_again(harness: Harness) -> None:
+async def test_a_notice_for_an_unknown_node_is_rejected_so_that_its_agent_repeats_it(
+    harness: Harness,
+) -> None:
     await harness.iterate()
     assert not harness.controller.on_interruption("i-99", in_two_minutes(harness))
 
 
-def test_notices_are_lines() -> None:
+def test_a_notice_is_a_line_of_text() -> None:
     assert parse("rebalance\n") == Interruption("rebalance")
     assert parse("termination 1763260000") == Interruption("termination", 1763260000.0)
     for text in ("", "termination", "termination soon", "termination inf", "nonsense 1"):

@@ -1,4 +1,4 @@
-"""What the controller knows outlives its process, and a disk that is full or damaged."""
+"""The controller's state survives its process, and a full or damaged disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.controller.fake_cluster import FakeCluster, Harness, never_return
 
 @contextlib.contextmanager
 def full_disk() -> Iterator[None]:
-    """No file can be written: its system says so by another name than a full disk's would."""
+    """Make every write fail. The errno differs from that of a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:
@@ -37,24 +37,24 @@ async def test_a_full_disk_stops_launches_and_nothing_else(harness: Harness) -> 
         harness.cluster.set_idle(second, 1000)
         await harness.iterate(3, seconds=400)
         assert harness.cluster.bootstrapped.count("worker-1") == 2, (
-            "a node that was lost is brought back"
+            "a lost node is bootstrapped again"
         )
-        assert second not in harness.cluster.instances, "and one that is idle is given back"
+        assert second not in harness.cluster.instances, "and an idle one is terminated"
         harness.cluster.busy = {first}
         harness.cluster.set_pending_tasks(1)
         await harness.iterate(20)
-        assert harness.cluster.workers == [first], "what could be forgotten is not begun"
+        assert harness.cluster.workers == [first], "nothing is launched that a crash would forget"
         harness.cluster.busy = set()
         harness.cluster.setup_failures = 1
         del harness.cluster.ray[first]
         await harness.iterate(3, seconds=20)
         assert harness.cluster.workers == [], (
-            "one that cannot be brought back is ended, log or no log"
+            "a failed bootstrap is terminated even if its log cannot be written"
         )
         harness.restart()
         await harness.iterate(3)
         harness.controller._heartbeat()
-        assert harness.controller.lease("worker") is not None, "the others need not fear"
+        assert harness.controller.lease("worker") is not None, "leases are still renewed"
     await harness.iterate(3, seconds=40)
     assert len(harness.cluster.workers) == 1
     harness.cluster.set_pending_tasks(0)
@@ -65,7 +65,7 @@ async def test_a_full_disk_stops_launches_and_nothing_else(harness: Harness) -> 
 
 
 @pytest.mark.parametrize("when", ["before the call", "after the call"])
-async def test_killed_around_a_create_call_it_launches_once(tmp_path: Path, when: str) -> None:
+async def test_killed_during_a_launch_it_launches_once(tmp_path: Path, when: str) -> None:
     fake = FakeCluster()
     harness = Harness(fake, tmp_path)
     await harness.iterate()
@@ -73,10 +73,10 @@ async def test_killed_around_a_create_call_it_launches_once(tmp_path: Path, when
     dead = harness.controller
     if when == "after the call":
         fake.kill_during_launch = True
-        await _die_in_a_turn(harness)
+        await _die_during_an_iteration(harness)
     else:
         real, fake.launch = fake.launch, never_return  # type: ignore[assignment, method-assign]
-        await _die_in_a_turn(harness)
+        await _die_during_an_iteration(harness)
         fake.launch = real  # type: ignore[method-assign]
     fake.kill_during_launch = False
     assert len(dead.state.intents) == 1
@@ -86,7 +86,7 @@ async def test_killed_around_a_create_call_it_launches_once(tmp_path: Path, when
     assert {n.phase for n in harness.state.nodes.values()} == {Phase.READY}
 
 
-async def test_killed_after_any_line_of_its_journal_it_comes_to_the_same_cluster(
+async def test_killed_after_any_journal_line_it_converges_to_the_same_cluster(
     tmp_path: Path,
 ) -> None:
     first = tmp_path / "first"
@@ -109,7 +109,7 @@ async def test_killed_after_any_line_of_its_journal_it_comes_to_the_same_cluster
         await other.controller.close()
 
 
-async def test_a_journal_with_damage_is_told(harness: Harness) -> None:
+async def test_a_damaged_journal_is_reported(harness: Harness) -> None:
     await harness.iterate()
     await harness.controller.close()
     with (harness.directory / JOURNAL).open("a") as file:
@@ -118,8 +118,8 @@ async def test_a_journal_with_damage_is_told(harness: Harness) -> None:
     assert harness.reasons("anomaly")[0].startswith("skipped 1 damaged lines")
 
 
-async def _die_in_a_turn(harness: Harness) -> None:
-    """A turn whose tasks are dropped, with no chance to write anything down."""
+async def _die_during_an_iteration(harness: Harness) -> None:
+    """Run an iteration whose tasks are dropped before they can write to the journal."""
     harness.cluster.time += 1
     await harness.controller.run_once()
     await asyncio.sleep(0.02)

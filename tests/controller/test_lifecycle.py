@@ -11,37 +11,37 @@ def node(phase: Phase) -> Node:
     return Node("i-1", "worker-1", "worker", "worker", phase, since=100.0, created=100.0)
 
 
-def test_every_phase_has_its_moves_and_a_way_out() -> None:
+def test_every_phase_has_transitions_and_can_end() -> None:
     assert set(TRANSITIONS) == set(Phase)
     for phase in set(Phase) - {Phase.GONE}:
         assert Phase.GONE in TRANSITIONS[phase]
 
 
-def test_every_phase_in_which_someone_waits_has_a_deadline_that_leads_on() -> None:
-    waits = set(Phase) - {Phase.READY, Phase.DRAINING, Phase.STOPPED, Phase.GONE}
-    assert set(DEADLINES) == waits
+def test_every_transient_phase_has_a_deadline_and_a_legal_next_phase() -> None:
+    transient = set(Phase) - {Phase.READY, Phase.DRAINING, Phase.STOPPED, Phase.GONE}
+    assert set(DEADLINES) == transient
     for phase, (seconds, then) in DEADLINES.items():
         assert seconds > 0
         assert then in TRANSITIONS[phase]
 
 
-def test_a_phase_that_takes_too_long_ends() -> None:
+def test_a_phase_ends_at_its_deadline() -> None:
     seconds, then = DEADLINES[Phase.STARTING]
     assert overdue_phase(node(Phase.STARTING), 100 + seconds - 1) is None
     assert overdue_phase(node(Phase.STARTING), 100 + seconds) is then
 
 
 @given(st.lists(st.sampled_from(list(Phase)), max_size=30))
-def test_no_observation_brings_back_what_is_gone(seen: list[Phase]) -> None:
+def test_no_observation_revives_a_node_that_is_gone(observed: list[Phase]) -> None:
     current = node(Phase.GONE)
-    for phase in seen:
+    for phase in observed:
         current = with_phase(current, phase, 200.0) or current
     assert current.phase is Phase.GONE
 
 
 @given(st.sampled_from(list(Phase)), st.sampled_from(list(Phase)))
-def test_the_table_decides_every_move(before: Phase, after: Phase) -> None:
-    result = with_phase(node(before), after, 200.0, "news")
+def test_the_table_decides_every_transition(before: Phase, after: Phase) -> None:
+    result = with_phase(node(before), after, 200.0, "detail")
     if after is before:
         assert result is not None and result.since == 100.0
     elif after in TRANSITIONS[before]:

@@ -1,4 +1,4 @@
-"""What the controller does when all goes well, and when a person changes their mind."""
+"""The loop without faults: scaling, config changes, autostop and the published status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.controller.fake_cluster import Harness
 from tests.specs import cluster
 
 
-async def test_pending_work_gets_its_nodes_in_one_turn(harness: Harness) -> None:
+async def test_pending_tasks_get_their_nodes_in_one_iteration(harness: Harness) -> None:
     harness.cluster.set_pending_tasks(3)
     await harness.iterate()
     assert [launch.count for launch in harness.cluster.launch_requests] == [3]
@@ -29,7 +29,7 @@ async def test_pending_work_gets_its_nodes_in_one_turn(harness: Harness) -> None
     assert len(harness.cluster.ray) == 4
 
 
-async def test_nodes_on_their_way_are_not_launched_again(harness: Harness) -> None:
+async def test_pending_nodes_are_not_launched_again(harness: Harness) -> None:
     harness.cluster.setup_gate = asyncio.Event()
     harness.cluster.set_pending_tasks(2)
     await harness.iterate(5)
@@ -38,14 +38,14 @@ async def test_nodes_on_their_way_are_not_launched_again(harness: Harness) -> No
     harness.cluster.setup_gate.set()
 
 
-async def test_a_gang_is_launched_whole(harness: Harness) -> None:
+async def test_all_nodes_of_a_gang_are_launched_together(harness: Harness) -> None:
     gang = Gang((Shape.of({"CPU": 1.0}),) * 3, Strategy.STRICT_SPREAD)
     harness.cluster.demand = Demand(gangs=(gang,))
     await harness.iterate()
     assert len(harness.cluster.workers) == 3
 
 
-async def test_an_idle_node_is_drained_and_then_ended(harness: Harness) -> None:
+async def test_an_idle_node_is_drained_and_then_terminated(harness: Harness) -> None:
     harness.cluster.set_pending_tasks(1)
     await harness.iterate()
     harness.cluster.set_pending_tasks(0)
@@ -59,14 +59,14 @@ async def test_an_idle_node_is_drained_and_then_ended(harness: Harness) -> None:
     assert harness.state.gone[worker].ended.startswith("idle for 5 min")
 
 
-async def test_a_node_that_was_slow_to_start_gets_its_idle_time_after_that(
+async def test_idle_time_counts_from_when_a_node_is_ready(
     harness: Harness,
 ) -> None:
     harness.cluster.set_pending_tasks(1)
     await harness.iterate()
     harness.cluster.set_pending_tasks(0)
     (worker,) = harness.cluster.workers
-    harness.cluster.set_idle(worker, 1000)  # as Ray counts, from the start of its daemon
+    harness.cluster.set_idle(worker, 1000)  # Ray counts from the start of the raylet
     await harness.iterate(2, seconds=140)
     assert worker in harness.cluster.instances
     await harness.iterate(2, seconds=21)
@@ -79,7 +79,7 @@ async def test_a_node_that_became_busy_again_stays(harness: Harness) -> None:
     harness.cluster.set_pending_tasks(0)
     (worker,) = harness.cluster.workers
     harness.cluster.set_idle(worker, 301)
-    # Ray gives it a task between our reading and our asking.
+    # Ray schedules a task between the reading and the drain.
     harness.cluster.drain_idle = lambda ray_id, why: (False, "it runs a task")  # type: ignore[method-assign]
     await harness.iterate(seconds=400)
     assert harness.state.nodes[worker].phase is Phase.READY
@@ -100,13 +100,17 @@ async def test_new_limits_reach_a_running_controller(harness: Harness) -> None:
         harness.cluster.set_idle(worker, 1)
     harness.write_config(cluster(max_workers=4))
     await harness.iterate(3)
-    assert set(harness.cluster.workers) == harness.cluster.busy, "only what was idle may go at once"
+    assert set(harness.cluster.workers) == harness.cluster.busy, (
+        "only idle nodes are drained at once"
+    )
     harness.cluster.busy = set(harness.cluster.workers[:4])
     await harness.iterate(3)
     assert set(harness.cluster.workers) == harness.cluster.busy
 
 
-async def test_a_cluster_that_nobody_used_for_long_is_given_back_whole(harness: Harness) -> None:
+async def test_autostop_shuts_down_a_cluster_that_is_unused_for_long_enough(
+    harness: Harness,
+) -> None:
     spec = cluster(max_workers=5)
     harness.write_config(replace(spec, shoal=replace(spec.shoal, autostop=60)))
     harness.cluster.set_pending_tasks(1)
@@ -116,7 +120,7 @@ async def test_a_cluster_that_nobody_used_for_long_is_given_back_whole(harness: 
     harness.cluster.set_pending_tasks(0)
     harness.cluster.busy = {worker}
     await harness.iterate(2)
-    assert worker in harness.cluster.instances, "work that runs is use"
+    assert worker in harness.cluster.instances, "running work is use"
     harness.cluster.busy = set()
     harness.cluster.set_idle(worker, 59)
     await harness.iterate()
@@ -126,16 +130,16 @@ async def test_a_cluster_that_nobody_used_for_long_is_given_back_whole(harness: 
     await harness.iterate()
     harness.cluster.driver_connected, harness.cluster.user_sessions = False, True
     await harness.iterate(2, seconds=60)
-    assert worker in harness.cluster.instances, "so is a program that sleeps, and a person"
+    assert worker in harness.cluster.instances, "so are a connected driver and a user session"
     harness.cluster.user_sessions = False
     await harness.iterate(seconds=59)
-    assert worker in harness.cluster.instances, "they may come back at once"
+    assert worker in harness.cluster.instances, "after they leave, the idle time starts again"
     await harness.iterate(seconds=60)
     assert harness.cluster.instances == {}
     assert harness.reasons("stop") == ["idle for 60 s (autostop)"]
 
 
-async def test_whoever_runs_up_on_an_idle_cluster_has_its_whole_time(harness: Harness) -> None:
+async def test_up_on_an_idle_cluster_restarts_the_idle_time(harness: Harness) -> None:
     spec = cluster(max_workers=5)
     await harness.iterate(2, seconds=5000)
     harness.cluster.set_idle("head", 10000)
@@ -143,29 +147,29 @@ async def test_whoever_runs_up_on_an_idle_cluster_has_its_whole_time(harness: Ha
     await harness.iterate()
     harness.restart()
     await harness.iterate(2, seconds=29)
-    assert "head" in harness.cluster.instances, "also when the controller was restarted meanwhile"
+    assert "head" in harness.cluster.instances, "also if the controller was restarted meanwhile"
     await harness.iterate(seconds=2)
     assert harness.cluster.instances == {}
 
 
-async def test_work_that_comes_while_people_are_looked_for_keeps_the_cluster(
+async def test_work_that_arrives_during_the_session_check_keeps_the_cluster(
     harness: Harness,
 ) -> None:
     spec = cluster(max_workers=5)
     harness.write_config(replace(spec, shoal=replace(spec.shoal, autostop=60)))
     harness.cluster.set_idle("head", 1000)
 
-    async def nobody(gcs_address: str, instances: object) -> bool:
+    async def no_sessions(gcs_address: str, instances: object) -> bool:
         harness.cluster.set_pending_tasks(1)
         return False
 
-    harness.cluster.has_user_sessions = nobody  # type: ignore[method-assign]
+    harness.cluster.has_user_sessions = no_sessions  # type: ignore[method-assign]
     await harness.iterate(3, seconds=60)
     assert "head" in harness.cluster.instances
     assert harness.reasons("stop") == []
 
 
-async def test_a_cluster_whose_node_boots_is_in_use_and_autostop_can_be_turned_off(
+async def test_a_booting_node_is_use_and_autostop_can_be_turned_off(
     harness: Harness,
 ) -> None:
     spec = cluster(max_workers=5)
@@ -186,7 +190,7 @@ async def test_a_cluster_whose_node_boots_is_in_use_and_autostop_can_be_turned_o
     assert harness.reasons("reconfigure")[-1].endswith("no autostop")
 
 
-async def test_a_cluster_that_does_not_go_at_first_is_tried_again(harness: Harness) -> None:
+async def test_a_failed_shutdown_is_retried(harness: Harness) -> None:
     spec = cluster(max_workers=5)
     harness.write_config(replace(spec, shoal=replace(spec.shoal, autostop=60)))
     harness.cluster.set_idle("head", 1000)
@@ -199,31 +203,31 @@ async def test_a_cluster_that_does_not_go_at_first_is_tried_again(harness: Harne
     assert harness.cluster.instances == {}
 
 
-async def test_a_head_that_took_its_leave_and_stays_on_is_tried_again_until_it_goes(
+async def test_a_shutdown_without_a_config_is_retried_with_backoff_until_it_succeeds(
     harness: Harness,
 ) -> None:
     spec = cluster(max_workers=5)
     harness.write_config(replace(spec, shoal=replace(spec.shoal, autostop=60)))
     harness.cluster.set_idle("head", 1000)
-    tried: list[float] = []
+    attempts: list[float] = []
 
     async def shut_down_cluster(instances: object) -> None:
-        (harness.directory / CONFIG).unlink(missing_ok=True)  # as it does before the head goes
-        tried.append(harness.cluster.time)
-        if len(tried) < 4:
+        (harness.directory / CONFIG).unlink(missing_ok=True)  # as it is before the head stops
+        attempts.append(harness.cluster.time)
+        if len(attempts) < 4:
             raise TransientError("the provider is busy")
         harness.cluster.instances.clear()
 
     harness.cluster.shut_down_cluster = shut_down_cluster  # type: ignore[method-assign]
     await asyncio.wait_for(harness.controller.run(), 30)
     assert harness.cluster.instances == {}
-    rests = [after - before for before, after in itertools.pairwise(tried)]
-    assert len(rests) == 3
-    assert rests == sorted(rests)
-    assert rests[0] >= 5, "a provider that is busy is not asked at every turn"
+    delays = [after - before for before, after in itertools.pairwise(attempts)]
+    assert len(delays) == 3
+    assert delays == sorted(delays)
+    assert delays[0] >= 5, "a busy provider is not called in every iteration"
 
 
-async def test_a_cluster_that_somebody_wants_again_before_it_is_gone_stays(
+async def test_up_during_a_failing_shutdown_keeps_the_cluster(
     harness: Harness,
 ) -> None:
     spec = cluster(max_workers=5)
@@ -254,7 +258,7 @@ async def test_an_unreadable_config_changes_nothing(harness: Harness) -> None:
     assert len(harness.cluster.workers) == 1
 
 
-async def test_its_state_says_what_waits_and_what_comes(harness: Harness) -> None:
+async def test_the_status_lists_waiting_demand_and_nodes(harness: Harness) -> None:
     harness.cluster.set_pending_tasks(8)
     await harness.iterate(2)
     state = status_file.parse((harness.directory / STATE).read_text())
@@ -264,7 +268,7 @@ async def test_its_state_says_what_waits_and_what_comes(harness: Harness) -> Non
     assert len(state.nodes) == 6
 
 
-async def test_what_waits_is_told_of_the_nodes_that_could_hold_it_and_of_no_others(
+async def test_waiting_demand_names_only_pending_nodes_that_could_hold_it(
     harness: Harness,
 ) -> None:
     spec = cluster(max_workers=5)
@@ -277,34 +281,34 @@ async def test_what_waits_is_told_of_the_nodes_that_could_hold_it_and_of_no_othe
     harness.cluster.demand = replace(harness.cluster.demand, floors=(Request(small, 9),))
     await harness.iterate()
     rows = status_file.parse((harness.directory / STATE).read_text()).waiting
-    told = {row.subject: row.outlook for row in rows}
-    assert "(worker, " in told[str(small)]
-    assert "(gpu, " in told[str(large)]
-    assert "(worker, " not in told[str(large)]
-    assert "max_workers" in told[f"request_resources {small}"], (
+    outlooks = {row.subject: row.outlook for row in rows}
+    assert "(worker, " in outlooks[str(small)]
+    assert "(gpu, " in outlooks[str(large)]
+    assert "(worker, " not in outlooks[str(large)]
+    assert "max_workers" in outlooks[f"request_resources {small}"], (
         "a floor that cannot be met waits as well"
     )
     harness.cluster.setup_gate.set()
 
 
-async def test_ray_is_told_of_machines_that_were_asked_for(harness: Harness) -> None:
-    asked = asyncio.Event()
+async def test_requested_instances_are_reported_to_the_gcs(harness: Harness) -> None:
+    answered = asyncio.Event()
 
     async def slow(request: object) -> LaunchResult:
-        await asked.wait()
+        await answered.wait()
         return LaunchResult([])
 
     harness.cluster.launch = slow  # type: ignore[method-assign]
     harness.cluster.in_setup = 1
     harness.cluster.set_pending_tasks(2)
     await harness.iterate(2)
-    (machines,) = harness.cluster.pending
-    assert isinstance(machines, Requested)
-    assert (machines.node_type, machines.count) == ("worker", 2)
-    asked.set()
+    (requested,) = harness.cluster.pending
+    assert isinstance(requested, Requested)
+    assert (requested.node_type, requested.count) == ("worker", 2)
+    answered.set()
 
 
-async def test_many_kinds_of_waiting_work_are_told_once_and_push_nothing_out(
+async def test_many_kinds_of_unmet_demand_are_recorded_once_and_displace_no_other_decision(
     harness: Harness,
 ) -> None:
     harness.cluster.set_pending_tasks(5)
@@ -313,22 +317,22 @@ async def test_many_kinds_of_waiting_work_are_told_once_and_push_nothing_out(
     harness.cluster.demand = Demand((*kinds, Request(Shape.of({"nothing": 1.0}))))
     await harness.iterate(2)
     journal = harness.directory / JOURNAL
-    size, told = journal.stat().st_size, harness.reasons("unmet")
-    assert 10 < len(told) < 50
-    assert any("shoal why --pending" in why for why in told)
+    size, unmet = journal.stat().st_size, harness.reasons("unmet")
+    assert 10 < len(unmet) < 50
+    assert any("shoal why --pending" in why for why in unmet)
     await harness.iterate(5)
-    assert journal.stat().st_size == size, "nothing new was said"
-    assert harness.reasons("launch"), "and what was decided before is still there"
+    assert journal.stat().st_size == size, "nothing new was recorded"
+    assert harness.reasons("launch"), "earlier decisions are still there"
     assert len(status_file.parse((harness.directory / STATE).read_text()).waiting) == 301
     harness.cluster.demand = Demand()
     await harness.iterate(5, seconds=30)
     harness.cluster.demand = Demand((kinds[0],))
     harness.cluster.busy = set(harness.cluster.workers)
     await harness.iterate()
-    assert len(harness.reasons("unmet")) == len(told) + 1, "what had gone and comes back is news"
+    assert len(harness.reasons("unmet")) == len(unmet) + 1, "demand that returns is recorded again"
 
 
-async def test_the_journal_replays_to_what_the_state_shows(harness: Harness) -> None:
+async def test_the_journal_replays_to_the_published_status(harness: Harness) -> None:
     harness.cluster.set_pending_tasks(4)
     await harness.iterate(2)
     harness.cluster.set_pending_tasks(0)
@@ -337,14 +341,16 @@ async def test_the_journal_replays_to_what_the_state_shows(harness: Harness) -> 
     await harness.iterate(3)
     written = json.loads((harness.directory / STATE).read_text())
     state, unreadable = replay(harness.directory / JOURNAL)
-    again = json.loads(json.dumps(status_file.journaled(state), default=lambda d: d.__dict__))
+    replayed = json.loads(json.dumps(status_file.journaled(state), default=lambda d: d.__dict__))
     assert unreadable == 0
-    assert [n["id"] for n in again["nodes"]] == [n["id"] for n in written["nodes"]]
-    assert again["nodes"] == written["nodes"]
-    assert again["gone"] == written["gone"]
+    assert [n["id"] for n in replayed["nodes"]] == [n["id"] for n in written["nodes"]]
+    assert replayed["nodes"] == written["nodes"]
+    assert replayed["gone"] == written["gone"]
 
 
-async def test_a_type_that_left_the_file_is_given_back(harness: Harness) -> None:
+async def test_nodes_of_a_type_that_was_removed_from_the_file_are_terminated(
+    harness: Harness,
+) -> None:
     harness.cluster.set_pending_tasks(1)
     await harness.iterate()
     harness.cluster.set_pending_tasks(0)
@@ -356,7 +362,7 @@ async def test_a_type_that_left_the_file_is_given_back(harness: Harness) -> None
     assert harness.cluster.workers == []
 
 
-async def test_work_that_may_move_makes_room_for_a_smaller_cluster(harness: Harness) -> None:
+async def test_consolidation_drains_a_node_whose_work_can_move(harness: Harness) -> None:
     spec = cluster(max_workers=5)
     harness.write_config(replace(spec, shoal=replace(spec.shoal, consolidate=True)))
     harness.cluster.set_pending_tasks(2)
@@ -372,18 +378,18 @@ async def test_work_that_may_move_makes_room_for_a_smaller_cluster(harness: Harn
         )
     harness.cluster.pinned_nodes = {first, second}
     await harness.iterate(5, seconds=120)
-    assert harness.reasons("drain") == [], "what cannot start again stays"
+    assert harness.reasons("drain") == [], "work that cannot move stays"
     harness.cluster.pinned_nodes = {first}
     await harness.iterate(2, seconds=20)
     (why,) = harness.reasons("drain")
     assert harness.state.nodes[second].phase is Phase.DRAINING, why
     assert harness.state.nodes[first].phase is Phase.READY
     await harness.iterate(10, seconds=3600)
-    assert second in harness.cluster.instances, "what runs there is not cut short"
+    assert second in harness.cluster.instances, "running work is not cut short"
     harness.cluster.ray[second] = replace(harness.cluster.ray[second], available={"CPU": 2.0})
     harness.cluster.actors = {second}
     await harness.iterate(3)
-    assert second in harness.cluster.instances, "nor is an actor that holds nothing"
+    assert second in harness.cluster.instances, "nor is an actor without resources"
     harness.cluster.actors = set()
     await harness.iterate(2)
     assert harness.cluster.workers == [first]

@@ -1,4 +1,4 @@
-"""What goes wrong, and what the controller makes of it."""
+"""The loop under faults of the provider, Ray, setups and the head."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def two_types(max_workers: int = 5):  # type: ignore[no-untyped-def]
     return replace(spec, node_types={**spec.node_types, "other": other})
 
 
-async def test_a_type_without_capacity_is_replaced_by_the_next_best(tmp_path: Path) -> None:
+async def test_without_capacity_the_next_best_type_is_launched(tmp_path: Path) -> None:
     harness = Harness(FakeCluster(), tmp_path, two_types())
     harness.cluster.refusals["worker"] = CapacityError("none left")
     harness.cluster.set_pending_tasks(1)
@@ -40,7 +40,7 @@ async def test_a_type_without_capacity_is_replaced_by_the_next_best(tmp_path: Pa
     assert len(harness.cluster.workers) == 1
 
 
-async def test_fewer_machines_than_asked_for_are_used_and_the_rest_is_tried_elsewhere(
+async def test_a_partial_launch_is_used_and_the_rest_is_launched_as_another_type(
     tmp_path: Path,
 ) -> None:
     harness = Harness(FakeCluster(max_per_launch=1), tmp_path, two_types())
@@ -54,7 +54,7 @@ async def test_fewer_machines_than_asked_for_are_used_and_the_rest_is_tried_else
 
 
 @pytest.mark.parametrize("meanwhile", ["it runs", "it is restarted"])
-async def test_wrong_credentials_are_not_tried_again_until_somebody_runs_up(
+async def test_an_auth_error_is_not_retried_before_the_next_up(
     harness: Harness, meanwhile: str
 ) -> None:
     harness.cluster.refusals["worker"] = AuthError("denied", fix="log in")
@@ -64,9 +64,7 @@ async def test_wrong_credentials_are_not_tried_again_until_somebody_runs_up(
     assert "log in" in harness.reasons("give up")[0]
     harness.restart()
     await harness.iterate(2, seconds=2000)
-    assert len(harness.cluster.launch_requests) == 1, (
-        "a controller that was restarted has learned nothing new"
-    )
+    assert len(harness.cluster.launch_requests) == 1, "a restart of the controller changes nothing"
     harness.cluster.refusals.clear()
     harness.write_config(harness.config.spec)
     if meanwhile == "it is restarted":
@@ -75,7 +73,7 @@ async def test_wrong_credentials_are_not_tried_again_until_somebody_runs_up(
     assert len(harness.cluster.workers) == 1
 
 
-async def test_a_node_that_cannot_be_set_up_is_replaced_and_its_log_kept(harness: Harness) -> None:
+async def test_a_node_whose_setup_failed_is_replaced_and_its_log_is_kept(harness: Harness) -> None:
     harness.cluster.setup_failures = 1
     harness.cluster.set_pending_tasks(1)
     await harness.iterate(2)
@@ -87,7 +85,7 @@ async def test_a_node_that_cannot_be_set_up_is_replaced_and_its_log_kept(harness
     assert harness.state.failures == ()
 
 
-async def test_setups_that_keep_failing_are_given_up(harness: Harness) -> None:
+async def test_a_type_whose_setups_keep_failing_is_blocked(harness: Harness) -> None:
     harness.cluster.setup_failures = 100
     harness.cluster.set_pending_tasks(1)
     await harness.iterate(12, seconds=500)
@@ -96,7 +94,7 @@ async def test_setups_that_keep_failing_are_given_up(harness: Harness) -> None:
     assert "setup failed on 3 nodes in a row" in harness.reasons("give up")[0]
 
 
-async def test_setups_that_fail_count_wherever_the_machine_came_from(harness: Harness) -> None:
+async def test_setup_failures_count_in_every_market_and_zone(harness: Harness) -> None:
     harness.cluster.market, harness.cluster.zone = "spot", "b"
     harness.cluster.offered = [
         Offering("worker", "spot", price_per_hour=0.1, resources={"CPU": 1.0})
@@ -106,7 +104,7 @@ async def test_setups_that_fail_count_wherever_the_machine_came_from(harness: Ha
     harness.cluster.setup_failures = 100
     harness.cluster.set_pending_tasks(1)
     await harness.iterate(20)
-    assert len(harness.cluster.launch_requests) == 1, "after a failure it rests"
+    assert len(harness.cluster.launch_requests) == 1, "a failure starts a backoff"
     await harness.iterate(12, seconds=500)
     assert [launch.market for launch in harness.cluster.launch_requests] == [
         "spot"
@@ -117,7 +115,7 @@ async def test_setups_that_fail_count_wherever_the_machine_came_from(harness: Ha
     assert "shoal up" in row.fix
 
 
-async def test_a_node_whose_ray_died_is_brought_back_and_given_up_when_it_keeps_dying(
+async def test_a_node_whose_ray_died_is_restarted_and_terminated_when_it_keeps_dying(
     harness: Harness,
 ) -> None:
     harness.cluster.set_pending_tasks(1)
@@ -134,7 +132,7 @@ async def test_a_node_whose_ray_died_is_brought_back_and_given_up_when_it_keeps_
     assert harness.cluster.workers == []
 
 
-async def test_a_machine_that_vanished_is_replaced(harness: Harness) -> None:
+async def test_an_instance_that_disappeared_is_replaced(harness: Harness) -> None:
     harness.cluster.set_pending_tasks(1)
     await harness.iterate()
     (worker,) = harness.cluster.workers
@@ -144,7 +142,7 @@ async def test_a_machine_that_vanished_is_replaced(harness: Harness) -> None:
     assert len(harness.cluster.workers) == 1
 
 
-async def test_a_list_that_lost_a_node_which_ray_knows_is_not_believed(harness: Harness) -> None:
+async def test_a_listing_without_a_node_that_ray_reports_is_not_believed(harness: Harness) -> None:
     harness.cluster.set_pending_tasks(1)
     await harness.iterate()
     harness.cluster.set_pending_tasks(0)
@@ -165,10 +163,10 @@ async def test_a_list_that_lost_a_node_which_ray_knows_is_not_believed(harness: 
     assert len(harness.cluster.launch_requests) == 1
     harness.cluster.instances[worker] = replace(hidden, state=State.TERMINATED)
     await harness.iterate(1, seconds=21)
-    assert worker not in harness.state.nodes, "what is said outright is believed"
+    assert worker not in harness.state.nodes, "an explicit terminated state is believed"
 
 
-async def test_a_list_in_doubt_is_soon_followed_by_another(tmp_path: Path) -> None:
+async def test_after_an_anomaly_the_next_listing_follows_soon(tmp_path: Path) -> None:
     elsewhere = replace(cluster(max_workers=5), provider=ProviderSpec("external", {}))
     harness = Harness(FakeCluster(), tmp_path, elsewhere)
     harness.cluster.set_pending_tasks(1)
@@ -177,14 +175,16 @@ async def test_a_list_in_doubt_is_soon_followed_by_another(tmp_path: Path) -> No
     (worker,) = harness.cluster.workers
     del harness.cluster.instances[worker]
     await harness.iterate(2, seconds=20)
-    assert worker in harness.state.nodes, "Ray still knows it"
+    assert worker in harness.state.nodes, "Ray still reports it"
     del harness.cluster.ray[worker]
     await harness.iterate(seconds=6)
     assert harness.state.gone[worker].ended == "its instance no longer exists"
-    assert harness.cluster.bootstrapped == ["worker-1"], "nobody looks for what is gone"
+    assert harness.cluster.bootstrapped == ["worker-1"], (
+        "a terminated node is not bootstrapped again"
+    )
 
 
-async def test_a_list_that_never_comes_is_asked_for_again(harness: Harness) -> None:
+async def test_a_listing_without_an_answer_is_repeated(harness: Harness) -> None:
     await harness.iterate()
     find, harness.cluster.list_instances = harness.cluster.list_instances, asyncio.Event().wait  # type: ignore[method-assign,assignment]
     await harness.iterate(2, seconds=30)
@@ -195,7 +195,7 @@ async def test_a_list_that_never_comes_is_asked_for_again(harness: Harness) -> N
     assert harness.reasons("anomaly") == ["no answer within 120 s; listing again"]
 
 
-async def test_a_provider_that_never_answers_a_launch_is_given_up_for_another_type(
+async def test_a_launch_without_an_answer_falls_back_to_another_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(DEADLINES, Phase.REQUESTED, (0.05, Phase.FAILED))
@@ -213,7 +213,7 @@ async def test_a_provider_that_never_answers_a_launch_is_given_up_for_another_ty
     assert "no answer within" in harness.reasons("failed")[0]
 
 
-async def test_a_list_that_lags_does_not_lose_a_new_machine(harness: Harness) -> None:
+async def test_a_lagging_listing_does_not_lose_a_new_instance(harness: Harness) -> None:
     harness.cluster.set_pending_tasks(1)
     await harness.iterate()
     (worker,) = harness.cluster.workers
@@ -226,7 +226,7 @@ async def test_a_list_that_lags_does_not_lose_a_new_machine(harness: Harness) ->
 
 
 @pytest.mark.parametrize("error", [TransientError("throttled"), KeyError("throttled")])
-async def test_a_list_that_fails_is_told_and_nothing_is_launched_blindly(
+async def test_a_failed_listing_is_reported_and_nothing_is_launched(
     tmp_path: Path, error: Exception
 ) -> None:
     fake = FakeCluster(list_error=error)
@@ -234,14 +234,14 @@ async def test_a_list_that_fails_is_told_and_nothing_is_launched_blindly(
     fake.set_pending_tasks(1)
     await harness.iterate(3)
     assert fake.launch_requests == []
-    (told,) = harness.reasons("anomaly")
-    assert "throttled" in told
+    (anomaly,) = harness.reasons("anomaly")
+    assert "throttled" in anomaly
     fake.list_error = None
     await harness.iterate(3)
     assert len(fake.workers) == 1
 
 
-async def test_a_provider_that_first_says_nothing_of_its_machines_is_asked_again(
+async def test_a_failed_request_for_offerings_is_retried(
     tmp_path: Path,
 ) -> None:
     spec = cluster(max_workers=5)
@@ -251,13 +251,13 @@ async def test_a_provider_that_first_says_nothing_of_its_machines_is_asked_again
     )
     harness.cluster.set_pending_tasks(1)
     await harness.iterate(3)
-    assert harness.cluster.launch_requests == [], "nobody knows whether it has a CPU"
+    assert harness.cluster.launch_requests == [], "it is not known whether it has a CPU"
     harness.cluster.offered = [Offering("worker", price_per_hour=0.1, resources={"CPU": 1.0})]
     await harness.iterate(3, seconds=30)
     assert len(harness.cluster.workers) == 1
 
 
-async def test_prices_are_asked_for_again(harness: Harness) -> None:
+async def test_prices_are_refreshed(harness: Harness) -> None:
     harness.cluster.offered = [Offering("worker", price_per_hour=0.1)]
     await harness.iterate(2)
     harness.cluster.offered = [Offering("worker", price_per_hour=0.2)]
@@ -270,7 +270,7 @@ async def test_prices_are_asked_for_again(harness: Harness) -> None:
     assert intent.price_per_hour == 0.2
 
 
-async def test_a_silent_gcs_stops_all_decisions_but_no_node(harness: Harness) -> None:
+async def test_an_unreachable_gcs_stops_all_decisions_but_no_node(harness: Harness) -> None:
     harness.cluster.set_pending_tasks(2)
     await harness.iterate()
     harness.cluster.gcs_unreachable = True
@@ -279,7 +279,7 @@ async def test_a_silent_gcs_stops_all_decisions_but_no_node(harness: Harness) ->
     assert len(harness.cluster.launch_requests) == 1
 
 
-async def test_a_drain_that_ray_did_not_hear_of_is_tried_again(harness: Harness) -> None:
+async def test_a_drain_that_did_not_reach_ray_is_retried(harness: Harness) -> None:
     harness.cluster.set_pending_tasks(1)
     await harness.iterate()
     harness.cluster.set_pending_tasks(0)
@@ -294,46 +294,46 @@ async def test_a_drain_that_ray_did_not_hear_of_is_tried_again(harness: Harness)
     assert harness.cluster.workers == []
 
 
-@pytest.mark.parametrize("told", [True, False])
-async def test_killed_while_it_asked_ray_to_drain_it_goes_by_what_ray_says(
-    harness: Harness, told: bool
+@pytest.mark.parametrize("reached_ray", [True, False])
+async def test_killed_during_a_drain_it_continues_from_what_ray_reports(
+    harness: Harness, reached_ray: bool
 ) -> None:
     harness.cluster.set_pending_tasks(1)
     await harness.iterate()
     harness.cluster.set_pending_tasks(0)
     (worker,) = harness.cluster.workers
     harness.cluster.set_idle(worker, 1000)
-    asking, killed, ask = threading.Event(), threading.Event(), harness.cluster.drain_idle
+    draining, killed, drain = threading.Event(), threading.Event(), harness.cluster.drain_idle
 
     def interrupted(ray_id: str, why: str) -> tuple[bool, str]:
-        answer = ask(ray_id, why) if told else (False, "")
-        asking.set()
+        answer = drain(ray_id, why) if reached_ray else (False, "")
+        draining.set()
         killed.wait(10)
         return answer
 
     harness.cluster.drain_idle = interrupted  # type: ignore[method-assign]
     harness.cluster.time += 400
     await harness.controller.run_once()
-    assert await asyncio.to_thread(asking.wait, 10)
+    assert await asyncio.to_thread(draining.wait, 10)
     await harness.controller.close()
     killed.set()
-    harness.cluster.drain_idle = ask  # type: ignore[method-assign]
-    if not told:
+    harness.cluster.drain_idle = drain  # type: ignore[method-assign]
+    if not reached_ray:
         harness.cluster.busy = {worker}
     harness.restart()
     assert harness.state.nodes[worker].phase is Phase.DRAINING
     await harness.iterate(3, seconds=10)
-    if told:
+    if reached_ray:
         assert harness.cluster.workers == []
         return
     assert harness.state.nodes[worker].phase is Phase.READY
     assert harness.state.nodes[worker].ended == ""
     harness.cluster.busy = set()
     await harness.iterate(4, seconds=400)
-    assert harness.cluster.workers == [], "and is asked again when it is idle"
+    assert harness.cluster.workers == [], "and is drained again when it is idle"
 
 
-async def test_a_head_whose_ray_died_is_revived(harness: Harness) -> None:
+async def test_the_heads_ray_is_restarted_when_it_died(harness: Harness) -> None:
     harness.cluster.set_pending_tasks(1)
     await harness.iterate()
     harness.cluster.head_ray_dead = True
@@ -344,7 +344,7 @@ async def test_a_head_whose_ray_died_is_revived(harness: Harness) -> None:
     assert harness.reasons("restart") == ["the head's Ray has died; restarting Ray on all nodes"]
 
 
-async def test_a_head_is_revived_of_which_only_the_gcs_is_left(harness: Harness) -> None:
+async def test_the_heads_ray_is_restarted_when_only_its_raylet_died(harness: Harness) -> None:
     await harness.iterate()
     del harness.cluster.ray["head"]
     await harness.iterate(8, seconds=2)
@@ -352,22 +352,22 @@ async def test_a_head_is_revived_of_which_only_the_gcs_is_left(harness: Harness)
     assert len(harness.reasons("restart")) == 1
 
 
-async def test_nodes_that_fail_for_want_of_the_head_are_not_held_against_their_type(
+async def test_setups_that_fail_because_of_the_head_do_not_count_against_their_type(
     harness: Harness,
 ) -> None:
-    for wanted in range(1, MAX_SETUP_FAILURES + 1):
+    for count in range(1, MAX_SETUP_FAILURES + 1):
         harness.cluster.setup_gate, harness.cluster.setup_failures = asyncio.Event(), 1
-        harness.cluster.set_pending_tasks(wanted)
+        harness.cluster.set_pending_tasks(count)
         await harness.iterate()
         harness.cluster.head_ray_dead = True
         harness.cluster.setup_gate.set()
         await harness.iterate(8, seconds=2)
-        assert len(harness.reasons("failed")) == wanted
+        assert len(harness.reasons("failed")) == count
     assert harness.state.failures == ()
     assert len(harness.cluster.workers) == MAX_SETUP_FAILURES
 
 
-async def test_a_head_that_dies_again_while_its_nodes_come_back_is_revived_again(
+async def test_the_heads_ray_is_restarted_again_when_it_dies_while_nodes_rejoin(
     harness: Harness,
 ) -> None:
     harness.cluster.set_pending_tasks(1)
@@ -391,7 +391,7 @@ def test_a_host_that_is_being_cleaned_up_cannot_be_launched() -> None:
     assert limited.scaling.max_workers == 1
 
 
-async def test_a_machine_that_nobody_needs_any_more_is_cancelled_before_it_is_a_node(
+async def test_a_pending_node_that_is_no_longer_needed_is_cancelled(
     harness: Harness,
 ) -> None:
     harness.cluster.setup_gate = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The controller on real Ray: one embedded cluster, from nothing to nothing, as a person sees it.
+"""The controller on real Ray: one embedded cluster, from its start to its autostop.
 
 The tests share the cluster and run in order; each leaves it at rest or says what it leaves.
 """
@@ -56,18 +56,18 @@ class Actor:
     def where(self):
         return ray.util.get_node_ip_address()
 
-# All at once: none gives up its place before the others have one.
+# All at once, so that none gives up its node before the others have one.
 actors = [Actor.options(max_restarts=n).remote() for n in range(int(sys.argv[1]))]
 print("on", len(set(ray.get([actor.where.remote() for actor in actors]))), "nodes")
 print("pinned:", len(Gcs(os.environ["RAY_ADDRESS"]).pinned()))
 """
 
-# A program that is connected, and asks for nothing, or in vain.
+# A driver that is connected, and requests nothing or what no node has.
 SLEEPER = """
 import pathlib, ray, sys, time
 ray.init(log_to_driver=False, logging_level="ERROR")
-wish = ray.remote(num_cpus=0)(lambda: None)
-wishes = [wish.options(resources={name: 1}).remote() for name in sys.argv[3:]]
+task = ray.remote(num_cpus=0)(lambda: None)
+refs = [task.options(resources={name: 1}).remote() for name in sys.argv[3:]]
 pathlib.Path(sys.argv[1]).touch()
 while not pathlib.Path(sys.argv[2]).exists():
     time.sleep(0.1)
@@ -92,7 +92,7 @@ def elastic(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield elastic
 
 
-def test_a_cluster_of_a_head_alone_grows_for_work_and_the_work_is_done(elastic: Elastic) -> None:
+def test_a_cluster_of_only_a_head_scales_up_for_tasks_and_they_finish(elastic: Elastic) -> None:
     before = elastic.ever()
     program = elastic.start("tasks", 3, 2)
     until(lambda: bool(elastic.workers("starting")))
@@ -102,23 +102,25 @@ def test_a_cluster_of_a_head_alone_grows_for_work_and_the_work_is_done(elastic: 
     assert elastic.types_since(before) == {"small"}
 
 
-def test_what_ray_says_agrees_with_what_we_say(elastic: Elastic) -> None:
-    elastic.run("floor", 2)  # so that nothing changes between two looks
+def test_ray_status_agrees_with_shoal_status(elastic: Elastic) -> None:
+    elastic.run("floor", 2)  # so that nothing changes between the two commands
     until(lambda: len(elastic.workers()) == 2 and len(elastic.state()["nodes"]) == 3)
-    theirs = elastic.home.shoal("exec", "elastic", "ray status").stdout
-    ours = elastic.home.json("status")
-    active = theirs.partition("Active:")[2].partition("Idle:")[0]
-    idle = theirs.partition("Idle:")[2].partition("Pending:")[0]
+    ray_status = elastic.home.shoal("exec", "elastic", "ray status").stdout
+    shoal_status = elastic.home.json("status")
+    active = ray_status.partition("Active:")[2].partition("Idle:")[0]
+    idle = ray_status.partition("Idle:")[2].partition("Pending:")[0]
     counted = Counter[str]()
     for count, node_type in re.findall(r"^ (\d+) (\w+)$", active + idle, re.MULTILINE):
         counted[node_type] += int(count)
-    assert counted == Counter(n["node_type"] for n in ours["nodes"] if n["phase"] == "ready")
+    assert counted == Counter(
+        n["node_type"] for n in shoal_status["nodes"] if n["phase"] == "ready"
+    )
     assert counted == {"boss": 1, "small": 2}
-    assert "(no pending nodes)" in theirs
+    assert "(no pending nodes)" in ray_status
     elastic.run("floor", 0)
 
 
-def test_its_figures_can_be_scraped(elastic: Elastic) -> None:
+def test_its_metrics_can_be_scraped(elastic: Elastic) -> None:
     with urllib.request.urlopen(f"http://{elastic.state()['metrics']}/metrics") as page:
         text = page.read().decode()
     assert 'shoal_nodes{node_type="boss",phase="ready"} 1.0' in text
@@ -127,12 +129,12 @@ def test_its_figures_can_be_scraped(elastic: Elastic) -> None:
         assert name in text
 
 
-def test_nodes_that_nobody_uses_go_and_why_tells(elastic: Elastic) -> None:
-    until(elastic.at_rest)
-    told = elastic.home.shoal("why", "worker-1").stdout
+def test_idle_nodes_are_terminated_and_why_explains_it(elastic: Elastic) -> None:
+    until(elastic.has_scaled_down)
+    explanation = elastic.home.shoal("why", "worker-1").stdout
     because = r"launched because: \d of \d pending tasks/actors \(\d x \{CPU: 1\}\) do not fit"
-    assert re.search(because, told), told
-    assert "terminated because: idle for" in told
+    assert re.search(because, explanation), explanation
+    assert "terminated because: idle for" in explanation
 
 
 def test_gangs_of_all_strategies_get_the_nodes_they_need(elastic: Elastic) -> None:
@@ -141,12 +143,10 @@ def test_gangs_of_all_strategies_get_the_nodes_they_need(elastic: Elastic) -> No
     for strategy in ("STRICT_SPREAD", "SPREAD", "PACK", "STRICT_PACK"):
         assert f"placed {strategy}\n" in printed
     assert elastic.types_since(before) == {"gpu"}
-    until(elastic.at_rest)
+    until(elastic.has_scaled_down)
 
 
-def test_nodes_that_wait_or_cannot_be_set_up_are_told_to_ray_as_well(
-    elastic: Elastic, tmp_path: Path
-) -> None:
+def test_pending_and_failed_nodes_are_in_ray_status(elastic: Elastic, tmp_path: Path) -> None:
     enough = tmp_path / "enough"
     program = elastic.start("sleeper", tmp_path / "connected", enough, "broken", "slow")
     until(lambda: any(d["action"] == "failed" for d in elastic.state()["decisions"]))
@@ -155,17 +155,17 @@ def test_nodes_that_wait_or_cannot_be_set_up_are_told_to_ray_as_well(
     pending, _, failures = status.partition("Pending:")[2].partition("Recent failures:")
     assert ": slow, preparing" in pending, status
     assert "broken" in failures.partition("Resources")[0], status
-    told = elastic.home.shoal("why", "--pending").stdout
-    assert re.search(r"1 x \{broken: 1\}: .*broken .*failed for setup", told), told
+    pending = elastic.home.shoal("why", "--pending").stdout
+    assert re.search(r"1 x \{broken: 1\}: .*broken .*failed for setup", pending), pending
     logs = [log.read_text() for log in (elastic.control / "logs").iterdir()]
     assert logs and all("no luck\n" in log for log in logs)
     enough.touch()
     elastic.gate.touch()
     assert program.wait(timeout=90) == 0
-    until(elastic.at_rest)
+    until(elastic.has_scaled_down)
 
 
-def test_killed_in_the_middle_of_a_launch_it_is_back_and_launches_nothing_twice(
+def test_killed_during_a_launch_it_is_restarted_and_launches_nothing_twice(
     elastic: Elastic,
 ) -> None:
     before, began = elastic.ever(), time.time()
@@ -175,15 +175,15 @@ def test_killed_in_the_middle_of_a_launch_it_is_back_and_launches_nothing_twice(
     os.kill(victim, signal.SIGKILL)
     until(lambda: elastic.pid("controller") != victim, 5.0)
     until(lambda: elastic.state()["pid"] != victim, 60.0)
-    assert elastic.asked_for(since=killed) == 0, "it knows what is on its way"
+    assert elastic.launched_nodes(since=killed) == 0, "it knows which nodes are pending"
     printed = program.communicate(timeout=150)[0]
     assert "on 2 nodes" in printed
-    assert "pinned: 2\n" in printed, "also the one that Ray would start again elsewhere"
-    until(elastic.at_rest)
-    assert len(elastic.ever() - before) == elastic.asked_for(since=began)
+    assert "pinned: 2\n" in printed, "including the one that Ray would restart elsewhere"
+    until(elastic.has_scaled_down)
+    assert len(elastic.ever() - before) == elastic.launched_nodes(since=began)
 
 
-def test_a_killed_supervisor_has_a_successor(elastic: Elastic) -> None:
+def test_a_killed_supervisor_is_restarted(elastic: Elastic) -> None:
     victim = elastic.pid("supervisor")
     os.kill(victim, signal.SIGKILL)
     until(lambda: elastic.pid("supervisor") != victim, 60.0)
@@ -193,14 +193,14 @@ def test_a_killed_supervisor_has_a_successor(elastic: Elastic) -> None:
     until(lambda: elastic.pid("controller") != controller, 60.0)
 
 
-def test_a_floor_is_kept_until_it_is_taken_back(elastic: Elastic) -> None:
+def test_a_request_resources_floor_is_kept_until_it_is_removed(elastic: Elastic) -> None:
     elastic.run("floor", 1)
     until(lambda: len(elastic.workers()) == 1)
     idle = elastic.workers()[0]["since"]
     until(lambda: elastic.state()["at"] > idle + 9)
     assert len(elastic.workers()) == 1, "the floor outlives the idle timeout"
     elastic.run("floor", 0)
-    until(elastic.at_rest)
+    until(elastic.has_scaled_down)
 
 
 def test_new_limits_reach_the_running_controller(elastic: Elastic) -> None:
@@ -214,7 +214,7 @@ def test_new_limits_reach_the_running_controller(elastic: Elastic) -> None:
     assert len(elastic.ever() - before) == 1
 
 
-def test_a_cluster_that_nobody_uses_is_given_back_whole(elastic: Elastic, tmp_path: Path) -> None:
+def test_autostop_shuts_down_an_unused_cluster(elastic: Elastic, tmp_path: Path) -> None:
     connected, enough = tmp_path / "connected", tmp_path / "enough"
     program = elastic.start("sleeper", connected, enough)
     until(connected.exists)
@@ -223,9 +223,9 @@ def test_a_cluster_that_nobody_uses_is_given_back_whole(elastic: Elastic, tmp_pa
     assert done.returncode == 0, done.stderr
     until(lambda: elastic.state()["limits"]["autostop_s"] == 3, 60.0)
     seen = elastic.state()["at"]
-    until(lambda: elastic.state()["at"] > seen + 9)  # three times as long as it may be idle
+    until(lambda: elastic.state()["at"] > seen + 9)  # three times the idle limit
     machines = elastic.home.machines()
-    assert len(machines) == 1, "a program is connected, and a person's command runs"
+    assert len(machines) == 1, "a driver is connected, and a user session runs"
     enough.touch()
     assert program.wait(timeout=90) == 0
     until(lambda: elastic.home.left_over(machines) == [], 90)

@@ -1,8 +1,8 @@
-"""A cluster under random faults for a while: every task is done, nothing is left over, and the
-journal tells the same story as the controller.
+"""A cluster under random faults: every task finishes, nothing is left over, and the journal agrees
+with the published status.
 
-Real Ray on simulated machines. Faults come for SHOAL_SOAK_SECONDS, drawn by SHOAL_SOAK_SEED; each
-kind comes once before any comes again.
+Real Ray on simulated machines. Faults are injected for SHOAL_SOAK_SECONDS, chosen with the seed
+SHOAL_SOAK_SEED; each kind is injected once before any is repeated.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ pytestmark = [pytest.mark.simcloud, pytest.mark.ray]
 SECONDS = float(os.environ.get("SHOAL_SOAK_SECONDS", "30"))
 SEED = int(os.environ.get("SHOAL_SOAK_SEED", "7"))
 
-# One wave after the other until it is told that it is enough. A wave counts only when all of it
-# is done, and what a dead head took with it is done again by the next program.
+# Runs waves of tasks until the file `enough` exists. A wave counts only when all of it is done, and
+# after the death of the head the next program repeats it.
 WAVES = """
 import pathlib, ray, time
 done = pathlib.Path("waves-done")
@@ -47,7 +47,7 @@ while not pathlib.Path("enough").exists():
     done.write_text(str(number + 1))
 pathlib.Path("all-done").touch()
 """
-# A program that has lost its GCS would wait for a minute before it gives up.
+# A driver that has lost its GCS would wait for a minute before it exits.
 LOOP = (
     "export RAY_gcs_rpc_server_reconnect_timeout_s=5; "
     "(until python code/waves.py; do sleep 1; done) > waves.log 2>&1 < /dev/null &"
@@ -55,34 +55,34 @@ LOOP = (
 
 
 class Soak:
-    """The cluster, and the ways to hurt it."""
+    """The cluster, and the faults to inject."""
 
-    def __init__(self, bed: Bed, dice: random.Random) -> None:
+    def __init__(self, bed: Bed, rng: random.Random) -> None:
         self.bed = bed
-        self.dice = dice
+        self.rng = rng
         self.home = bed.head.root() / "home/ubuntu"
         self.control = self.home / ".shoal/controller"
-        self.struck: list[str] = []
+        self.injected: list[str] = []
 
     @property
     def faults(self) -> list[Callable[[], Awaitable[None]]]:
         return [
             self.kill_controller,
             self.kill_supervisor,
-            self.kill_a_nodes_ray,
+            self.kill_a_workers_ray,
             self.kill_the_heads_ray,
             self.cut_a_link,
-            self.pull_a_plug,
+            self.power_cycle_a_worker,
         ]
 
     async def kill_controller_and_supervisor(self) -> None:
-        """Nothing is left of either but a line in a crontab, whose minute has come."""
+        """Kill both, and run what cron would run within a minute."""
         await self._kill_holders("controller", "supervisor")
         line = "crontab -l | sed -n 's/^[*] [*] [*] [*] [*] //p'"
-        due = await self.bed.read(self.bed.head, line)
-        assert "shoal" in due, due
-        bare = ["env", "-i", "HOME=/home/ubuntu", "PATH=/usr/bin:/bin", "sh", "-c", due]
-        (await self.bed.head.run(bare, user="ubuntu")).require("what cron does")
+        command = await self.bed.read(self.bed.head, line)
+        assert "shoal" in command, command
+        argv = ["env", "-i", "HOME=/home/ubuntu", "PATH=/usr/bin:/bin", "sh", "-c", command]
+        (await self.bed.head.run(argv, user="ubuntu")).require("what cron does")
 
     async def kill_controller(self) -> None:
         await self._kill_holders("controller")
@@ -90,7 +90,7 @@ class Soak:
     async def kill_supervisor(self) -> None:
         await self._kill_holders("supervisor")
 
-    async def kill_a_nodes_ray(self) -> None:
+    async def kill_a_workers_ray(self) -> None:
         await self.some_worker().run("pkill -9 -x raylet; true")
 
     async def kill_the_heads_ray(self) -> None:
@@ -99,28 +99,28 @@ class Soak:
     async def cut_a_link(self) -> None:
         worker = self.some_worker()
         await worker.cut()
-        await asyncio.sleep(self.dice.uniform(2, 8))
+        await asyncio.sleep(self.rng.uniform(2, 8))
         await worker.heal()
 
-    async def pull_a_plug(self) -> None:
+    async def power_cycle_a_worker(self) -> None:
         worker = self.some_worker()
         await worker.kill()
-        await asyncio.sleep(self.dice.uniform(0, 3))
+        await asyncio.sleep(self.rng.uniform(0, 3))
         await worker.boot()
 
-    async def strike(self, fault: Callable[[], Awaitable[None]]) -> None:
-        """Do harm, and remember it."""
-        self.struck.append(f"{time.time():.1f} {fault.__name__}")
+    async def inject(self, fault: Callable[[], Awaitable[None]]) -> None:
+        """Inject a fault, and record it."""
+        self.injected.append(f"{time.time():.1f} {fault.__name__}")
         await fault()
 
     def some_worker(self) -> Host:
-        return self.dice.choice(self.bed.workers)
+        return self.rng.choice(self.bed.workers)
 
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = json.loads((self.control / "state.json").read_text())
         return state
 
-    def is_at_rest(self) -> bool:
+    def has_scaled_down(self) -> bool:
         claims = [w for w in self.bed.workers if (w.root() / "var/tmp/shoal-owner").exists()]
         return not claims and len(self.state()["nodes"]) == 1
 
@@ -131,55 +131,56 @@ class Soak:
         return unreadable == 0 and all(expected[key] == status[key] for key in ("nodes", "gone"))
 
     async def _kill_holders(self, *names: str) -> None:
-        # Each brings the other back: who kills one while the other is away kills both, and cron
-        # brings them back only every minute.
+        # Each restarts the other: killing one while the other is down kills both, and cron restarts
+        # them only every minute.
         await until(self._both_run, "supervisor and controller run", timeout=120, every=0.5)
-        pids = " ".join(f"$(cat {self._there(name)})" for name in names)
+        pids = " ".join(f"$(cat {self._lock_path(name)})" for name in names)
         await self.bed.head.run(f"kill -9 {pids}; true")
 
     async def _both_run(self) -> bool:
-        # One that was killed and not yet reaped by the other does not run.
+        # A killed process that the other has not reaped yet does not run.
         files = " ".join(
-            f"/proc/$(cat {self._there(who)})/status" for who in ("supervisor", "controller")
+            f"/proc/$(cat {self._lock_path(process)})/status"
+            for process in ("supervisor", "controller")
         )
         done = await self.bed.head.run(f"grep -hc '^State:.[RSD]' {files}")
         return done.stdout.split() == ["1", "1"]
 
-    def _there(self, who: str) -> str:
-        return f"/home/ubuntu/.shoal/controller/{who}.lock"
+    def _lock_path(self, process: str) -> str:
+        return f"/home/ubuntu/.shoal/controller/{process}.lock"
 
 
-async def test_random_faults_lose_no_work_and_leave_nothing() -> None:
-    dice = random.Random(SEED)
+async def test_random_faults_lose_no_work_and_leave_nothing_behind() -> None:
+    rng = random.Random(SEED)
     async with SimCloud() as cloud:
         laptop, *hosts = await asyncio.gather(cloud.laptop(), *(cloud.boot() for _ in range(3)))
-        soak = Soak(await _cluster(Bed(cloud, laptop, hosts)), dice)
+        soak = Soak(await _cluster(Bed(cloud, laptop, hosts)), rng)
         (await soak.bed.shoal(f"exec c.yaml '{LOOP}'")).require("starting the program")
         await until(lambda: _waves(soak.home) > 0, "the first wave is done", timeout=120)
         try:
-            await _hurt(soak)
+            await _inject_faults(soak)
             before = _waves(soak.home)
             (soak.home / "enough").touch()
             await until((soak.home / "all-done").exists, "all waves are done", timeout=300)
             assert _waves(soak.home) >= before
-            await until(soak.is_at_rest, "all machines are released", timeout=240)
+            await until(soak.has_scaled_down, "all hosts are released", timeout=240)
             await until(soak.journal_agrees, "the journal replays to the controller's state")
         except TimeoutError as error:
-            pytest.fail(f"{error}\n{_story(soak)}")
+            pytest.fail(f"{error}\n{_diagnostics(soak)}")
         done = await soak.bed.shoal("down c.yaml --yes")
         assert done.code == 0, done.stderr
 
 
-async def _hurt(soak: Soak) -> None:
-    """Fault after fault for as long as asked for, and at last the one that is healed slowest."""
+async def _inject_faults(soak: Soak) -> None:
+    """Inject faults for SECONDS, and at last the one that takes longest to repair."""
     loop = asyncio.get_running_loop()
     end = loop.time() + SECONDS
-    coming: list[Any] = []
+    remaining: list[Any] = []
     while loop.time() < end:
-        coming = coming or soak.dice.sample(soak.faults, len(soak.faults))
-        await soak.strike(coming.pop())
-        await asyncio.sleep(soak.dice.uniform(0.5, 5))  # at any moment, not at one that we choose
-    await soak.strike(soak.kill_controller_and_supervisor)
+        remaining = remaining or soak.rng.sample(soak.faults, len(soak.faults))
+        await soak.inject(remaining.pop())
+        await asyncio.sleep(soak.rng.uniform(0.5, 5))  # at an arbitrary moment
+    await soak.inject(soak.kill_controller_and_supervisor)
 
 
 async def _cluster(bed: Bed) -> Bed:
@@ -202,7 +203,7 @@ def _waves(home: Path) -> int:
     return int(done.read_text() or 0) if done.exists() else 0
 
 
-def _story(soak: Soak) -> str:
+def _diagnostics(soak: Soak) -> str:
     log = (soak.home / "waves.log").read_text()[-2000:]
     printed = (soak.control / "controller.log").read_text()[-2000:]
-    return "\n".join([*soak.struck, json.dumps(soak.state(), indent=1), log, printed])
+    return "\n".join([*soak.injected, json.dumps(soak.state(), indent=1), log, printed])

@@ -1,4 +1,4 @@
-"""What becomes of a cluster whose controller was dismissed and never asked for again."""
+"""How a paused controller is resumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.specs import cluster
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A controller's directory, on a machine where what is started only leaves a note of it."""
+    """A controller's directory. Commands that it starts only write their name to a file."""
     directory = tmp_path / "a home" / "controller"
     directory.mkdir(parents=True)
     program = tmp_path / "python"
@@ -27,7 +27,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def tell(directory: Path, workers: int) -> str:
+def write_config(directory: Path, workers: int) -> str:
     config = ControllerConfig(cluster(min_workers=workers), "digest", "~/home", "127.77.0.9:6379")
     text = json.dumps(config.to_json())
     (directory / CONFIG).write_text(text)
@@ -35,38 +35,38 @@ def tell(directory: Path, workers: int) -> str:
 
 
 async def started(directory: Path) -> str:
-    note = directory.parents[1] / "started"
-    await until(lambda: note.exists() and note.read_text() != "", "something was started")
-    return note.read_text().strip()
+    file = directory.parents[1] / "started"
+    await until(lambda: file.exists() and file.read_text() != "", "something was started")
+    return file.read_text().strip()
 
 
-async def test_a_controller_that_is_had_again_knows_what_it_knew(directory: Path) -> None:
-    told = tell(directory, workers=3)
+async def test_a_resumed_controller_has_the_config_it_had(directory: Path) -> None:
+    written = write_config(directory, workers=3)
     standby.pause_config(directory)
     assert not (directory / CONFIG).exists()
     standby.resume_controller(directory)
-    assert (directory / CONFIG).read_text() == told
+    assert (directory / CONFIG).read_text() == written
     assert await started(directory) == "supervise"
 
 
-def test_a_standby_gives_the_cluster_back_when_nobody_has_come_for_it(directory: Path) -> None:
-    told = tell(directory, workers=3)
+def test_a_standby_resumes_the_controller_when_its_time_is_over(directory: Path) -> None:
+    written = write_config(directory, workers=3)
     standby.pause_config(directory)
     standby.run(directory, 0.1)
-    assert (directory / CONFIG).read_text() == told
+    assert (directory / CONFIG).read_text() == written
 
 
-def test_a_cluster_that_was_handed_over_meanwhile_is_not_given_back(directory: Path) -> None:
-    tell(directory, workers=3)
+def test_a_config_that_was_deployed_meanwhile_is_kept(directory: Path) -> None:
+    write_config(directory, workers=3)
     standby.pause_config(directory)
-    new = tell(directory, workers=5)
+    new = write_config(directory, workers=5)
     standby.resume_controller(directory)
     assert (directory / CONFIG).read_text() == new
     assert (directory / PAUSED_CONFIG).exists()
 
 
-def test_a_cluster_that_was_stopped_for_good_is_not_given_back(directory: Path) -> None:
-    tell(directory, workers=3)
+def test_a_controller_that_was_stopped_for_good_is_not_resumed(directory: Path) -> None:
+    write_config(directory, workers=3)
     standby.pause_config(directory)
     standby.forget_config(directory)
     standby.resume_controller(directory)

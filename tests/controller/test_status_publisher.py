@@ -1,4 +1,4 @@
-"""The figures, as Prometheus would read them."""
+"""The metrics, as Prometheus reads them."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def worker(phase: Phase) -> NodeUpdated:
     return NodeUpdated(Node("i-1", "worker-1", "gpu", "worker", phase, 0.0, 0.0))
 
 
-def test_no_node_of_a_type_is_left_in_the_figures_when_its_last_has_gone() -> None:
+def test_metrics_of_a_type_are_zero_when_its_last_node_has_gone() -> None:
     metrics, state = Metrics("127.0.0.1", since=0.0, port=0), ControllerState()
-    ending = 'shoal_nodes{node_type="gpu",phase="terminating"}'
+    terminating = 'shoal_nodes{node_type="gpu",phase="terminating"}'
     state.apply(worker(Phase.TERMINATING))
     metrics.observe(state, 0, 0.0, 0.1)
-    assert read(metrics)[ending] == 1
+    assert read(metrics)[terminating] == 1
     state.apply(worker(Phase.GONE))
     metrics.observe(state, 0, 0.0, 0.1)
-    assert read(metrics)[ending] == 0
+    assert read(metrics)[terminating] == 0
 
 
-def test_a_controller_that_was_restarted_counts_its_own_decisions_only() -> None:
+def test_a_restarted_controller_counts_only_its_own_decisions() -> None:
     state = ControllerState()
     state.apply(Decision(10.0, "launch", "1 x gpu", "one waits"))
     metrics = Metrics("127.0.0.1", since=20.0, port=0)
@@ -43,7 +43,7 @@ def test_a_controller_that_was_restarted_counts_its_own_decisions_only() -> None
     assert read(metrics)['shoal_decisions_total{action="launch"}'] == 1
 
 
-def test_two_on_one_machine_do_not_get_in_each_others_way() -> None:
+def test_two_controllers_on_one_machine_use_different_ports() -> None:
     first = Metrics("127.0.0.1", since=0.0, port=0)
     taken = int(first.address.rpartition(":")[2])
     second = Metrics("127.0.0.1", since=0.0, port=taken)

@@ -1,4 +1,4 @@
-"""One controller, and no second one: what keeps it running, and what ends it."""
+"""The supervisor keeps exactly one controller running, and stops it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from shoal.controller.paths import CONFIG, CONTROLLER_LOCK, HEARTBEAT, SUPERVISO
 from shoal.core.file_lock import FileLock
 from tests.polling import alive, until
 
-# A supervisor whose controllers do nothing but show that they live, and hear no request to end if
-# so told. One that does not show it for three seconds is taken to stand still.
+# A supervisor whose controllers only write their heartbeat, and ignore SIGTERM if so asked. One
+# without a heartbeat for three seconds is stalled.
 PROGRAM = """
 import signal, sys, time
 from pathlib import Path
@@ -29,7 +29,7 @@ from shoal.controller import paths, supervisor
 supervisor.HEARTBEAT_CHECK_SECONDS, supervisor.MAX_MISSED_HEARTBEATS = 0.1, 30
 
 def control():
-    if "deaf" in sys.argv:
+    if "ignore-sigterm" in sys.argv:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
         time.sleep(0.05)
@@ -46,37 +46,37 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     supervisor.stop(tmp_path)
 
 
-def start(directory: Path, *how: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(directory), *how])
+def start(directory: Path, *options: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(directory), *options])
 
 
 def holder(directory: Path, lock: str) -> int:
-    """Who holds a lock; 0 if nobody does."""
+    """The process that holds a lock; 0 if it is free."""
     if not (directory / lock).exists():
         return 0
     with FileLock(directory / lock) as held:
         return 0 if held.try_acquire() else held.read_owner() or 0
 
 
-async def test_a_killed_controller_has_a_successor_and_there_is_only_one(directory: Path) -> None:
+async def test_a_killed_controller_is_restarted_once(directory: Path) -> None:
     process = start(directory)
     await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
     first = holder(directory, CONTROLLER_LOCK)
     second_supervisor = start(directory)
-    assert second_supervisor.wait(timeout=60) == 0, "one is enough"
+    assert second_supervisor.wait(timeout=60) == 0, "a second supervisor exits"
     os.kill(first, signal.SIGKILL)
     await until(lambda: holder(directory, CONTROLLER_LOCK) not in (0, first), "another runs")
     assert not alive(first)
     assert holder(directory, SUPERVISOR_LOCK) == process.pid
 
 
-async def test_a_controller_that_stands_still_is_replaced_and_one_that_turns_is_not(
+async def test_a_stalled_controller_is_replaced_and_a_running_one_is_not(
     directory: Path,
 ) -> None:
     start(directory)
     await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
     first = holder(directory, CONTROLLER_LOCK)
-    await until((directory / HEARTBEAT).exists, "it shows that it lives")
+    await until((directory / HEARTBEAT).exists, "it has a heartbeat")
     watchdog = supervisor.Watchdog(directory)
     for _ in range(3 * supervisor.MAX_MISSED_HEARTBEATS):
         watchdog.check()
@@ -88,26 +88,26 @@ async def test_a_controller_that_stands_still_is_replaced_and_one_that_turns_is_
     assert not alive(first)
 
 
-async def test_a_new_supervisor_waits_for_the_controller_that_is_there(directory: Path) -> None:
+async def test_a_new_supervisor_adopts_the_running_controller(directory: Path) -> None:
     process = start(directory)
     await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
     controller = holder(directory, CONTROLLER_LOCK)
     process.kill()
     process.wait()
-    assert holder(directory, SUPERVISOR_LOCK) == 0, "its lock does not live on in its child"
-    # Whoever looks by trying a lock keeps it from a supervisor that starts just then.
-    new, signed = start(directory), directory / SUPERVISOR_LOCK
-    await until(lambda: signed.read_text().strip() == str(new.pid), "there is a supervisor again")
+    assert holder(directory, SUPERVISOR_LOCK) == 0, "its child does not hold its lock"
+    # Not `holder`: trying the lock could keep it from a supervisor that is starting.
+    new, lock = start(directory), directory / SUPERVISOR_LOCK
+    await until(lambda: lock.read_text().strip() == str(new.pid), "the new supervisor runs")
     assert holder(directory, CONTROLLER_LOCK) == controller
     os.kill(controller, signal.SIGKILL)
     await until(lambda: holder(directory, CONTROLLER_LOCK) not in (0, controller), "another runs")
 
 
-async def test_what_does_not_end_when_asked_is_killed(
+async def test_a_process_that_ignores_sigterm_is_killed(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "_TERM_SECONDS", 0.3)
-    start(directory, "deaf")
+    start(directory, "ignore-sigterm")
     await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
     controller = holder(directory, CONTROLLER_LOCK)
     supervisor.stop(directory)
@@ -115,7 +115,7 @@ async def test_what_does_not_end_when_asked_is_killed(
     assert holder(directory, SUPERVISOR_LOCK) == 0
 
 
-async def test_what_cannot_be_killed_is_not_waited_for_for_ever(
+async def test_waiting_for_a_process_that_cannot_be_killed_has_a_deadline(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(directory)
@@ -128,7 +128,7 @@ async def test_what_cannot_be_killed_is_not_waited_for_for_ever(
             supervisor.stop(directory)
 
 
-async def test_a_password_that_the_running_supervisor_does_not_have_brings_another(
+async def test_a_new_password_restarts_the_supervisor(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = start(directory)
@@ -141,4 +141,4 @@ async def test_a_password_that_the_running_supervisor_does_not_have_brings_anoth
     main(["start", str(directory), "--secret", PASSWORD_VARIABLE])
     monkeypatch.delenv(PASSWORD_VARIABLE)
     main(["start", str(directory)])
-    assert holder(directory, SUPERVISOR_LOCK) == second, "who knows it, or needs none, stays"
+    assert holder(directory, SUPERVISOR_LOCK) == second, "a supervisor that has it stays"
