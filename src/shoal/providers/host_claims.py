@@ -17,8 +17,8 @@ READ_COMMAND = f"[ ! -e {CLAIM_FILE} ] || cat {CLAIM_FILE} 2>/dev/null || echo '
 
 @dataclass(frozen=True)
 class Claim:
-    """A cluster, told from others of the same name by its head, and the node's name in it. The
-    processes of the node are known by `id`."""
+    """The owner, which is a cluster's name and its head's address, and the node's name in that
+    cluster. The node's processes carry `id` in their environment."""
 
     owner: str
     node: str

@@ -67,7 +67,7 @@ async def test_a_setup_command_that_hangs_is_killed_at_its_deadline(bed: Bed) ->
     await bed.write(setup_commands=["sleep 1000"], shoal={"command_timeout_s": 2})
     done = await bed.shoal("up c.yaml --yes")
     assert done.code == 4
-    assert "setup command 1 of 1 did not end within 2 s" in done.stderr
+    assert "setup command 1 of 1 timed out after 2 s" in done.stderr
     assert "command_timeout_s" in done.stderr
     assert await bed.read(bed.head, "pgrep -c -x sleep || true") == "0"
 
@@ -164,7 +164,7 @@ async def test_a_changed_host_key_is_refused_with_the_fix(bed: Bed) -> None:
     assert done.code != 0
     assert "host key" in done.stderr
     fix = next(line for line in done.stderr.splitlines() if line.startswith("  fix:"))
-    forget = fix.partition("made anew: ")[2]
+    forget = fix.partition("was reinstalled: ")[2]
     (await bed.laptop.run(forget)).require("applying the fix")
     events = await bed.up()
     assert events[-1]["event"] == "ready"

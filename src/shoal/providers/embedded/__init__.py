@@ -1,0 +1,1 @@
+"""The provider of instances on this machine."""

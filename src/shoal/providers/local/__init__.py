@@ -1,1 +1,1 @@
-"""Machines of one's own: a list of addresses and a key."""
+"""The provider of hosts that a cluster file lists."""
