@@ -1,5 +1,4 @@
-"""Machines whose controller was never started: because whoever was to start it died, or because
-nobody was to."""
+"""The lease agent of a node whose cluster has no controller, yet or at all."""
 
 from __future__ import annotations
 
@@ -22,17 +21,18 @@ from tests.polling import until
 
 
 @dataclass
-class Machine:
-    """A machine, with a head's address that has a GCS and no controller."""
+class Node:
+    """A node, and its head's address with a GCS and no controller. `gcs_connections` counts the
+    agent's connections to the GCS."""
 
     home: Path
     head: str
     gcs: socket.socket
-    knocks: int = 0
+    gcs_connections: int = 0
 
     @property
-    def lapsed(self) -> bool:
-        return (self.home / "lapsed").exists()
+    def has_expired(self) -> bool:
+        return (self.home / "expired").exists()
 
     async def run(self, command: str) -> None:
         env = {**os.environ, "RAY_CLOUD_INSTANCE_ID": self.head}
@@ -41,97 +41,98 @@ class Machine:
         )
         await process.wait()
 
-    async def watch(self, seconds: float, *, hand: float, attended: bool = True) -> None:
-        """Have the machine look after its lease."""
+    async def start_agent(
+        self, seconds: float, *, controller_wait: float, has_controller: bool = True
+    ) -> None:
         address = f"{self.head}:{self.gcs.getsockname()[1]}"
-        end = quote(["touch", str(self.home / "lapsed")])
+        on_expired = quote(["touch", str(self.home / "expired")])
         command = agents.lease_agent_command(
-            address, "worker", seconds, end, controller_wait_seconds=hand, has_controller=attended
+            address,
+            "worker",
+            seconds,
+            on_expired,
+            controller_wait_seconds=controller_wait,
+            has_controller=has_controller,
         )
         await self.run(command)
 
-    async def looks(self, times: int) -> None:
-        """Return when it has looked for the GCS so often from now on."""
-        goal = self.knocks + times
+    async def wait_for_polls(self, times: int) -> None:
+        """Return when the agent has connected to the GCS this many more times."""
+        target = self.gcs_connections + times
 
-        def enough() -> bool:
+        def is_reached() -> bool:
             with contextlib.suppress(BlockingIOError):
                 self.gcs.accept()[0].close()
-                self.knocks += 1
-            return self.knocks >= goal
+                self.gcs_connections += 1
+            return self.gcs_connections >= target
 
-        await until(enough, f"it looks for the GCS {times} times", timeout=90)
+        await until(is_reached, f"the agent connects to the GCS {times} times", timeout=90)
+
+    async def wait_until_expired(self) -> None:
+        await until(lambda: self.has_expired, "the lease expires")
 
 
 @pytest.fixture
-async def machine(tmp_path: Path) -> AsyncIterator[Machine]:
-    # Of the loopback network, so that no other test is at the same port.
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    # A random loopback address, so that no other test uses the controller's port there.
     head = f"127.{random.randrange(100, 250)}.{os.getpid() % 250}.{random.randrange(1, 250)}"
     with socket.create_server((head, 0)) as gcs:
         gcs.setblocking(False)
-        machine = Machine(tmp_path, head, gcs)
-        yield machine
-        await machine.run(stop_command(head))
+        node = Node(tmp_path, head, gcs)
+        yield node
+        await node.run(stop_command(head))
 
 
-async def test_a_machine_whose_launcher_died_before_a_controller_ran_ends_itself(
-    machine: Machine,
-) -> None:
-    """The head's Ray lives on, and nobody is left who would end it."""
-    await machine.watch(1.0, hand=3.0)
-    await machine.looks(1)
-    assert not machine.lapsed, "someone may be about to start a controller"
-    await until(lambda: machine.lapsed, "it has ended itself")
+async def test_lease_expires_when_up_died_before_it_started_a_controller(node: Node) -> None:
+    """Ray on the head runs on, so the GCS alone must not renew the lease without limit."""
+    await node.start_agent(1.0, controller_wait=3.0)
+    await node.wait_for_polls(1)
+    assert not node.has_expired, "a controller may still be started"
+    await node.wait_until_expired()
 
 
-async def test_a_machine_whose_cluster_wants_no_controller_needs_none(machine: Machine) -> None:
-    await machine.watch(1.0, hand=0.0, attended=False)
-    await machine.looks(2)
-    assert not machine.lapsed
-    machine.gcs.close()
-    await until(lambda: machine.lapsed, "without its head it has ended itself")
+async def test_gcs_renews_the_lease_of_a_cluster_without_controller(node: Node) -> None:
+    await node.start_agent(1.0, controller_wait=0.0, has_controller=False)
+    await node.wait_for_polls(2)
+    assert not node.has_expired
+    node.gcs.close()
+    await node.wait_until_expired()
 
 
-async def test_a_machine_that_runs_already_can_be_told_that_no_controller_will_come(
-    machine: Machine,
-) -> None:
-    await machine.watch(2.0, hand=0.0)
-    await machine.run(agents.no_controller_command())
-    await machine.looks(3)
-    assert not machine.lapsed
+async def test_running_agent_heeds_that_no_controller_will_be_started(node: Node) -> None:
+    await node.start_agent(2.0, controller_wait=0.0)
+    await node.run(agents.no_controller_command())
+    await node.wait_for_polls(3)
+    assert not node.has_expired
 
 
-async def test_a_node_that_starts_anew_waits_for_a_controller_again(machine: Machine) -> None:
-    """Its cluster had none, and was to have one when its launcher died."""
-    await machine.run(agents.no_controller_command())
-    await machine.watch(1.0, hand=0.0)
-    await until(lambda: machine.lapsed, "it has ended itself")
+async def test_restarted_node_waits_for_a_controller_again(node: Node) -> None:
+    """Its cluster had no controller before, and was to get one when `up` died."""
+    await node.run(agents.no_controller_command())
+    await node.start_agent(1.0, controller_wait=0.0)
+    await node.wait_until_expired()
 
 
 @pytest.fixture
-def wall(machine: Machine) -> Iterator[None]:
-    """Nothing comes back from the controller's port, as behind a firewall: nobody takes those who
-    have come, and the rest is not let in."""
-    with (
-        socket.create_server((machine.head, agents.CONTROLLER_PORT), backlog=0),
-        contextlib.ExitStack() as s,
-    ):
+def firewall(node: Node) -> Iterator[None]:
+    """The controller's port neither accepts nor refuses connections, as behind a firewall: its
+    backlog is full."""
+    address = (node.head, agents.CONTROLLER_PORT)
+    with socket.create_server(address, backlog=0), contextlib.ExitStack() as stack:
         for _ in range(4):
-            one = s.enter_context(socket.socket())
-            one.setblocking(False)
-            one.connect_ex((machine.head, agents.CONTROLLER_PORT))
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(address)
         yield
 
 
 @pytest.mark.long
-async def test_a_machine_behind_a_firewall_holds_on_to_the_heads_gcs(
-    machine: Machine, wall: None
-) -> None:
-    await machine.watch(1.0, hand=0.0)
-    await machine.looks(3)
-    assert not machine.lapsed
+async def test_gcs_renews_the_lease_behind_a_firewall(node: Node, firewall: None) -> None:
+    await node.start_agent(1.0, controller_wait=0.0)
+    await node.wait_for_polls(3)
+    assert not node.has_expired
 
 
-def test_an_up_may_take_two_hours_and_longer_where_commands_may() -> None:
+def test_maintenance_may_take_two_hours_or_four_command_timeouts() -> None:
     assert ShoalSettings().max_maintenance_s == 7200
     assert ShoalSettings(command_timeout_s=10_000).max_maintenance_s == 40_000

@@ -1,4 +1,4 @@
-"""Nodes on their way, each for itself, with runners that stand in for machines."""
+"""Bootstrap pipelines, with local runners in place of hosts."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from shoal.remote.runner import Runner
 from shoal.spec.cluster_spec import FilesSpec, NodeSetup
 
 
-def unheard(_: object) -> None:
+def ignore_events(_: object) -> None:
     pass
 
 
-def machine(name: str) -> Instance:
+def instance(name: str) -> Instance:
     role: Role = "head" if name == "head" else "worker"
     return Instance(f"id-{name}", "c", name, "t", role, State.RUNNING, "127.77.0.1", None)
 
 
 @dataclass
-class Wedged:
-    """A machine on which commands of a kind never end, and others do at once."""
+class HangingRunner:
+    """A host on which some commands never end, and others end at once."""
 
     home: Path
     hangs: Callable[[str], bool]
@@ -47,12 +47,12 @@ class Wedged:
         return await LocalRunner(self.home, {}).run(command, **how)
 
 
-def work(name: str, runner: object, mode: Mode = "full", *start: str) -> NodePlan:
-    way = cast(Runner, runner)
+def plan(name: str, runner: object, mode: Mode = "full", *start: str) -> NodePlan:
+    host = cast(Runner, runner)
     return NodePlan(
-        instance=machine(name),
-        runner=way,
-        node_runner=way,
+        instance=instance(name),
+        runner=host,
+        node_runner=host,
         setup=NodeSetup(),
         start=RayStart(start, {}, "127.77.0.1:1", "python3", 0),
         files=FilesSpec(mounts={}),
@@ -61,11 +61,11 @@ def work(name: str, runner: object, mode: Mode = "full", *start: str) -> NodePla
     )
 
 
-async def test_a_deadline_on_one_node_is_that_nodes_failure_alone(tmp_path: Path) -> None:
-    head = work("head", LocalRunner(tmp_path, {}), "full", "touch started")
-    wedged = Wedged(tmp_path, lambda command: command == "claim it")
-    sick = replace(work("worker-1", wedged), claim="claim it")
-    failures = await bootstrap_nodes([head, sick], head, unheard, SystemClock())
+async def test_timeout_on_one_node_fails_only_that_node(tmp_path: Path) -> None:
+    head = plan("head", LocalRunner(tmp_path, {}), "full", "touch started")
+    hanging = HangingRunner(tmp_path, lambda command: command == "claim it")
+    worker = replace(plan("worker-1", hanging), claim="claim it")
+    failures = await bootstrap_nodes([head, worker], head, ignore_events, SystemClock())
     assert list(failures) == ["worker-1"]
     assert failures["worker-1"].node == "worker-1"
     assert "does not answer in time: no end after 30 s" in str(failures["worker-1"])
@@ -74,14 +74,14 @@ async def test_a_deadline_on_one_node_is_that_nodes_failure_alone(tmp_path: Path
 
 @pytest.fixture
 def python_3_10(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In which asyncio's deadlines have a class of their own."""
-    monkeypatch.setattr("asyncio.TimeoutError", type("Late", (Exception,), {}))
+    """Python 3.10, whose `asyncio.TimeoutError` is not `TimeoutError`."""
+    monkeypatch.setattr("asyncio.TimeoutError", type("AsyncioTimeoutError", (Exception,), {}))
 
 
-async def test_a_machine_that_is_too_slow_to_be_let_go_is_named_on_every_python(
+async def test_host_that_is_too_slow_to_clean_up_is_named_on_every_python(
     tmp_path: Path, python_3_10: None
 ) -> None:
-    slow = cast(Runner, Wedged(tmp_path, lambda command: True))
+    slow = cast(Runner, HangingRunner(tmp_path, lambda command: True))
     with pytest.raises(IncompleteError, match=r"could not clean up on worker-1") as caught:
-        await run_on_each([machine("worker-1")], lambda _: slow, "clean up", lambda _: ["true"])
+        await run_on_each([instance("worker-1")], lambda _: slow, "clean up", lambda _: ["true"])
     assert "no end after 30 s" in caught.value.why

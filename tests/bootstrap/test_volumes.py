@@ -1,4 +1,4 @@
-"""Volumes on real machines with real disks: formatted only if blank, mounted, and kept."""
+"""Volumes on simulated hosts with real disks: formatted only if blank, mounted, and kept."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from importlib import resources
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from shoal.bootstrap.scripts.mount_volumes import EXIT_MOUNT_ERROR, ebs_name_in
+from shoal.remote.scripts import read_script
 from tests.providers.local.ssh_bed import QUICK_START, Bed, actions
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.disks import Disk, blank_disk
@@ -24,7 +24,7 @@ DAEMON = "etc/docker/daemon.json"
 
 
 class Lab:
-    """A cluster of two machines, each with a disk, and a third machine to try things on."""
+    """A cluster of two hosts with a disk each, and a spare host for single mounts."""
 
     def __init__(self, bed: Bed, spare: Host, disks: list[Disk]) -> None:
         self.bed = bed
@@ -50,11 +50,11 @@ async def lab() -> AsyncIterator[Lab]:
             yield lab
 
 
-async def mounted(host: Host, where: str = "/data") -> str:
-    return (await host.run(f"findmnt -no FSTYPE {where}")).stdout.strip()
+async def mounted(host: Host, path: str = "/data") -> str:
+    return (await host.run(f"findmnt -no FSTYPE {path}")).stdout.strip()
 
 
-async def test_blank_disks_are_formatted_mounted_and_the_users_own(lab: Lab) -> None:
+async def test_blank_disks_are_formatted_mounted_and_owned_by_the_user(lab: Lab) -> None:
     bed = lab.bed
     await bed.head.run(f"mkdir -p /etc/docker; echo '{{\"debug\": true}}' > /{DAEMON}")
     await bed.up()
@@ -63,19 +63,19 @@ async def test_blank_disks_are_formatted_mounted_and_the_users_own(lab: Lab) -> 
         await bed.read(host, "touch /data/mine")
         (line,) = (await host.run("grep /data /etc/fstab")).stdout.splitlines()
         assert line.startswith("UUID=") and "nofail" in line
-    given = json.loads((bed.head.root() / DAEMON).read_text())
-    assert given == {"debug": True, "data-root": "/data/docker"}, "what else it says stays"
+    settings = json.loads((bed.head.root() / DAEMON).read_text())
+    assert settings == {"debug": True, "data-root": "/data/docker"}, "other settings are kept"
 
 
-async def test_a_second_up_has_nothing_to_do(lab: Lab) -> None:
+async def test_second_up_has_nothing_to_do(lab: Lab) -> None:
     assert actions(await lab.bed.up()) == []
 
 
-async def test_a_volume_that_is_gone_after_a_reboot_is_mounted_again_with_what_is_on_it(
+async def test_volume_is_mounted_again_with_its_files_after_a_reboot(
     lab: Lab,
 ) -> None:
     for host in lab.bed.hosts:
-        await host.reboot()  # which mounts nothing here
+        await host.reboot()  # a simulated host mounts nothing at boot
         assert await mounted(host) == ""
     await lab.plug_in()
     await lab.bed.up()
@@ -84,16 +84,16 @@ async def test_a_volume_that_is_gone_after_a_reboot_is_mounted_again_with_what_i
         assert await lab.bed.read(host, "ls /data/mine") == "/data/mine"
 
 
-async def test_a_disk_that_is_not_there_is_told_with_those_that_are(lab: Lab) -> None:
+async def test_missing_disk_is_reported_with_the_disks_of_the_host(lab: Lab) -> None:
     settings = {"volumes": {"/data": {"device": "/dev/first"}, "/more": {"device": "/dev/second"}}}
     await lab.bed.write(shoal=settings)
-    hurry = "s/_DEVICE_SECONDS = 90.0/_DEVICE_SECONDS = 1.0/"
-    told = await _hand(lab.spare, hurry, **_wish("/dev/second"))
-    assert told["what"] == "no disk /dev/second"
-    assert "loop" in told["why"] and "shoal.volumes" in told["fix"]
+    short_wait = "s/_DEVICE_SECONDS = 90.0/_DEVICE_SECONDS = 1.0/"
+    error = await _mount(lab.spare, short_wait, **_request("/dev/second"))
+    assert error["what"] == "no disk /dev/second"
+    assert "loop" in error["why"] and "shoal.volumes" in error["fix"]
 
 
-# What may be on a disk, and what is then said of it.
+# Contents of a disk, by how the error names them.
 PARTITIONED = bytes(446) + b"\x80\x20\x21\x00\x83\x10\x10\x08\x00\x08\0\0\x00\x10\0\0" + bytes(48)
 CONTENTS = {
     "a partition table": (PARTITIONED + b"\x55\xaa", 0),
@@ -103,126 +103,133 @@ CONTENTS = {
 
 
 @pytest.mark.parametrize("holds", CONTENTS)
-async def test_a_disk_that_holds_anything_is_never_formatted(lab: Lab, holds: str) -> None:
+async def test_disk_with_any_content_is_never_formatted(lab: Lab, holds: str) -> None:
     with blank_disk(16) as disk:
         disk.write(*CONTENTS[holds])
         before = disk.read()
         await disk.plug_into(lab.spare, "odd")
-        told = await _hand(lab.spare, **_wish("/dev/odd"))
-        assert holds in told["what"]
+        error = await _mount(lab.spare, **_request("/dev/odd"))
+        assert holds in error["what"]
         assert disk.read() == before
         await lab.spare.run("rm /dev/odd")
 
 
-async def test_data_at_the_very_end_of_a_disk_is_data(lab: Lab) -> None:
+async def test_data_at_the_end_of_a_disk_counts_as_content(lab: Lab) -> None:
     with blank_disk(16) as disk:
         disk.write(b"the end", at=(16 << 20) - 7)
         await disk.plug_into(lab.spare, "tail")
-        told = await _hand(lab.spare, **_wish("/dev/tail"))
-        assert "it holds data" in told["what"]
+        error = await _mount(lab.spare, **_request("/dev/tail"))
+        assert "it holds data" in error["what"]
 
 
-async def test_a_disk_with_files_is_mounted_as_it_is(lab: Lab) -> None:
+async def test_disk_with_files_is_mounted_unchanged(lab: Lab) -> None:
     with blank_disk() as disk:
         await disk.plug_into(lab.spare, "old")
         script = (
             "mkfs.ext4 -q /dev/old; mount /dev/old /mnt; echo precious > /mnt/file; umount /mnt"
         )
         (await lab.spare.run(script)).require("filling the disk")
-        assert await _hand(lab.spare, **_wish("/dev/old", "/old")) == {}
+        assert await _mount(lab.spare, **_request("/dev/old", "/old")) == {}
         assert (await lab.spare.run("cat /old/file")).stdout == "precious\n"
-        assert (await lab.spare.run("stat -c %U /old")).stdout == "root\n", "somebody's own"
-        again = await _hand(lab.spare, **_wish("/dev/old", "/elsewhere"))
+        assert (await lab.spare.run("stat -c %U /old")).stdout == "root\n", (
+            "its owner does not change"
+        )
+        again = await _mount(lab.spare, **_request("/dev/old", "/elsewhere"))
         assert again["what"].endswith("is in use by /old")
         await lab.spare.run("umount /old")
 
 
-async def test_a_blank_disk_of_another_size_is_taken_for_another_disk(lab: Lab) -> None:
+async def test_blank_disk_of_another_size_is_refused(lab: Lab) -> None:
     with blank_disk() as disk:
         await disk.plug_into(lab.spare, "small")
-        told = await _hand(lab.spare, **{**_wish("/dev/small"), "size": 100})
-        assert told["what"].endswith("has 0.1 GiB, expected 100")
+        error = await _mount(lab.spare, **{**_request("/dev/small"), "size": 100})
+        assert error["what"].endswith("has 0.1 GiB, expected 100")
         assert not disk.read().strip(b"\0")
 
 
-async def test_a_place_may_have_any_name(lab: Lab) -> None:
-    where = "/große daten"
+async def test_mount_point_may_have_any_name(lab: Lab) -> None:
+    path = "/große daten"
     with blank_disk() as disk:
         await disk.plug_into(lab.spare, "named")
         for _ in range(2):
-            assert await _hand(lab.spare, **_wish("/dev/named", where)) == {}
-        assert await mounted(lab.spare, f"'{where}'") == "ext4"
+            assert await _mount(lab.spare, **_request("/dev/named", path)) == {}
+        assert await mounted(lab.spare, f"'{path}'") == "ext4"
         line = (await lab.spare.run("grep daten /etc/fstab")).stdout
         assert line.split()[1] == r"/große\040daten"
-        by_fstab = f"umount '{where}' && mount '{where}' && umount '{where}'"
+        by_fstab = f"umount '{path}' && mount '{path}' && umount '{path}'"
         (await lab.spare.run(by_fstab)).require("mounting it as at boot")
 
 
-async def test_nothing_is_hidden_by_a_mount(lab: Lab) -> None:
+async def test_mount_never_hides_files(lab: Lab) -> None:
     with blank_disk() as disk:
         await disk.plug_into(lab.spare, "fresh")
         await lab.spare.run("mkdir -p /full; touch /full/file")
-        told = await _hand(lab.spare, **_wish("/dev/fresh", "/full"))
-        assert told["what"] == "/full is not empty"
+        error = await _mount(lab.spare, **_request("/dev/fresh", "/full"))
+        assert error["what"] == "/full is not empty"
         assert not disk.read().strip(b"\0")
 
 
-async def _stand_in(host: Host, name: str, does: str = "") -> None:
-    """A program that writes down how it was called, and does little else."""
-    script = f'#!/bin/sh\necho "$@" >> /calls\n{does}\n'
+async def _install_fake(host: Host, name: str, body: str = "") -> None:
+    """Install a program that records its arguments and runs `body`."""
+    script = f'#!/bin/sh\necho "$@" >> /calls\n{body}\n'
     await host.run(f"cat > /usr/local/sbin/{name}; chmod +x /usr/local/sbin/{name}", stdin=script)
     await host.run("rm -f /calls")
 
 
-async def test_a_docker_that_keeps_its_data_elsewhere_is_restarted_once(lab: Lab) -> None:
+async def test_docker_with_another_data_root_is_restarted_once(lab: Lab) -> None:
     host = lab.spare
     with blank_disk() as disk:
         await disk.plug_into(host, "docker-disk")
-        wish = {**_wish("/dev/docker-disk", "/images"), "docker_data_root": True}
+        request = {**_request("/dev/docker-disk", "/images"), "docker_data_root": True}
         await host.run("echo /var/lib/docker > /root-of-docker")
-        await _stand_in(host, "docker", "cat /root-of-docker")
-        await _stand_in(host, "systemctl", "exit 1")
-        told = await _hand(host, **wish)
-        assert told["what"] == "Docker still stores its data in /var/lib/docker"
-        await _stand_in(host, "systemctl", "echo /images/docker > /root-of-docker")
+        await _install_fake(host, "docker", "cat /root-of-docker")
+        await _install_fake(host, "systemctl", "exit 1")
+        error = await _mount(host, **request)
+        assert error["what"] == "Docker still stores its data in /var/lib/docker"
+        await _install_fake(host, "systemctl", "echo /images/docker > /root-of-docker")
         for _ in range(2):
-            assert await _hand(host, **wish) == {}
+            assert await _mount(host, **request) == {}
         calls = (await host.run("cat /calls")).stdout.splitlines()
         assert calls.count("restart docker") == 1
         await host.run("umount /images; rm /usr/local/sbin/docker /usr/local/sbin/systemctl")
 
 
-async def test_efs_is_mounted_as_aws_recommends_and_again_after_a_reboot(lab: Lab) -> None:
-    await _stand_in(lab.spare, "mount.nfs4")
-    await _stand_in(lab.spare, "mount")
+async def test_efs_is_mounted_as_aws_recommends_and_added_to_fstab(lab: Lab) -> None:
+    await _install_fake(lab.spare, "mount.nfs4")
+    await _install_fake(lab.spare, "mount")
     source = "fs-1.efs.us-west-2.amazonaws.com:/"
-    wish: dict[str, Any] = {"kind": "efs", "path": "/shared", "source": source, "read_only": False}
-    assert await _hand(lab.spare, **wish) == {}
+    request: dict[str, Any] = {
+        "kind": "efs",
+        "path": "/shared",
+        "source": source,
+        "read_only": False,
+    }
+    assert await _mount(lab.spare, **request) == {}
     options = "nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,rw"
     called = (await lab.spare.run("cat /calls")).stdout
     assert called == f"-t nfs4 -o {options} {source} /shared\n"
     line = (await lab.spare.run("grep /shared /etc/fstab")).stdout
     assert line == f"{source} /shared nfs4 {options},_netdev,nofail 0 0 # shoal\n"
-    await _stand_in(lab.spare, "mount", "echo no way >&2; exit 32")
-    told = await _hand(lab.spare, **{**wish, "path": "/other"})
-    assert (told["what"], told["why"]) == (f"could not mount {source}", "no way")
-    assert "port 2049" in told["fix"]
+    await _install_fake(lab.spare, "mount", "echo no way >&2; exit 32")
+    error = await _mount(lab.spare, **{**request, "path": "/other"})
+    assert (error["what"], error["why"]) == (f"could not mount {source}", "no way")
+    assert "port 2049" in error["fix"]
     await lab.spare.run("rm /usr/local/sbin/mount /usr/local/sbin/mount.nfs4")
 
 
-async def test_a_bucket_is_mounted_for_the_user_where_there_is_a_program_for_it(lab: Lab) -> None:
-    wish: dict[str, Any] = {
+async def test_bucket_is_mounted_for_the_user_if_mount_s3_is_installed(lab: Lab) -> None:
+    request: dict[str, Any] = {
         "kind": "s3", "path": "/models", "bucket": "models", "read_only": True, "owner": "ubuntu",
     }  # fmt: skip
-    told = await _hand(lab.spare, **wish)
-    assert told["why"] == "mount-s3 is not installed"
-    await _stand_in(lab.spare, "mount-s3")
-    assert await _hand(lab.spare, **wish) == {}
+    error = await _mount(lab.spare, **request)
+    assert error["why"] == "mount-s3 is not installed"
+    await _install_fake(lab.spare, "mount-s3")
+    assert await _mount(lab.spare, **request) == {}
     called = (await lab.spare.run("cat /calls")).stdout
     assert called == "models /models --allow-other --uid=1000 --gid=1000 --read-only\n"
 
 
-async def test_the_name_that_ec2_gave_a_disk_is_read_from_its_controller() -> None:
+async def test_ebs_device_name_is_read_from_the_nvme_controller() -> None:
     page = bytearray(4096)
     page[24:64] = b"Amazon Elastic Block Store".ljust(40)
     page[3072:3104] = b"/dev/sdf".ljust(32)
@@ -231,19 +238,19 @@ async def test_the_name_that_ec2_gave_a_disk_is_read_from_its_controller() -> No
     assert ebs_name_in(bytes(page)) == ""
 
 
-def _wish(device: str, where: str = "/fresh") -> dict[str, Any]:
+def _request(device: str, path: str = "/fresh") -> dict[str, Any]:
     return {
-        "kind": "volume", "path": where, "device": device, "size": 0, "filesystem": "ext4",
+        "kind": "volume", "path": path, "device": device, "size": 0, "filesystem": "ext4",
         "owner": "ubuntu", "docker_data_root": False,
     }  # fmt: skip
 
 
-async def _hand(host: Host, edit: str = "", **wish: Any) -> dict[str, str]:
-    """What the hand says that stands in the way; nothing if nothing does."""
-    source = resources.files("shoal.bootstrap.scripts").joinpath("mount_volumes.py").read_text()
+async def _mount(host: Host, edit: str = "", **request: Any) -> dict[str, str]:
+    """Run the mount script, and return its error; empty if it succeeded."""
+    source = read_script("shoal.bootstrap.scripts", "mount_volumes.py")
     if edit:
         _, old, new, _ = edit.split("/")
         source = source.replace(old, new)
-    done = await host.run(["python3", "-", json.dumps([wish])], stdin=source)
+    done = await host.run(["python3", "-", json.dumps([request])], stdin=source)
     assert done.code in (0, EXIT_MOUNT_ERROR), done.stderr
     return dict(json.loads(done.stdout)) if done.code else {}

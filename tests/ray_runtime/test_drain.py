@@ -1,4 +1,4 @@
-"""What Ray does with a node that drains: the controller relies on it, whatever the release."""
+"""How Ray drains a node: behaviour of every release that the controller relies on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ head_node_type: head
 shoal: {controller: false}
 """
 
-# An actor on one of two nodes, which holds nothing once it runs; then both nodes drain.
+# An actor on one of two nodes, which holds no resources once it runs; then both nodes drain.
 PROGRAM = """
 import json, time
 import ray
@@ -38,36 +38,36 @@ def nodes():
     return {n.ray_id: n for n in gcs.read().nodes.values() if n.node_type == "worker"}
 
 def seconds_until(condition):
-    began = time.monotonic()
-    while not condition() and time.monotonic() - began < 60:
+    started = time.monotonic()
+    while not condition() and time.monotonic() - started < 60:
         time.sleep(0.1)
-    return time.monotonic() - began
+    return time.monotonic() - started
 
 gcs = Gcs(ray.get_runtime_context().gcs_address)
 actor = Actor.remote()
-there = ray.get(actor.where.remote(), timeout=60)
+occupied = ray.get(actor.where.remote(), timeout=60)
 seconds_until(lambda: len(nodes()) == 2)
-(other,) = set(nodes()) - {there}
-told = {"agreed": gcs.drain_idle(there, "a test")[0]}
-seconds_until(lambda: nodes()[there].available == nodes()[there].total)
-for node in (there, other):
-    gcs.drain_busy(node, "a test", time.time() + 3600)
-told["empty left after"] = seconds_until(lambda: other not in nodes())
-seconds_until(lambda: nodes()[there].status == "draining")
-began = time.monotonic()
-while time.monotonic() - began < 8:
-    node = nodes()[there]
-    assert ray.get(actor.where.remote(), timeout=5) == there
+(empty,) = set(nodes()) - {occupied}
+result = {"accepted": gcs.drain_idle(occupied, "a test")[0]}
+seconds_until(lambda: nodes()[occupied].available == nodes()[occupied].total)
+for node in (occupied, empty):
+    gcs.drain_by_deadline(node, "a test", time.time() + 3600)
+result["empty node left after"] = seconds_until(lambda: empty not in nodes())
+seconds_until(lambda: nodes()[occupied].status == "draining")
+started = time.monotonic()
+while time.monotonic() - started < 8:
+    node = nodes()[occupied]
+    assert ray.get(actor.where.remote(), timeout=5) == occupied
     time.sleep(0.2)
-told["figures are those of an idle node"] = node.available == node.total
-told["idle for"] = node.idle_s
+result["looks idle"] = node.available == node.total
+result["idle for"] = node.idle_s
 ray.kill(actor)
-told["other left after"] = seconds_until(lambda: there not in nodes())
-print(json.dumps(told))
+result["actor node left after"] = seconds_until(lambda: occupied not in nodes())
+print(json.dumps(result))
 """
 
 
-def test_a_node_that_drains_leaves_as_soon_as_nothing_runs_on_it_and_not_before(
+def test_draining_node_leaves_when_nothing_runs_on_it_and_not_before(
     tmp_path: Path,
 ) -> None:
     file, program = tmp_path / "drains.yaml", tmp_path / "program.py"
@@ -78,9 +78,9 @@ def test_a_node_that_drains_leaves_as_soon_as_nothing_runs_on_it_and_not_before(
         assert done.returncode == 0, done.stderr
         done = home.shoal("exec", "drains", f"python {program}")
         assert done.returncode == 0, done.stdout + done.stderr
-        told = json.loads(done.stdout.splitlines()[-1])
-    print(told)
-    assert told["agreed"] is False, "an actor is work, whatever it holds"
-    assert told["figures are those of an idle node"] is True
-    assert told["empty left after"] < 20
-    assert told["other left after"] < 20
+        result = json.loads(done.stdout.splitlines()[-1])
+    print(result)
+    assert result["accepted"] is False, "an actor is work, even without resources"
+    assert result["looks idle"] is True
+    assert result["empty node left after"] < 20
+    assert result["actor node left after"] < 20

@@ -1,4 +1,4 @@
-"""Ray's own messages, as every release since 2.52 sends them, become demand and nodes."""
+"""Ray's messages, as every release since 2.52 sends them, are parsed into demand and nodes."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ def state() -> Any:
     return pb.ClusterResourceState(cluster_resource_state_version=7)
 
 
-def ask(rows: Any, resources: dict[str, float], count: int = 1) -> Any:
+def add_request(rows: Any, resources: dict[str, float], count: int = 1) -> Any:
     row = rows.add(count=count)
     row.request.resources_bundle.update(resources)
     return row.request
 
 
-def test_equal_requests_are_one_row_and_an_empty_selector_says_nothing(state: Any) -> None:
+def test_equal_requests_are_one_row_and_an_empty_selector_is_ignored(state: Any) -> None:
     for count in (2, 3):
-        request = ask(state.pending_resource_requests, {"CPU": 1.0}, count)
+        request = add_request(state.pending_resource_requests, {"CPU": 1.0}, count)
         request.label_selectors.add()
     reading = parse(state)
     assert reading.demand.requests == (Request(Shape.of({"CPU": 1.0}), 5),)
     assert reading.version == 7
 
 
-def test_labels_are_kept_as_conditions(state: Any) -> None:
-    request = ask(state.pending_resource_requests, {"CPU": 1.0})
+def test_label_selectors_become_label_rules(state: Any) -> None:
+    request = add_request(state.pending_resource_requests, {"CPU": 1.0})
     selector = request.label_selectors.add()
     selector.label_constraints.add(label_key="zone", operator=1, label_values=["b", "a"])
     selector.label_constraints.add(label_key="market", operator=2, label_values=["spot"])
@@ -43,7 +43,7 @@ def test_labels_are_kept_as_conditions(state: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))
-def test_a_placement_group_is_a_gang_of_its_strategy(state: Any, strategy: Strategy) -> None:
+def test_placement_group_is_a_gang_with_its_strategy(state: Any, strategy: Strategy) -> None:
     for _ in range(2):
         group = state.pending_gang_resource_requests.add(details=f"ab12:{strategy}|PENDING")
         for _ in range(3):
@@ -52,24 +52,26 @@ def test_a_placement_group_is_a_gang_of_its_strategy(state: Any, strategy: Strat
 
 
 def test_tasks_inside_a_placement_group_are_not_counted_again(state: Any) -> None:
-    ask(state.pending_resource_requests, {"CPU_group_0_ab12": 1.0, "bundle_group_ab12": 0.001})
+    add_request(
+        state.pending_resource_requests, {"CPU_group_0_ab12": 1.0, "bundle_group_ab12": 0.001}
+    )
     assert parse(state).demand.requests == ()
 
 
 def test_request_resources_is_a_floor(state: Any) -> None:
-    ask(state.cluster_resource_constraints.add().resource_requests, {"CPU": 4.0}, 2)
+    add_request(state.cluster_resource_constraints.add().resource_requests, {"CPU": 4.0}, 2)
     demand = parse(state).demand
     assert demand.floors == (Request(Shape.of({"CPU": 4.0}), 2),)
     assert demand.requests == ()
 
 
-def test_the_dead_are_left_out_and_the_living_are_known_by_their_machine(state: Any) -> None:
+def test_dead_nodes_are_left_out_and_live_ones_keyed_by_instance(state: Any) -> None:
     state.node_states.add(node_id=b"\x01", instance_id="i-1", status=pb.DEAD)
     state.node_states.add(node_id=b"\x02", instance_id="i-2", status=pb.IDLE, idle_duration_ms=1500)
     (node,) = parse(state).nodes.values()
     assert (node.instance_id, node.ray_id, node.status, node.idle_s) == ("i-2", "02", "idle", 1.5)
 
 
-def test_a_gcs_that_is_not_there_is_told_at_once() -> None:
+def test_gcs_that_does_not_run_raises_at_once() -> None:
     with pytest.raises(TransientError, match="does not answer"):
         Gcs("127.0.0.1:1").read()

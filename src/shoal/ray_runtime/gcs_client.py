@@ -1,15 +1,17 @@
-"""A cluster's GCS, asked from a process on its head: demand, nodes, drains, and what `ray status`
-is to show. Every call blocks, so run them in a thread; none decides anything.
+"""A client of a cluster's GCS for processes on its head: reads demand and nodes, drains nodes, and
+reports what `ray status` shows. Every call blocks, so run it in a thread; none decides anything.
 
-Ray's messages grow with its releases: a field that an older Ray lacks is left out, never missed.
+Ray's messages grow with its releases: a field that an older Ray lacks must be optional.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -17,24 +19,27 @@ from shoal.core.errors import ShoalError, TransientError
 from shoal.ray_runtime.nodes import RayNode
 from shoal.scaling import Demand, Gang, LabelRule, Request, Shape, Strategy
 
+_log = logging.getLogger(__name__)
+
 _CONNECT_SECONDS = 1.0
 _CALL_SECONDS = 5.0
 _STRATEGY = re.compile(r":([A-Z_]+)\|")
-# What Ray asks for beside the user's wish: to run on a node that it has already chosen.
+# A resource that Ray adds to the user's request to run on a node that it has already chosen.
 _IMPLICIT = "node:__internal"
-# Resources of a placement group's bundle exist only once the group is placed; the group itself
-# is in the demand as a gang.
+# Resources of a placement group's bundle exist only once the group is placed; the group itself is
+# part of the demand as a gang.
 _BUNDLE = "_group_"
 
-# Programs of Ray itself, such as the dashboard's.
-_RAYS_OWN = "_ray_internal"
+# The namespace prefix of Ray's own drivers, such as the dashboard's.
+_INTERNAL_NAMESPACE = "_ray_internal"
 
 Status = Literal["running", "idle", "draining", "unspecified"]
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What the GCS knew at one moment. `nodes` has the live ones by instance id."""
+class GcsReading:
+    """The state of the GCS at one moment. `nodes` are the live nodes by instance id; `version` is
+    the GCS's version of that state."""
 
     nodes: Mapping[str, RayNode] = field(default_factory=dict)
     demand: Demand = field(default_factory=Demand)
@@ -42,8 +47,8 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Pending:
-    """A machine on its way, for `ray status`."""
+class PendingInstance:
+    """An instance that is not a node yet, for `ray status`."""
 
     instance_id: str
     node_type: str
@@ -52,8 +57,8 @@ class Pending:
 
 
 @dataclass(frozen=True)
-class Requested:
-    """Machines that were asked for, and of which nothing is known yet, for `ray status`."""
+class RequestedInstances:
+    """Instances whose launch was requested and that are not listed yet, for `ray status`."""
 
     node_type: str
     count: int
@@ -61,8 +66,8 @@ class Requested:
 
 
 @dataclass(frozen=True)
-class Failed:
-    """Machines that could not be had, for `ray status`."""
+class FailedLaunch:
+    """Instances that could not be launched, for `ray status`."""
 
     node_type: str
     count: int
@@ -71,83 +76,88 @@ class Failed:
 
 
 class Gcs:
-    """One cluster's GCS. Makes its connection on first use and again after every failure."""
+    """One cluster's GCS. Connects on first use, and again after every failure. `_known_nodes` holds
+    the nodes of the last reading."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self._client: Any = None
         self._accessor: Any = None
-        self._known = KnownNodes()
+        self._known_nodes = NodeCache()
 
-    def read(self) -> Reading:
-        """Everything the controller needs to know. Raises `TransientError` when the GCS is
-        silent."""
-        with _Translated(self):
+    def read(self) -> GcsReading:
+        """The cluster's demand and nodes. Raises `TransientError` if the GCS does not answer."""
+        with _as_transient_error(self):
             reply = _messages().GetClusterResourceStateReply()
             reply.ParseFromString(
                 self._connected().get_cluster_resource_state(timeout_s=_CALL_SECONDS)
             )
-            return parse(reply.cluster_resource_state, self._known)
+            return parse(reply.cluster_resource_state, self._known_nodes)
 
     def drain_idle(self, ray_id: str, why: str) -> tuple[bool, str]:
-        """Ask a node to take no more work, which it refuses when it has some. Returns whether it
-        agreed, and its words if not."""
+        """Drain a node that has no work; a node that has some refuses. Returns whether it accepted,
+        and the reason if not."""
         reason = _messages().DRAIN_NODE_REASON_IDLE_TERMINATION
         return self._drain(ray_id, reason, why, deadline_ms=0)
 
-    def drain_busy(self, ray_id: str, why: str, deadline: float) -> tuple[bool, str]:
-        """Keep new work away from a node that is wanted back by `deadline`, epoch seconds."""
+    def drain_by_deadline(self, ray_id: str, why: str, deadline: float) -> tuple[bool, str]:
+        """Drain a node, with or without work, that ends at `deadline` (epoch seconds). Returns as
+        `drain_idle` does."""
         reason = _messages().DRAIN_NODE_REASON_PREEMPTION
         return self._drain(ray_id, reason, why, deadline_ms=int(deadline * 1000))
 
     def report(
-        self, version: int, machines: Iterable[Pending | Requested], failed: Iterable[Failed] = ()
+        self,
+        version: int,
+        pending: Iterable[PendingInstance | RequestedInstances],
+        failed: Iterable[FailedLaunch] = (),
     ) -> None:
-        """Tell the GCS what `ray status` shows of machines that are no nodes yet."""
-        state = _report(version, machines, failed)
-        with _Translated(self):
+        """Report the instances that are not nodes yet, which `ray status` shows. `version` is that
+        of the last reading."""
+        state = _autoscaling_state(version, pending, failed)
+        with _as_transient_error(self):
             self._connected().report_autoscaling_state(state.SerializeToString())
 
     def has_drivers(self) -> bool:
-        """Whether a program of a person's is connected, also one that asks for nothing now."""
-        with _Translated(self):
+        """Whether a user's driver is connected, even if it has no demand now."""
+        with _as_transient_error(self):
             jobs = self._connected().get_all_job_info(
                 skip_submission_job_info_field=True,
                 skip_is_running_tasks_field=True,
                 timeout=_CALL_SECONDS,
             )
             return any(
-                not job.is_dead and not job.config.ray_namespace.startswith(_RAYS_OWN)
+                not job.is_dead and not job.config.ray_namespace.startswith(_INTERNAL_NAMESPACE)
                 for job in jobs.values()
             )
 
-    def pinned(self) -> frozenset[str]:
-        """The Ray ids of nodes with actors: what drains there may never be empty, since actors
-        stay where they are for as long as they live."""
+    def nodes_with_actors(self) -> frozenset[str]:
+        """The Ray ids of nodes with actors. Such a node may never become empty while it drains,
+        because actors do not move."""
         from ray.core.generated import gcs_pb2
 
-        with _Translated(self):
+        with _as_transient_error(self):
             rows = self._tables().get_actor_table(None, "ALIVE")
             actors = (gcs_pb2.ActorTableData.FromString(row) for row in rows)
             return frozenset(actor.address.node_id.hex() for actor in actors)
 
-    def forget(self) -> None:
-        """Let go of the connections; the next call makes new ones."""
+    def disconnect(self) -> None:
+        """Drop the connections; the next call opens new ones."""
         self._client = self._accessor = None
 
     def _drain(self, ray_id: str, reason: int, why: str, *, deadline_ms: int) -> tuple[bool, str]:
-        words = (ray_id, reason, why, deadline_ms)
-        with _Translated(self):
+        arguments = (ray_id, reason, why, deadline_ms)
+        with _as_transient_error(self):
             drain = self._connected().drain_node
             try:
-                answer = drain(*words, timeout=int(_CALL_SECONDS))
-            except TypeError:  # the oldest Rays have a deadline of their own for it
-                answer = drain(*words)
-            return cast("tuple[bool, str]", answer)
+                result = drain(*arguments, timeout=int(_CALL_SECONDS))
+            except TypeError:  # the oldest supported Ray has no timeout parameter
+                result = drain(*arguments)
+            return cast("tuple[bool, str]", result)
 
     def _connected(self) -> Any:
         if self._client is None:
-            # Ray's own client waits long for a GCS that is not there; a port tells at once.
+            # Ray's client waits long for a GCS that does not run; a closed port shows it at once.
             host, _, port = self.address.rpartition(":")
             socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
             from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore]
@@ -156,9 +166,9 @@ class Gcs:
         return self._client
 
     def _tables(self) -> Any:
-        """The way to the GCS's tables, which the client does not have."""
+        """The accessor of the GCS's tables, which Ray's client does not offer."""
         if self._accessor is None:
-            self._connected()  # or it would wait long for a GCS that is not there
+            self._connected()  # the accessor too would wait long for a GCS that does not run
             from ray import _raylet
 
             options = _raylet.GcsClientOptions.create(  # type: ignore[attr-defined,unused-ignore]
@@ -170,29 +180,27 @@ class Gcs:
         return self._accessor
 
 
-class _Translated:
-    """Turns whatever Ray's client raises into one error that can be switched on."""
-
-    def __init__(self, gcs: Gcs) -> None:
-        self._gcs = gcs
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, Exception) and not isinstance(error, ShoalError):
-            self._gcs.forget()
-            raise TransientError(
-                "Ray on the head does not answer",
-                why=f"{self._gcs.address}: {str(error) or type(error).__name__}",
-                fix="the controller restarts a head whose Ray has died",
-            ) from error
+@contextlib.contextmanager
+def _as_transient_error(gcs: Gcs) -> Iterator[None]:
+    """Disconnect, and raise `TransientError`, whatever Ray's client raises."""
+    try:
+        yield
+    except ShoalError:
+        raise
+    except Exception as error:
+        _log.debug("request to the GCS at %s failed: %s", gcs.address, error)
+        gcs.disconnect()
+        raise TransientError(
+            "Ray on the head does not answer",
+            why=f"{gcs.address}: {str(error) or type(error).__name__}",
+            fix="the controller restarts Ray on the head if it has died",
+        ) from error
 
 
-class KnownNodes:
-    """The nodes of the last reading, by the very bytes that they came in, but for how long they are
-    idle. One that has not changed since is the same object again, or shares all that is in it:
-    that spares whoever looks at thousands of them most of the work, here and further on."""
+class NodeCache:
+    """The nodes of the last reading, by the bytes of their messages without the idle time. A node
+    that has not changed is the same object again, or shares its parts: with thousands of nodes,
+    that saves most of the work here and in the planner."""
 
     def __init__(self) -> None:
         self._by_bytes: dict[bytes, RayNode] = {}
@@ -201,25 +209,25 @@ class KnownNodes:
         """The live nodes by instance id."""
         pb = _messages()
         statuses = {number: name.lower() for name, number in pb.NodeStatus.items()}
-        before, now = self._by_bytes, {}
-        found: dict[str, RayNode] = {}
+        previous, current = self._by_bytes, {}
+        nodes: dict[str, RayNode] = {}
         for message in messages:
             if message.status == pb.DEAD:
                 continue
             idle_ms, message.idle_duration_ms = message.idle_duration_ms, 0
             raw = message.SerializeToString()
-            node = before.get(raw) or _node(message, statuses[message.status])
-            now[raw] = node
-            name = node.instance_id or node.ray_id
-            found[name] = replace(node, idle_s=idle_ms / 1000) if idle_ms else node
-        self._by_bytes = now
-        return found
+            node = previous.get(raw) or _node(message, statuses[message.status])
+            current[raw] = node
+            id = node.instance_id or node.ray_id
+            nodes[id] = replace(node, idle_s=idle_ms / 1000) if idle_ms else node
+        self._by_bytes = current
+        return nodes
 
 
-def parse(state: Any, known: KnownNodes | None = None) -> Reading:
+def parse(state: Any, cache: NodeCache | None = None) -> GcsReading:
     """A `ClusterResourceState` message as data."""
-    return Reading(
-        nodes=(known or KnownNodes()).read(state.node_states),
+    return GcsReading(
+        nodes=(cache or NodeCache()).read(state.node_states),
         demand=Demand(
             requests=_requests(state.pending_resource_requests),
             gangs=_gangs(state.pending_gang_resource_requests),
@@ -264,7 +272,7 @@ def _gangs(rows: Iterable[Any]) -> tuple[Gang, ...]:
 
 
 def _bundles(row: Any) -> Sequence[Any]:
-    """The bundles of a placement group. A newer Ray lists alternatives; the first is preferred."""
+    """The bundles of a placement group. A newer Ray lists alternatives, the preferred one first."""
     alternatives = getattr(row, "bundle_selectors", ())
     if not row.requests and alternatives:
         return cast(Sequence[Any], alternatives[0].resource_requests)
@@ -272,9 +280,9 @@ def _bundles(row: Any) -> Sequence[Any]:
 
 
 def _strategy(row: Any) -> Strategy:
-    found = _STRATEGY.search(row.details)
-    if found and found.group(1) in Strategy.__members__:
-        return Strategy[found.group(1)]
+    match = _STRATEGY.search(row.details)
+    if match and match.group(1) in Strategy.__members__:
+        return Strategy[match.group(1)]
     constraints = [c for request in row.requests for c in request.placement_constraints]
     if any(c.HasField("anti_affinity") for c in constraints):
         return Strategy.STRICT_SPREAD
@@ -291,10 +299,10 @@ def _shape(request: Any) -> Shape | None:
     }
     if any(_BUNDLE in name for name in resources):
         return None
-    return Shape.of(resources, map(_rules, getattr(request, "label_selectors", ())))
+    return Shape.of(resources, map(_label_rules, getattr(request, "label_selectors", ())))
 
 
-def _rules(selector: Any) -> list[LabelRule]:
+def _label_rules(selector: Any) -> list[LabelRule]:
     not_in = 2  # LABEL_OPERATOR_NOT_IN
     return [
         LabelRule(c.label_key, tuple(sorted(c.label_values)), negated=c.operator == not_in)
@@ -302,27 +310,31 @@ def _rules(selector: Any) -> list[LabelRule]:
     ]
 
 
-def _report(version: int, machines: Iterable[Pending | Requested], failed: Iterable[Failed]) -> Any:
+def _autoscaling_state(
+    version: int,
+    pending: Iterable[PendingInstance | RequestedInstances],
+    failed: Iterable[FailedLaunch],
+) -> Any:
     pb = _messages()
-    # An older state version than the last is dropped without a word: the time always grows.
+    # The GCS silently drops a version older than the last one, so the clock is used.
     state = pb.AutoscalingState(
         last_seen_cluster_resource_state_version=version, autoscaler_state_version=time.time_ns()
     )
-    for machine in machines:
-        if isinstance(machine, Requested):
+    for instance in pending:
+        if isinstance(instance, RequestedInstances):
             state.pending_instance_requests.add(
-                instance_type_name=machine.node_type,
-                ray_node_type_name=machine.node_type,
-                count=machine.count,
-                request_ts=int(machine.at),
+                instance_type_name=instance.node_type,
+                ray_node_type_name=instance.node_type,
+                count=instance.count,
+                request_ts=int(instance.at),
             )
             continue
         state.pending_instances.add(
-            instance_type_name=machine.node_type,
-            ray_node_type_name=machine.node_type,
-            instance_id=machine.instance_id,
-            ip_address=machine.address,
-            details=machine.details,
+            instance_type_name=instance.node_type,
+            ray_node_type_name=instance.node_type,
+            instance_id=instance.instance_id,
+            ip_address=instance.address,
+            details=instance.details,
         )
     for failure in failed:
         state.failed_instance_requests.add(
@@ -336,8 +348,8 @@ def _report(version: int, machines: Iterable[Pending | Requested], failed: Itera
     return state
 
 
-def load() -> None:
-    """Load what the first reading would load, which takes a second or more."""
+def preload() -> None:
+    """Import what the first reading needs, which takes a second or more."""
     from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore] # noqa: F401
 
     _messages()

@@ -1,4 +1,4 @@
-"""A cluster of containers: hosts with an engine each, and a laptop with the real `shoal` on it."""
+"""A cluster of containers: hosts with a container runtime each, and a laptop with `shoal`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.bootstrap.containers import container_runtimes
-from tests.bootstrap.containers.container_runtimes import OPTIONS, Engine
+from tests.bootstrap.containers.container_runtimes import OPTIONS, Runtime
 from tests.providers.local.ssh_bed import QUICK_START, Bed
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import Host
 
-# As a user image and a root image: what the seeds call a GPU image and a CPU image.
+# An image with a normal user and one with root.
 USER_IMAGE, ROOT_IMAGE = "gpu:1", "cpu:1"
 DOCKER = {
     "head_image": USER_IMAGE,
@@ -24,20 +24,20 @@ DOCKER = {
 }
 
 
-async def _prepare(host: Host, engine: Engine) -> None:
-    await container_runtimes.start(host, engine)
-    login = "root" if engine == "docker" else "ubuntu"
-    await container_runtimes.make_image(host, USER_IMAGE, engine=engine, user="ray", login=login)
-    await container_runtimes.make_image(host, ROOT_IMAGE, engine=engine, login=login)
+async def _prepare(host: Host, runtime: Runtime) -> None:
+    await container_runtimes.start(host, runtime)
+    login = "root" if runtime == "docker" else "ubuntu"
+    await container_runtimes.make_image(host, USER_IMAGE, runtime=runtime, user="ray", login=login)
+    await container_runtimes.make_image(host, ROOT_IMAGE, runtime=runtime, login=login)
 
 
 @asynccontextmanager
-async def housed(
-    hosts: Sequence[Engine] = ("docker", "docker"), **settings: Any
+async def container_bed(
+    hosts: Sequence[Runtime] = ("docker", "docker"), **settings: Any
 ) -> AsyncIterator[Bed]:
-    """A bed whose hosts have these engines, with both images on each and a file for them."""
-    for engine in set(hosts):
-        container_runtimes.require(engine)
+    """A test bed whose hosts have these container runtimes, with both images on each."""
+    for runtime in set(hosts):
+        container_runtimes.require(runtime)
     async with SimCloud() as cloud:
         laptop, *booted = await asyncio.gather(cloud.laptop(), *(cloud.boot() for _ in hosts))
         await asyncio.gather(*map(_prepare, booted, hosts))

@@ -1,8 +1,8 @@
-"""Real container engines on simulated hosts, each host with its own, and images for them.
+"""Real container runtimes on simulated hosts, each host with its own, and images for them.
 
-The engines are Debian's, told to do without what a machine inside a machine cannot have: a bridge,
-packet filters and control groups. The images are made by `import` from a handful of directories;
-the programs in them are the machine's own, bound in, so that an image is made in no time.
+The runtimes are Debian's, configured without what a simulated host cannot have: a bridge, packet
+filters and control groups. An image is created quickly by `import` of a few directories; its
+programs are the host's own, mounted in.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import pytest
 from tests.simcloud.host_image import PROJECT, SYSTEM_PATH
 from tests.simcloud.hosts import Host
 
-Engine = Literal["docker", "podman"]
+Runtime = Literal["docker", "podman"]
 
 NEEDS = {
     "docker": ("dockerd", "docker", "crun"),
     "podman": ("podman", "conmon", "crun", "newuidmap"),
 }
-# On the first machine that a cloud boots.
+# On the first host that a cloud boots.
 REGISTRY = "10.20.0.1:5000"
 HOME = "/home/ray"
 USER_ID = 1234
@@ -38,7 +38,7 @@ SETTINGS = {
     "WORKDIR": "/",
 }
 
-# What the images lack: the machine's programs, and the environment that has Ray.
+# Mounts what the images lack: the host's programs, and the virtual environment that has Ray.
 OPTIONS = [
     "-v /usr:/usr:ro",
     *(
@@ -48,7 +48,7 @@ OPTIONS = [
 ]
 
 _DOCKER = {
-    "data-root": "/home/docker",  # not on the overlay that is the machine's root
+    "data-root": "/home/docker",  # not on the overlay that is the host's root
     "bridge": "none",
     "iptables": False,
     "ip6tables": False,
@@ -56,7 +56,7 @@ _DOCKER = {
     "runtimes": {"crun": {"path": "/usr/bin/crun", "runtimeArgs": ["--cgroup-manager=disabled"]}},
 }
 
-# The engines look for control groups even where they are told not to use them.
+# The runtimes look for control groups even if configured not to use them.
 _CONTROL_GROUPS = r"""
 set -e
 controllers=$(awk '!/^#/ && $2 > 0 { print $1 }' /proc/cgroups)
@@ -92,8 +92,8 @@ for _ in $(seq 900); do [ -e /run/docker.pid ] || exit 0; sleep 0.1; done
 exit 1
 """
 
-# $1 is the project, $2 the interpreter, $3 the registry's address, $4 the login it asks for. Who
-# trusts its certificate knows it by that address.
+# $1 is the project, $2 the interpreter, $3 the registry's address, $4 the login it requires. Its
+# certificate is for that address.
 _START_REGISTRY = r"""
 set -e
 cd "$1"
@@ -134,36 +134,36 @@ printf '[storage]\ndriver = "overlay"\ngraphroot = "/home/podman"\nrunroot = "/r
 """
 
 
-def why_not(engine: Engine) -> str | None:
-    """Return why there can be no such engine here, or None when there can."""
-    missing = [name for name in NEEDS[engine] if shutil.which(name) is None]
-    return f"no {engine} here: {', '.join(missing)} is missing" if missing else None
+def unavailable_reason(runtime: Runtime) -> str | None:
+    """Why this runtime cannot be used here, or None if it can."""
+    missing = [name for name in NEEDS[runtime] if shutil.which(name) is None]
+    return f"no {runtime} here: {', '.join(missing)} is missing" if missing else None
 
 
-def require(engine: Engine) -> None:
-    """Skip where the engine is not installed; fail where the tests must not be skipped."""
-    if reason := why_not(engine):
-        give_up(reason)
+def require(runtime: Runtime) -> None:
+    """Skip if the runtime is not installed; fail if tests must not be skipped."""
+    if reason := unavailable_reason(runtime):
+        skip_or_fail(reason)
 
 
-def give_up(reason: str) -> None:
+def skip_or_fail(reason: str) -> None:
     if os.environ.get("SHOAL_REQUIRE_SIMCLOUD"):
         pytest.fail(reason)
     pytest.skip(reason)
 
 
-async def start(host: Host, engine: Engine = "docker") -> None:
-    """Have the engine running on a host, for root and for the host's user."""
-    require(engine)
+async def start(host: Host, runtime: Runtime = "docker") -> None:
+    """Start the runtime on a host, for root and for the host's user."""
+    require(runtime)
     (await host.run(_CONTROL_GROUPS)).require("mounting the control groups")
-    if engine == "podman":
+    if runtime == "podman":
         prepare = ["bash", "-c", _PREPARE_PODMAN, "bash", host.machine.user]
         (await host.run(prepare)).require("setting up podman")
         return
     (await host.run(f"usermod -aG docker {host.machine.user}")).require("joining the group")
     started = await host.run(_START_DOCKER, stdin=json.dumps(_DOCKER))
     if started.code != 0:
-        give_up(f"dockerd does not start here: {started.stdout}{started.stderr}")
+        skip_or_fail(f"dockerd does not start here: {started.stdout}{started.stderr}")
 
 
 async def stop_docker(host: Host) -> None:
@@ -172,8 +172,8 @@ async def stop_docker(host: Host) -> None:
 
 
 async def start_registry(host: Host, login: str = "", address: str = REGISTRY) -> str:
-    """Have a registry on the host, in place of any other there; the certificate by which it is
-    known. With a `login`, it is private."""
+    """Start a registry on the host, in place of any other, and return its certificate. With a
+    `login`, it is private."""
     arguments = [str(PROJECT), sys.executable, address, login]
     done = await host.run(["bash", "-c", _START_REGISTRY, "registry", *arguments])
     done.require("starting a registry")
@@ -181,7 +181,7 @@ async def start_registry(host: Host, login: str = "", address: str = REGISTRY) -
 
 
 def start_script() -> str:
-    """What starts docker on a machine, for a cluster file that has to do so itself, as root."""
+    """A script that starts docker on a host, for a cluster file that must start it as root."""
     settings = shlex.quote(json.dumps(_DOCKER))
     return f"set -e\n({_CONTROL_GROUPS})\necho {settings} | bash -c {shlex.quote(_START_DOCKER)}\n"
 
@@ -190,25 +190,25 @@ async def make_image(
     host: Host,
     name: str,
     *,
-    engine: Engine = "docker",
+    runtime: Runtime = "docker",
     user: str = "root",
     login: str = "root",
     **changes: str,
 ) -> None:
-    """Import an image whose commands run as `user`: root, or ray. `changes` are instructions of
-    a Dockerfile; `login` is who owns the engine's store."""
+    """Import an image whose commands run as `user`: root or ray. `changes` are instructions of a
+    Dockerfile; `login` is the user that owns the runtime's storage."""
     settings = {**SETTINGS, "USER": user, **changes}
-    words = [engine, "import", *(f"--change={key} {value}" for key, value in settings.items())]
+    argv = [runtime, "import", *(f"--change={key} {value}" for key, value in settings.items())]
     (host.root() / "tmp/image.tar").write_bytes(root_directory())
-    made = await host.run([*words, "/tmp/image.tar", name], user=login)
-    made.require(f"importing {name}")
+    result = await host.run([*argv, "/tmp/image.tar", name], user=login)
+    result.require(f"importing {name}")
 
 
 def root_directory() -> bytes:
     """An almost empty root directory, as a tar."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        # An interpreter that is bound in below /root must serve other users, too.
+        # Other users, too, run an interpreter that is mounted below /root.
         for path, mode in (("tmp", 0o1777), ("root", 0o711), ("etc", 0o755), ("usr", 0o755)):
             _add(tar, path, type=tarfile.DIRTYPE, mode=mode)
         _add(tar, "home", type=tarfile.DIRTYPE, mode=0o755)

@@ -1,8 +1,8 @@
-"""A registry of images, as small as an engine's pull and its question for sizes allow.
+"""A minimal image registry: what `docker pull` and `docker manifest inspect` need.
 
     python -m tests.bootstrap.containers.image_registry PORT CERTIFICATE [USER:PASSWORD]
 
-It has `box:1`, which can be pulled, and `huge:1`, of which only the size is known.
+It has `box:1`, which can be pulled, and `huge:1`, which has only a manifest.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ def digest(content: bytes) -> str:
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
-class Shelf:
+class ImageStore:
     """Blobs by digest, manifests by name and tag or digest."""
 
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
         self.manifests: dict[tuple[str, str], bytes] = {}
         root = root_directory()
-        packed = gzip.compress(root, mtime=0)
+        compressed = gzip.compress(root, mtime=0)
         config = {
             "architecture": "amd64",
             "os": "linux",
             "config": {"Env": [SETTINGS["ENV"]], "User": "root"},
             "rootfs": {"type": "layers", "diff_ids": [digest(root)]},
         }
-        self._keep("box", config, packed, len(packed))
-        self._keep("huge", config, b"a small part of it", HUGE)
+        self._add("box", config, compressed, len(compressed))
+        self._add("huge", config, b"not the real layer", HUGE)
 
-    def _keep(self, name: str, config: dict[str, Any], layer: bytes, size: int) -> None:
+    def _add(self, name: str, config: dict[str, Any], layer: bytes, size: int) -> None:
         setup = json.dumps(config).encode()
         for content in (setup, layer):
             self.blobs[digest(content)] = content
@@ -60,30 +60,32 @@ class Shelf:
 
 
 class Handler(BaseHTTPRequestHandler):
-    shelf = Shelf()
+    store = ImageStore()
     login = ""
 
     def do_GET(self) -> None:
         if self.login and self.headers.get("Authorization") != f"Basic {self.login}":
-            self._answer(401, b'{"errors":[{"code":"UNAUTHORIZED","message":"who are you?"}]}')
+            self._respond(
+                401, b'{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}'
+            )
             return
         match self.path.strip("/").split("/"):
             case ["v2"]:
-                self._answer(200, b"{}")
-            case ["v2", name, "tags", "list"] if (name, "1") in self.shelf.manifests:
-                self._answer(200, json.dumps({"name": name, "tags": ["1"]}).encode())
-            case ["v2", name, "manifests", tag] if (name, tag) in self.shelf.manifests:
-                self._answer(200, self.shelf.manifests[name, tag], MANIFEST)
-            case ["v2", _, "blobs", which] if which in self.shelf.blobs:
-                self._answer(200, self.shelf.blobs[which], "application/octet-stream")
+                self._respond(200, b"{}")
+            case ["v2", name, "tags", "list"] if (name, "1") in self.store.manifests:
+                self._respond(200, json.dumps({"name": name, "tags": ["1"]}).encode())
+            case ["v2", name, "manifests", tag] if (name, tag) in self.store.manifests:
+                self._respond(200, self.store.manifests[name, tag], MANIFEST)
+            case ["v2", _, "blobs", blob] if blob in self.store.blobs:
+                self._respond(200, self.store.blobs[blob], "application/octet-stream")
             case _:
-                self._answer(
+                self._respond(
                     404, b'{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}'
                 )
 
     do_HEAD = do_GET
 
-    def _answer(self, status: int, content: bytes, kind: str = "application/json") -> None:
+    def _respond(self, status: int, content: bytes, kind: str = "application/json") -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))

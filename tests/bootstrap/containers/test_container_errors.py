@@ -1,4 +1,4 @@
-"""What goes wrong with containers is told as what, why and fix: one host, in the tests' order."""
+"""Container errors have what, why and fix: one host, used by the tests in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PASSWORD = "hunter2 'with' \"quotes\" $x"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bed() -> AsyncIterator[Bed]:
-    """A machine with docker, whose user may not use it."""
+    """A host with docker, whose user may not use it."""
     container_runtimes.require("docker")
     async with SimCloud() as cloud:
         laptop, host = await cloud.laptop(), await cloud.boot()
@@ -35,13 +35,13 @@ async def bed() -> AsyncIterator[Bed]:
 
 
 async def start_docker(bed: Bed) -> None:
-    """Have it running, for root alone."""
+    """Start docker, for root only."""
     await container_runtimes.start(bed.head)
     await bed.head.run("sed -i 's/^\\(docker:.*:\\).*/\\1/' /etc/group")
 
 
 async def fails(bed: Bed, env: dict[str, str] | None = None, **settings: Any) -> dict[str, Any]:
-    """The error of an `up` that must fail; what it began is given back."""
+    """The error of an `up` that must fail, followed by a `down`."""
     await bed.write(**settings)
     done = await bed.laptop.run("shoal up c.yaml --yes --json", env=env)
     assert done.code != 0, done.stdout
@@ -56,7 +56,7 @@ def box(**settings: Any) -> dict[str, Any]:
     return {"docker": {**DOCKER, "head_image": ROOT_IMAGE, **settings}}
 
 
-async def test_an_engine_that_is_not_running(bed: Bed) -> None:
+async def test_docker_that_is_not_running(bed: Bed) -> None:
     await container_runtimes.stop_docker(bed.head)
     try:
         error = await fails(bed, **box())
@@ -66,26 +66,26 @@ async def test_an_engine_that_is_not_running(bed: Bed) -> None:
     assert "systemctl start docker" in error["fix"]
 
 
-async def test_a_user_who_is_not_in_the_group(bed: Bed) -> None:
+async def test_user_who_is_not_in_the_docker_group(bed: Bed) -> None:
     error = await fails(bed, **box())
     assert error["what"] == "ubuntu may not use docker on the host"
     assert "sudo usermod -aG docker ubuntu" in error["fix"]
 
 
-async def test_a_user_who_is_let_into_the_group_on_the_way_needs_no_second_try(bed: Bed) -> None:
+async def test_user_added_to_the_docker_group_during_up_needs_no_second_up(bed: Bed) -> None:
     await bed.write(**box(), initialization_commands=["sudo usermod -aG docker ubuntu"])
     await bed.up()
     assert (await bed.shoal("down c.yaml --yes")).code == 0
     await bed.write(initialization_commands=[])
 
 
-async def test_an_engine_that_is_not_installed(bed: Bed) -> None:
-    await bed.head.run("for place in $(which -a docker); do mv $place $place.away; done")
-    show = "for place in $(which -a docker.away); do mv $place ${place%.away}; done"
+async def test_docker_that_is_not_installed(bed: Bed) -> None:
+    await bed.head.run("for path in $(which -a docker); do mv $path $path.away; done")
+    restore = "for path in $(which -a docker.away); do mv $path ${path%.away}; done"
     try:
         error = await fails(bed, **box())
     finally:
-        await bed.head.run(show)
+        await bed.head.run(restore)
     assert error["what"] == "docker is not installed on the host"
     assert "apt-get install -y docker.io" in error["fix"]
 
@@ -105,36 +105,36 @@ async def test_files_reach_an_image_without_rsync(bed: Bed) -> None:
     await bed.write(file_mounts={})
 
 
-async def test_a_container_that_ends_at_once(bed: Bed) -> None:
+async def test_container_that_exits_at_once(bed: Bed) -> None:
     await container_runtimes.make_image(
-        bed.head, "ends:1", ENTRYPOINT='["sh", "-c", "echo so long; exit 3"]'
+        bed.head, "ends:1", ENTRYPOINT='["sh", "-c", "echo goodbye; exit 3"]'
     )
     error = await fails(bed, **box(head_image="ends:1"))
     assert error["what"] == "container ray_box exited at once with code 3"
-    assert error["why"] == "so long"
+    assert error["why"] == "goodbye"
 
 
-async def test_options_that_the_engine_does_not_know(bed: Bed) -> None:
+async def test_options_that_docker_rejects(bed: Bed) -> None:
     error = await fails(bed, **box(run_options=["--no-such-option"]))
     assert error["what"] == "docker rejects docker.run_options"
     assert "--no-such-option" in error["why"]
 
 
-async def test_an_image_without_a_shell(bed: Bed) -> None:
+async def test_image_without_a_shell(bed: Bed) -> None:
     error = await fails(bed, **box(run_options=[]))
-    assert error["what"] == f"the image {ROOT_IMAGE} has no bash"
+    assert error["what"] == f"image {ROOT_IMAGE} has no bash"
 
 
-async def test_a_name_that_somebody_elses_container_has(bed: Bed) -> None:
+async def test_name_of_a_container_that_shoal_did_not_create(bed: Bed) -> None:
     run = f"docker run -d -it --name ray_box --net=host {' '.join(OPTIONS)} {ROOT_IMAGE} bash"
-    theirs = await bed.read(bed.head, run)
+    other = await bed.read(bed.head, run)
     error = await fails(bed, **box())
     assert error["what"] == "the host has a container ray_box that Shoal did not create"
-    assert await bed.read(bed.head, "docker ps -q --no-trunc") == theirs
+    assert await bed.read(bed.head, "docker ps -q --no-trunc") == other
     await bed.read(bed.head, "docker rm -f ray_box")
 
 
-async def test_a_machine_that_is_taken_from_another_cluster_loses_its_container(bed: Bed) -> None:
+async def test_host_taken_from_another_cluster_loses_its_container(bed: Bed) -> None:
     await bed.write(**box())
     await bed.up()
     before = await bed.read(bed.head, "docker ps -aq")
@@ -147,7 +147,7 @@ async def test_a_machine_that_is_taken_from_another_cluster_loses_its_container(
     await bed.write(cluster_name="mine")
 
 
-async def test_a_wrong_image_name(bed: Bed) -> None:
+async def test_wrong_image_name(bed: Bed) -> None:
     await container_runtimes.start_registry(bed.head)
     error = await fails(bed, **box(head_image=f"{REGISTRY}/nosuch:1"))
     assert error["what"] == f"image not found: {REGISTRY}/nosuch:1"
@@ -155,7 +155,7 @@ async def test_a_wrong_image_name(bed: Bed) -> None:
     assert error["what"] == "invalid image name: Not:A:Name"
 
 
-async def test_an_image_larger_than_the_disk_is_refused_before_it_is_pulled(bed: Bed) -> None:
+async def test_image_larger_than_the_disk_is_refused_before_it_is_pulled(bed: Bed) -> None:
     image = f"{REGISTRY}/huge:1"
     error = await fails(bed, **box(head_image=image))
     assert error["what"] == f"image {image} does not fit on the host's disk"
@@ -163,14 +163,14 @@ async def test_an_image_larger_than_the_disk_is_refused_before_it_is_pulled(bed:
     assert await bed.read(bed.head, f"docker images -q {image}") == ""
 
 
-async def test_a_registry_that_is_private_without_a_login(bed: Bed) -> None:
+async def test_private_registry_without_a_login(bed: Bed) -> None:
     await container_runtimes.start_registry(bed.head, f"me:{PASSWORD}")
     error = await fails(bed, **box(head_image=f"{REGISTRY}/box:1"))
     assert error["what"] == f"the registry of {REGISTRY}/box:1 denied access"
     assert "shoal.registry" in error["fix"]
 
 
-async def test_a_registrys_password_is_left_nowhere(bed: Bed) -> None:
+async def test_registry_password_is_left_nowhere(bed: Bed) -> None:
     login = {"server": REGISTRY, "username": "me", "password_env": "IMAGES"}
     settings = {**box(head_image=f"{REGISTRY}/box:1"), "shoal": {"registry": login}}
     error = await fails(bed, **settings)
@@ -181,7 +181,7 @@ async def test_a_registrys_password_is_left_nowhere(bed: Bed) -> None:
     done = await bed.laptop.run("shoal up c.yaml --yes -v", env={"IMAGES": PASSWORD})
     assert done.code == 0, done.stderr
     assert PASSWORD not in done.stdout + done.stderr
-    assert await left(bed, "hunter2") == []
+    assert await traces(bed, "hunter2") == []
     assert (await bed.shoal("down c.yaml --yes")).code == 0
 
     command = {**login, "password_command": "cat secret"}
@@ -189,22 +189,24 @@ async def test_a_registrys_password_is_left_nowhere(bed: Bed) -> None:
     await bed.write(**{**settings, "shoal": {"registry": command}})
     await bed.read(bed.head, f"docker rmi {REGISTRY}/box:1")
     await bed.up()
-    assert await left(bed, "hunter2") == []
+    assert await traces(bed, "hunter2") == []
 
 
-async def left(bed: Bed, word: str) -> list[str]:
-    """Files of the machine, and command lines and environments of its processes, with a word."""
+async def traces(bed: Bed, word: str) -> list[str]:
+    """Files of the host, and command lines and environments of its processes, with a word."""
     search = (
         "{ find /home /root /tmp /var /etc /run /dev/shm -newer /etc/registry.pem -type f -print0;"
         " printf '%s\\0' /proc/[0-9]*/cmdline /proc/[0-9]*/environ; }"
         f" | xargs -0 grep -laF -e {word} 2>/dev/null"
     )
-    found: Result = await bed.head.run(search)
-    return [line for line in found.stdout.splitlines() if not await _is_the_registrys(bed, line)]
+    result: Result = await bed.head.run(search)
+    return [
+        line for line in result.stdout.splitlines() if not await _belongs_to_registry(bed, line)
+    ]
 
 
-async def _is_the_registrys(bed: Bed, path: str) -> bool:
-    """The registry itself knows its password, and so does whoever looks for it."""
+async def _belongs_to_registry(bed: Bed, path: str) -> bool:
+    """Whether this is a file of the registry's process, or of the search itself."""
     if not path.startswith("/proc/"):
         return False
     pid = path.split("/")[2]

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.bootstrap.containers.container_bed import housed
+from tests.bootstrap.containers.container_bed import container_bed
 from tests.polling import until
 from tests.providers.local.ssh_bed import Bed
 
@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-# Needs a node that is not there yet, and says from where and as whom both parts ran.
+# Needs a worker that is not launched yet, and prints the address and user of both tasks.
 ACROSS = """
 import os, ray
 ray.init(log_to_driver=False, logging_level="ERROR")
@@ -35,7 +35,7 @@ print(ray.get([head.remote(), worker.remote()]))
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def real() -> AsyncIterator[Bed]:
-    async with housed(
+    async with container_bed(
         head_start_ray_commands=["ray stop", "ray start --head --port=6379"],
         worker_start_ray_commands=["ray stop", "ray start --address=$RAY_HEAD_IP:6379"],
         file_mounts={"~/code": "code"},
@@ -53,23 +53,23 @@ async def real() -> AsyncIterator[Bed]:
         yield bed
 
 
-async def test_the_controller_in_the_heads_container_adds_a_worker_in_another(real: Bed) -> None:
+async def test_controller_in_the_heads_container_adds_a_worker_in_another(real: Bed) -> None:
     done = await real.shoal("exec c.yaml 'python code/across.py'", timeout=120)
     assert done.code == 0, done.stderr
     head, worker = (host.address for host in real.hosts)
     assert done.stdout.strip() == str([(head, 1234, True), (worker, 0, True)])
 
-    async def ready() -> bool:
+    async def is_complete() -> bool:
         return (await real.shoal("status c.yaml")).code == 0
 
-    await until(ready, "nothing is missing, whether or not the worker is still there", every=1)
+    await until(is_complete, "status is complete, with or without the worker", every=1)
 
 
-async def test_a_worker_that_is_idle_leaves_no_container_behind(real: Bed) -> None:
-    async def gone() -> bool:
-        left = await real.read(real.workers[0], "docker ps -aq; ls -d ~/.shoal || true")
-        return left == ""
+async def test_idle_worker_leaves_no_container_behind(real: Bed) -> None:
+    async def is_clean() -> bool:
+        output = await real.read(real.workers[0], "docker ps -aq; ls -d ~/.shoal || true")
+        return output == ""
 
-    await until(gone, "the idle worker is released", timeout=60)
+    await until(is_clean, "the idle worker is released", timeout=60)
     assert (await real.shoal("down c.yaml --yes")).code == 0
     assert await real.read(real.head, "docker ps -aq") == ""

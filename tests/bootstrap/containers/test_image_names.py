@@ -1,4 +1,4 @@
-"""What an image's name says, and what engines of other versions say of images."""
+"""Image names, and errors from the output of several versions of docker and podman."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shoal.bootstrap.containers.image_pull import repository
 from shoal.core.errors import ConfigError, SetupError
 from shoal.spec.cluster_spec import ContainerSpec
 
-CASE = ContainerContext(
+CONTEXT = ContainerContext(
     "worker-1", ContainerSpec("registry.example:5000/team/box:2", "box"), "ubuntu"
 )
 
@@ -25,12 +25,12 @@ CASE = ContainerContext(
         ("team/box:2@sha256:0123", "team/box"),
     ],
 )
-def test_a_repository_is_the_name_without_tag_and_digest(image: str, name: str) -> None:
+def test_repository_is_the_name_without_tag_and_digest(image: str, name: str) -> None:
     assert repository(image) == name
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "what"),
+    ("output", "kind", "what"),
     [
         (
             "pull access denied for box, repository does not exist or may require 'docker login': "
@@ -45,15 +45,15 @@ def test_a_repository_is_the_name_without_tag_and_digest(image: str, name: str) 
         ("toomanyrequests: You have reached your pull rate limit", SetupError, "could not pull"),
     ],
 )
-def test_what_an_engine_says_of_a_pull_decides_what_we_say(
-    said: str, kind: type[Exception], what: str
+def test_output_of_a_failed_pull_decides_the_error(
+    output: str, kind: type[Exception], what: str
 ) -> None:
-    error = container_errors.pull_error(CASE, [said, ""])
+    error = container_errors.pull_error(CONTEXT, [output, ""])
     assert type(error) is kind and what in error.what and error.node == "worker-1"
     assert error.why
 
 
-def test_an_engine_whose_daemon_does_not_answer_is_not_running() -> None:
-    said = ["Cannot connect to the Docker daemon at unix:///var/run/docker.sock."]
-    error = container_errors.runtime_error(CASE, 1, said)
+def test_docker_whose_daemon_does_not_answer_is_not_running() -> None:
+    output = ["Cannot connect to the Docker daemon at unix:///var/run/docker.sock."]
+    error = container_errors.runtime_error(CONTEXT, 1, output)
     assert error.what == "docker is not running on the host" and error.fix

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.bootstrap.containers.container_bed import DOCKER, OPTIONS, housed
+from tests.bootstrap.containers.container_bed import DOCKER, OPTIONS, container_bed
 from tests.bootstrap.containers.container_runtimes import HOME, USER_ID
 from tests.polling import until
 from tests.providers.local.ssh_bed import Bed, actions
@@ -18,13 +18,13 @@ from tests.simcloud.hosts import Host
 
 pytestmark = [pytest.mark.simcloud, pytest.mark.asyncio(loop_scope="module")]
 
-# Every word that a shell could take for something else, and that must arrive as it is.
+# Everything that a shell could interpret, and that must arrive unchanged.
 AWKWARD = "two  spaces 'single' \"double\" $(id) `id` $HOME \\ * ünïcödé ; & | < > #"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bed() -> AsyncIterator[Bed]:
-    async with housed(
+    async with container_bed(
         initialization_commands=["id -un > ~/initialized"],
         setup_commands=["id -un >> ~/set_up; test -s ~/code/hello.txt"],
         head_setup_commands=["mkdir -p ~/made && echo here > ~/made/by-head"],
@@ -37,7 +37,7 @@ async def bed() -> AsyncIterator[Bed]:
 
 
 async def inside(bed: Bed, host: Host, command: str) -> str:
-    """What a command prints in the container of a host."""
+    """The output of a command in the container of a host."""
     return await bed.read(host, f"docker exec ray_box {command}")
 
 
@@ -53,31 +53,31 @@ async def test_each_role_has_its_image_and_its_commands_run_there(bed: Bed) -> N
     assert [await bed.read(host, image) for host in bed.hosts] == ["gpu:1", "cpu:1"]
 
 
-async def test_files_belong_to_the_user_that_the_image_has(bed: Bed) -> None:
+async def test_files_belong_to_the_images_user(bed: Bed) -> None:
     for host, home, owner in ((bed.head, HOME, USER_ID), (bed.workers[0], "/root", 0)):
         stat = f"stat -c '%u %a' {home}/code/hello.txt"
         assert await inside(bed, host, stat) == f"{owner} 644"
         assert await inside(bed, host, "stat -c %u /opt/shared/one.txt") == str(owner)
 
 
-async def test_files_that_the_head_makes_reach_the_workers_containers(bed: Bed) -> None:
+async def test_files_created_on_the_head_reach_the_workers_containers(bed: Bed) -> None:
     assert await inside(bed, bed.workers[0], "cat /root/made/by-head") == "here"
 
 
-async def test_shared_memory_follows_the_machines(bed: Bed) -> None:
+async def test_shared_memory_size_follows_the_hosts_memory(bed: Bed) -> None:
     size = int(await bed.read(bed.head, "docker inspect -f {{.HostConfig.ShmSize}} ray_box"))
     free_kib = int(await bed.read(bed.head, "awk '/MemAvailable/ { print $2 }' /proc/meminfo"))
-    # What is free has changed since then: others start Ray beside this test.
+    # Free memory has changed since: other tests start Ray at the same time.
     assert 0.25 < size / (free_kib * 1024 * 0.33) < 4
 
 
-async def test_the_machine_itself_looks_after_its_lease(bed: Bed) -> None:
+async def test_lease_agent_runs_on_the_host(bed: Bed) -> None:
     for host in (bed.head, *bed.workers):
-        assert await bed.read(host, "pgrep -u ubuntu -f 'lock=[l]ease.lock'")
+        assert await bed.read(host, "pgrep -u ubuntu -f 'running [l]ease.lock'")
         assert await bed.read(host, "ls .shoal/lease.lock")
 
 
-async def test_a_command_arrives_to_the_letter(bed: Bed) -> None:
+async def test_command_arrives_unchanged(bed: Bed) -> None:
     command = f"printf '%s\\n' {shlex.quote(AWKWARD)} {shlex.quote('a' + chr(10) + 'b')}"
     done = await bed.shoal(f"exec c.yaml {shlex.quote(command)}")
     assert done.stdout == f"{AWKWARD}\na\nb\n"
@@ -86,14 +86,14 @@ async def test_a_command_arrives_to_the_letter(bed: Bed) -> None:
     assert printed == [AWKWARD, "a", "b"]
 
 
-async def test_exec_reaches_inside_and_with_run_env_host_the_machine(bed: Bed) -> None:
+async def test_exec_runs_inside_or_with_run_env_host_on_the_host(bed: Bed) -> None:
     done = await bed.shoal("exec c.yaml 'id -un; pwd; echo $RAY_ADDRESS; exit 7'")
     assert (done.code, done.stdout) == (7, f"ray\n{HOME}\n{bed.head.address}:6379\n")
     done = await bed.shoal("exec c.yaml --run-env host 'id -un; pwd; exit 8'")
     assert (done.code, done.stdout) == (8, "ubuntu\n/home/ubuntu\n")
 
 
-async def test_submit_and_rsync_reach_inside_and_with_run_env_host_the_machine(bed: Bed) -> None:
+async def test_submit_and_rsync_work_inside_or_with_run_env_host_on_the_host(bed: Bed) -> None:
     await bed.laptop.run("echo 'import os, sys; print(os.getuid(), sys.argv[1:])' > s.py")
     done = await bed.shoal("submit c.yaml s.py -- 'a b' c")
     assert done.code == 0, done.stderr
@@ -113,7 +113,7 @@ async def test_submit_and_rsync_reach_inside_and_with_run_env_host_the_machine(b
     assert (await bed.laptop.run("cat initialized")).stdout == "ubuntu\n"
 
 
-async def test_a_port_leads_into_the_container(bed: Bed) -> None:
+async def test_port_forward_reaches_the_container(bed: Bed) -> None:
     serve = "import http.server as h; h.test(h.SimpleHTTPRequestHandler, port=8123)"
     server = await bed.laptop.popen(f"exec shoal exec c.yaml -p 8123 \"python -c '{serve}'\"")
 
@@ -127,7 +127,7 @@ async def test_a_port_leads_into_the_container(bed: Bed) -> None:
     assert await inside(bed, bed.head, "sh -c 'pgrep -f [S]impleHTTP || true'") == ""
 
 
-async def test_a_terminal_is_inside_and_losing_it_ends_what_ran_there(bed: Bed) -> None:
+async def test_terminal_is_inside_and_losing_it_ends_its_processes(bed: Bed) -> None:
     typed = "echo am:$(id -un) on:$(tty) as:$TERM; exit 5\n"
     shell = "TERM=vt100 script -qec 'shoal attach c.yaml' /dev/null"
     done = await bed.laptop.run(shell, stdin=typed)
@@ -144,17 +144,17 @@ async def test_a_terminal_is_inside_and_losing_it_ends_what_ran_there(bed: Bed) 
 
     await until(sleeps, "the command runs", timeout=90, every=0.5)
     await bed.laptop.run("pkill -KILL ssh")
-    await until(ended, "what ran in the lost terminal is gone", timeout=90, every=0.5)
+    await until(ended, "the processes of the lost terminal have ended", timeout=90, every=0.5)
     await lost.finish()
 
 
-async def test_a_second_up_leaves_the_containers_alone(bed: Bed) -> None:
+async def test_second_up_leaves_the_containers_alone(bed: Bed) -> None:
     before = [await container_id(bed, host) for host in bed.hosts]
     assert actions(await bed.up()) == []
     assert [await container_id(bed, host) for host in bed.hosts] == before
 
 
-async def test_a_container_that_died_is_started_again_with_all_that_is_in_it(bed: Bed) -> None:
+async def test_stopped_container_is_restarted_with_its_content(bed: Bed) -> None:
     worker = bed.workers[0]
     before = await container_id(bed, worker)
     await bed.read(worker, "docker kill ray_box")
@@ -173,7 +173,7 @@ async def test_stop_and_start_keep_the_containers(bed: Bed) -> None:
     assert [await container_id(bed, host) for host in bed.hosts] == before
 
 
-async def test_what_a_container_is_made_from_decides_when_it_is_made_anew(bed: Bed) -> None:
+async def test_container_is_replaced_when_its_settings_change(bed: Bed) -> None:
     before = [await container_id(bed, host) for host in bed.hosts]
     changed = {**DOCKER, "worker_run_options": ["--env=WHERE='two words'"]}
     await bed.write(docker=changed)
@@ -189,7 +189,7 @@ async def test_what_a_container_is_made_from_decides_when_it_is_made_anew(bed: B
     )
 
 
-async def test_a_cluster_moves_out_of_its_containers_and_in_again(bed: Bed) -> None:
+async def test_cluster_moves_out_of_its_containers_and_back(bed: Bed) -> None:
     await bed.write(docker={}, file_mounts={"~/code": "code"})
     await bed.up()
     for host in bed.hosts:
@@ -203,7 +203,7 @@ async def test_a_cluster_moves_out_of_its_containers_and_in_again(bed: Bed) -> N
 
 
 async def test_down_removes_the_containers_and_leaves_the_images(bed: Bed) -> None:
-    await bed.write(docker={})  # whatever the file says by then
+    await bed.write(docker={})  # even if the file no longer has a docker section
     done = await bed.shoal("down c.yaml --yes")
     assert done.code == 0, done.stderr
     for host in bed.hosts:

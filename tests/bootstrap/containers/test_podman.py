@@ -1,4 +1,4 @@
-"""The same with podman, without root: a node's whole life, on one host."""
+"""Rootless podman: the whole lifecycle of a node, on one host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.bootstrap.containers import container_runtimes
-from tests.bootstrap.containers.container_bed import DOCKER, USER_IMAGE, housed
+from tests.bootstrap.containers.container_bed import DOCKER, USER_IMAGE, container_bed
 from tests.bootstrap.containers.container_runtimes import HOME, REGISTRY
 from tests.polling import until
 from tests.providers.local.ssh_bed import Bed, actions
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.simcloud, pytest.mark.asyncio(loop_scope="module")]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bed() -> AsyncIterator[Bed]:
-    async with housed(
+    async with container_bed(
         ["podman"],
         docker={**DOCKER, "use_podman": True},
         setup_commands=["id -un >> ~/set_up; cat ~/code/hello.txt"],
@@ -29,7 +29,7 @@ async def bed() -> AsyncIterator[Bed]:
         yield bed
 
 
-async def test_commands_and_files_are_inside(bed: Bed) -> None:
+async def test_commands_run_and_files_are_inside_the_container(bed: Bed) -> None:
     done = await bed.shoal("exec c.yaml 'id -un; pwd; cat code/hello.txt set_up'")
     assert done.stdout == f"ray\n{HOME}\nhello\nray\n", done.stderr
     assert (await bed.shoal("exec c.yaml --run-env host 'id -un'")).stdout == "ubuntu\n"
@@ -37,7 +37,7 @@ async def test_commands_and_files_are_inside(bed: Bed) -> None:
     assert (await bed.laptop.run("cat set_up")).stdout == "ray\n"
 
 
-async def test_a_lost_terminal_ends_what_ran_in_it(bed: Bed) -> None:
+async def test_losing_a_terminal_ends_its_processes(bed: Bed) -> None:
     lost = await bed.laptop.popen("exec script -qec \"shoal exec c.yaml 'sleep 4321'\" /dev/null")
 
     async def sleeps() -> bool:
@@ -48,11 +48,11 @@ async def test_a_lost_terminal_ends_what_ran_in_it(bed: Bed) -> None:
 
     await until(sleeps, "the command runs", timeout=90, every=0.5)
     await bed.laptop.run("pkill -KILL ssh")
-    await until(ended, "what ran in the lost terminal is gone", timeout=90, every=0.5)
+    await until(ended, "the processes of the lost terminal have ended", timeout=90, every=0.5)
     await lost.finish()
 
 
-async def test_a_container_that_died_is_started_again(bed: Bed) -> None:
+async def test_stopped_container_is_restarted(bed: Bed) -> None:
     assert actions(await bed.up()) == []
     before = await bed.read(bed.head, "podman ps -q")
     await bed.read(bed.head, "podman kill ray_box")
@@ -63,7 +63,7 @@ async def test_a_container_that_died_is_started_again(bed: Bed) -> None:
     assert await bed.read(bed.head, "podman ps -q") == before
 
 
-async def test_an_image_comes_from_a_private_registry_that_is_asked_for_its_size(bed: Bed) -> None:
+async def test_image_of_a_private_registry_is_pulled_if_it_fits(bed: Bed) -> None:
     await container_runtimes.start_registry(bed.head, "me:secret")
     trust = "mkdir -p ~/.config/containers && cp -r /etc/docker/certs.d ~/.config/containers/"
     await bed.read(bed.head, trust)

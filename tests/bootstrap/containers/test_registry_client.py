@@ -1,4 +1,4 @@
-"""What a registry says of an image, before there is a machine that would pull it."""
+"""Queries to an image registry, before there is a host that pulls the image."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ INDEX = {
 
 
 class Registry:
-    """Answers at some addresses; with a login, only to who has it."""
+    """Responds at some URLs; with a login, only to requests that have it."""
 
-    def __init__(self, answers: Mapping[str, object], login: str = "", bearer: str = "") -> None:
-        self._answers = answers
+    def __init__(self, documents: Mapping[str, object], login: str = "", bearer: str = "") -> None:
+        self._documents = documents
         self._login = base64.b64encode(login.encode()).decode()
         self._bearer = bearer
 
     def __call__(self, url: str, headers: Mapping[str, str]) -> Response:
-        said = headers.get("Authorization", "")
+        authorization = headers.get("Authorization", "")
         if url.startswith("https://auth/"):
             return Response(200, json.dumps({"token": self._bearer}).encode())
-        if self._bearer and said != f"Bearer {self._bearer}":
+        if self._bearer and authorization != f"Bearer {self._bearer}":
             return Response(401, b"", 'Bearer realm="https://auth/token",service="r",scope="pull"')
-        if self._login and said != f"Basic {self._login}":
+        if self._login and authorization != f"Basic {self._login}":
             return Response(401, b"", 'Basic realm="images"')
-        if url not in self._answers:
+        if url not in self._documents:
             return Response(404, b"")
-        return Response(200, json.dumps(self._answers[url]).encode())
+        return Response(200, json.dumps(self._documents[url]).encode())
 
 
-async def test_an_image_takes_its_layers_and_the_largest_once_more() -> None:
+async def test_image_needs_its_layers_and_the_largest_twice() -> None:
     registry = Registry({"https://r.example/v2/team/box/manifests/1": MANIFEST})
     assert await image_disk_bytes("r.example/team/box:1", "amd64", None, registry) == 5 * GIB
 
 
-async def test_of_an_image_for_several_processors_the_right_one_counts() -> None:
+async def test_size_of_a_multi_platform_image_is_that_of_the_architecture() -> None:
     base = "https://r.example/v2/box/manifests"
     registry = Registry(
         {f"{base}/latest": INDEX, f"{base}/sha256:arm": SMALL, f"{base}/sha256:amd": MANIFEST}
@@ -59,7 +59,7 @@ async def test_of_an_image_for_several_processors_the_right_one_counts() -> None
 
 
 @pytest.mark.parametrize("image", ["rayproject/ray:2", "docker.io/rayproject/ray:2"])
-async def test_the_hub_wants_a_token_and_gets_it(image: str) -> None:
+async def test_docker_hub_gets_a_bearer_token(image: str) -> None:
     address = "https://registry-1.docker.io/v2/rayproject/ray/manifests/2"
     assert (
         await image_disk_bytes(image, "amd64", None, Registry({address: MANIFEST}, bearer="t"))
@@ -67,7 +67,7 @@ async def test_the_hub_wants_a_token_and_gets_it(image: str) -> None:
     )
 
 
-async def test_a_private_registry_opens_to_its_login_and_is_told_when_it_does_not() -> None:
+async def test_private_registry_needs_its_login() -> None:
     registry = Registry({"https://r.example/v2/box/manifests/1": MANIFEST}, login="me:secret")
     login = RegistryLogin("r.example", "me", "secret")
     assert await image_disk_bytes("r.example/box:1", "amd64", login, registry) == 5 * GIB
@@ -75,7 +75,7 @@ async def test_a_private_registry_opens_to_its_login_and_is_told_when_it_does_no
         await image_disk_bytes("r.example/box:1", "amd64", None, registry)
 
 
-async def test_a_password_is_shown_to_its_own_registry_only() -> None:
+async def test_password_is_sent_only_to_its_own_registry() -> None:
     seen: list[str] = []
 
     def registry(url: str, headers: Mapping[str, str]) -> Response:
@@ -89,7 +89,7 @@ async def test_a_password_is_shown_to_its_own_registry_only() -> None:
     assert seen == ["", ""]
 
 
-async def test_a_tag_that_is_not_there_is_told_with_one_that_is() -> None:
+async def test_missing_tag_is_reported_with_an_existing_one() -> None:
     registry = Registry({"https://r.example/v2/box/tags/list": {"tags": ["2.1", "2.0"]}})
     with pytest.raises(ConfigError) as caught:
         await image_disk_bytes("r.example/box:2.2", "amd64", None, registry)
@@ -97,7 +97,7 @@ async def test_a_tag_that_is_not_there_is_told_with_one_that_is() -> None:
     assert caught.value.fix.startswith("docker: {image: r.example/box:2.")
 
 
-async def test_a_registry_that_does_not_answer_tells_nothing_and_that_is_no_mistake() -> None:
+async def test_size_is_unknown_if_the_registry_does_not_answer() -> None:
     def unreachable(url: str, headers: Mapping[str, str]) -> Response:
         raise OSError("no route")
 
