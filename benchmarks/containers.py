@@ -24,7 +24,7 @@ SETUP = ["mkdir -p ~/results", "date > ~/results/since"]
 
 
 async def main() -> None:
-    if reason := why_not() or container_runtimes.why_not("docker"):
+    if reason := why_not() or container_runtimes.unavailable_reason("docker"):
         sys.exit(f"cannot run on this machine: {reason}")
     async with SimCloud() as cloud:
         clusters = await _write_clusters(cloud)

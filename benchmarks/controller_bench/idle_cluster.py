@@ -15,7 +15,7 @@ from shoal.controller.paths import CONFIG
 from shoal.core.clock import SystemClock
 from shoal.providers.model import Instance, State
 from shoal.ray_runtime import gcs_client
-from shoal.ray_runtime.gcs_client import Failed, Pending, Reading
+from shoal.ray_runtime.gcs_client import FailedLaunch, GcsReading, PendingInstance
 from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -27,7 +27,7 @@ class IdleCluster:
         from ray.core.generated import autoscaler_pb2
 
         self._messages = autoscaler_pb2
-        self._known = gcs_client.KnownNodes()
+        self._known = gcs_client.NodeCache()
         self._started = time.monotonic()
         ids = ["head", *(f"i-{n}" for n in range(nodes))]
         self._instances = [
@@ -62,7 +62,7 @@ class IdleCluster:
         dependencies = Dependencies(self, lambda _: self, SystemClock())  # type: ignore[arg-type,return-value]
         return Controller(directory, config, dependencies)
 
-    def read(self) -> Reading:
+    def read(self) -> GcsReading:
         state = self._messages.ClusterResourceState()
         state.ParseFromString(self._state)
         idle_ms = int(1000 * (time.monotonic() - self._started))
@@ -71,7 +71,7 @@ class IdleCluster:
         return gcs_client.parse(state, self._known)
 
     def report(
-        self, version: int, pending: Sequence[Pending], failed: Sequence[Failed] = ()
+        self, version: int, pending: Sequence[PendingInstance], failed: Sequence[FailedLaunch] = ()
     ) -> None:
         pass
 

@@ -20,7 +20,12 @@ from shoal.core.errors import SetupError, ShoalError, TransientError
 from shoal.core.events import Emit, NodeChanged
 from shoal.core.node_phase import Phase
 from shoal.providers.model import Instance, LaunchRequest, State
-from shoal.ray_runtime.gcs_client import Failed, Pending, Reading, Requested
+from shoal.ray_runtime.gcs_client import (
+    FailedLaunch,
+    GcsReading,
+    PendingInstance,
+    RequestedInstances,
+)
 from shoal.ray_runtime.nodes import RayNode
 from shoal.scaling import Demand, Request, Shape
 from shoal.scaling.inputs import Market, Offering
@@ -50,7 +55,7 @@ class FakeCluster:
     demand: Demand = field(default_factory=Demand)
     tokens: dict[str, list[str]] = field(default_factory=dict)
     launch_requests: list[LaunchRequest] = field(default_factory=list)
-    pending: list[Pending | Requested] = field(default_factory=list)
+    pending: list[PendingInstance | RequestedInstances] = field(default_factory=list)
     refusals: dict[str, ShoalError] = field(default_factory=dict)
     max_per_launch: int = 1000
     setup_failures: int = 0
@@ -92,7 +97,7 @@ class FakeCluster:
 
     # GCS
 
-    def read(self) -> Reading:
+    def read(self) -> GcsReading:
         if self.gcs_unreachable or self.head_ray_dead:
             raise TransientError("Ray on the head does not answer")
         # A raylet that drains exits when nothing runs on it any more.
@@ -100,7 +105,7 @@ class FakeCluster:
             i: n for i, n in self.ray.items() if n.status != "draining" or self._is_in_use(n)
         }
         nodes = {id: self._reported(node) for id, node in self.ray.items()}
-        return Reading(nodes, self.demand, version=1)
+        return GcsReading(nodes, self.demand, version=1)
 
     def drain_idle(self, ray_id: str, why: str) -> tuple[bool, str]:
         if self.drains_fail:
@@ -110,7 +115,7 @@ class FakeCluster:
         self.ray[ray_id] = replace(self.ray[ray_id], status="draining")
         return True, ""
 
-    def drain_busy(self, ray_id: str, why: str, deadline: float) -> tuple[bool, str]:
+    def drain_by_deadline(self, ray_id: str, why: str, deadline: float) -> tuple[bool, str]:
         if self.gcs_unreachable:
             raise TransientError("Ray on the head does not answer")
         self.drained[ray_id] = deadline
@@ -119,14 +124,17 @@ class FakeCluster:
         return True, ""
 
     def report(
-        self, version: int, machines: Sequence[Pending | Requested], failed: Sequence[Failed] = ()
+        self,
+        version: int,
+        pending: Sequence[PendingInstance | RequestedInstances],
+        failed: Sequence[FailedLaunch] = (),
     ) -> None:
-        self.pending = list(machines)
+        self.pending = list(pending)
 
     def has_drivers(self) -> bool:
         return self.driver_connected
 
-    def pinned(self) -> set[str]:
+    def nodes_with_actors(self) -> set[str]:
         return self.pinned_nodes
 
     def join(self, id: str) -> None:

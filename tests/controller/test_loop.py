@@ -13,7 +13,7 @@ from shoal.controller.node_manager import LaunchResult
 from shoal.controller.paths import CONFIG, JOURNAL, STATE
 from shoal.core.errors import TransientError
 from shoal.core.node_phase import Phase
-from shoal.ray_runtime.gcs_client import Requested
+from shoal.ray_runtime.gcs_client import RequestedInstances
 from shoal.scaling import Demand, Gang, Request, Shape, Strategy
 from tests.controller.fake_cluster import Harness
 from tests.specs import cluster
@@ -303,7 +303,7 @@ async def test_requested_instances_are_reported_to_the_gcs(harness: Harness) -> 
     harness.cluster.set_pending_tasks(2)
     await harness.iterate(2)
     (requested,) = harness.cluster.pending
-    assert isinstance(requested, Requested)
+    assert isinstance(requested, RequestedInstances)
     assert (requested.node_type, requested.count) == ("worker", 2)
     answered.set()
 

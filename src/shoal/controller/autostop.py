@@ -13,7 +13,7 @@ from shoal.controller.state import ControllerState
 from shoal.core.backoff import Backoff
 from shoal.core.clock import Clock
 from shoal.core.errors import ShoalError
-from shoal.ray_runtime.gcs_client import Reading
+from shoal.ray_runtime.gcs_client import GcsReading
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ _LONGEST_BACKOFF_SECONDS = 300.0
 class GcsActivity(Protocol):
     """The part of the GCS client that knows running programs. Calls block."""
 
-    def read(self) -> Reading: ...
+    def read(self) -> GcsReading: ...
 
     def has_drivers(self) -> bool: ...
 
@@ -60,7 +60,7 @@ class Autostop:
         return self._has_begun
 
     async def is_due(
-        self, config: ControllerConfig, reading: Reading, state: ControllerState
+        self, config: ControllerConfig, reading: GcsReading, state: ControllerState
     ) -> bool:
         """Whether the cluster has been unused for as long as its file says. `shoal up` counts as
         use. User sessions and idle drivers are looked for only when Ray reports that it is time."""
@@ -130,7 +130,7 @@ class Autostop:
             self._shutdown.cancel()
 
 
-def idle_seconds(reading: Reading, state: ControllerState) -> float:
+def idle_seconds(reading: GcsReading, state: ControllerState) -> float:
     """For how long nothing has run, waited or been launched. A `request_resources` floor does not
     count as use."""
     is_launching = state.intents or any(node.is_pending for node in state.nodes.values())

@@ -57,7 +57,7 @@ class GcsDrainer(Protocol):
 
     def drain_idle(self, ray_id: str, why: str) -> tuple[bool, str]: ...
 
-    def drain_busy(self, ray_id: str, why: str, deadline: float) -> tuple[bool, str]: ...
+    def drain_by_deadline(self, ray_id: str, why: str, deadline: float) -> tuple[bool, str]: ...
 
 
 class ActionExecutor:
@@ -320,7 +320,7 @@ class ActionExecutor:
         drain: Callable[[], tuple[bool, str]]
         if reason.cause is Cause.CONSOLIDATION:
             deadline = self._clock.now() + _DRAIN_SECONDS
-            drain = lambda: self._gcs.drain_busy(ray_id, reason.text, deadline)  # noqa: E731
+            drain = lambda: self._gcs.drain_by_deadline(ray_id, reason.text, deadline)  # noqa: E731
         else:
             drain = lambda: self._gcs.drain_idle(ray_id, reason.text)  # noqa: E731
         decision: Decision | None = None
@@ -344,7 +344,7 @@ class ActionExecutor:
         deadline = node.terminates_at or self._clock.now() + _DRAIN_SECONDS
         # When the GCS does not answer, the loop repeats this after the next reading.
         with suppress_and_log(_log, f"drain {node.name} in Ray", ShoalError):
-            await asyncio.to_thread(self._gcs.drain_busy, ray_id, node.ended, deadline)
+            await asyncio.to_thread(self._gcs.drain_by_deadline, ray_id, node.ended, deadline)
             last = [d for d in self._journal.state.decisions if d.subject == node.name][-1:]
             if [d.action for d in last] != ["drained"]:
                 why = "Ray schedules no new work on it and knows the deadline"

@@ -34,7 +34,7 @@ _SUPERVISOR_START_SECONDS = 10.0
 def load() -> None:
     """Import what the modules above import lazily, so that a forked controller starts at once."""
     status_publisher.load_metrics()
-    gcs_client.load()
+    gcs_client.preload()
 
 
 def run(directory: Path) -> None:

@@ -14,7 +14,7 @@ from shoal.core.clock import Clock
 from shoal.core.events import Event, NodeChanged
 from shoal.core.node_phase import Phase
 from shoal.providers.model import Instance, head_of
-from shoal.ray_runtime.gcs_client import Reading
+from shoal.ray_runtime.gcs_client import GcsReading
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class HeadMonitor:
         """The head's instance, if it is known."""
         return head_of(instances.values())
 
-    def check(self, reading: Reading | None, instances: Mapping[str, Instance]) -> None:
+    def check(self, reading: GcsReading | None, instances: Mapping[str, Instance]) -> None:
         """Check that the GCS answers and reports the head's own node; start a repair if not."""
         now = self._clock.now()
         head = self.instance(instances)

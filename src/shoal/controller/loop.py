@@ -30,7 +30,7 @@ from shoal.core.clock import Clock
 from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Role
 from shoal.providers.model import Instance
-from shoal.ray_runtime.gcs_client import Reading
+from shoal.ray_runtime.gcs_client import GcsReading
 from shoal.scaling import Plan
 
 _log = logging.getLogger(__name__)
@@ -188,7 +188,7 @@ class Controller:
 
     # observe
 
-    async def _observe(self) -> tuple[Sequence[Instance] | None, Reading | None]:
+    async def _observe(self) -> tuple[Sequence[Instance] | None, GcsReading | None]:
         executor = self._executor
         instances = await self._observer.list_instances(executor.node_manager)
         if instances is not None:
@@ -198,7 +198,7 @@ class Controller:
 
     # reconcile
 
-    def _reconcile(self, instances: Sequence[Instance] | None, reading: Reading | None) -> None:
+    def _reconcile(self, instances: Sequence[Instance] | None, reading: GcsReading | None) -> None:
         observation = Observation(
             now=self._clock.now(),
             instances=instances,
@@ -241,7 +241,7 @@ class Controller:
 
     # plan
 
-    async def _make_plan(self, reading: Reading) -> Plan:
+    async def _make_plan(self, reading: GcsReading) -> Plan:
         offerings = self._offering_cache.poll(self._executor.node_manager)
         if offerings is not None:
             self._planner.offerings = offerings
@@ -258,7 +258,7 @@ class Controller:
 
     # execute
 
-    def _execute(self, plan: Plan, reading: Reading) -> None:
+    def _execute(self, plan: Plan, reading: GcsReading) -> None:
         head = self._head_monitor.instance(self._executor.instances)
         if head is None:
             return
@@ -286,7 +286,7 @@ class Controller:
 
     # publish
 
-    async def _publish(self, reading: Reading | None) -> None:
+    async def _publish(self, reading: GcsReading | None) -> None:
         spec = self._config.spec
         await self._publisher.publish(
             spec,

@@ -13,7 +13,7 @@ from shoal.controller.node_manager import NodeManager
 from shoal.core.clock import Clock
 from shoal.core.errors import ShoalError
 from shoal.providers.model import Instance
-from shoal.ray_runtime.gcs_client import Reading
+from shoal.ray_runtime.gcs_client import GcsReading
 
 _log = logging.getLogger(__name__)
 
@@ -33,9 +33,9 @@ _NEVER = float("-inf")
 class GcsReader(Protocol):
     """The part of the GCS client that the observer needs. Calls block."""
 
-    def read(self) -> Reading: ...
+    def read(self) -> GcsReading: ...
 
-    def pinned(self) -> Collection[str]: ...
+    def nodes_with_actors(self) -> Collection[str]: ...
 
 
 class Observer:
@@ -55,7 +55,7 @@ class Observer:
         self._is_gcs_reachable = True
         self.listed_at = _NEVER
         self.has_anomalies = False
-        self.reading: Reading | None = None
+        self.reading: GcsReading | None = None
 
     @property
     def has_listed(self) -> bool:
@@ -91,7 +91,7 @@ class Observer:
         self.listed_at = self._requested_at
         return instances
 
-    async def read_gcs(self) -> Reading | None:
+    async def read_gcs(self) -> GcsReading | None:
         """Nodes and demand as Ray reports them; None if the GCS does not answer."""
         try:
             self.reading = await asyncio.wait_for(
@@ -116,7 +116,7 @@ class Observer:
         answer."""
         self._pinned_at = self._clock.now()
         try:
-            return await asyncio.to_thread(self._gcs.pinned)
+            return await asyncio.to_thread(self._gcs.nodes_with_actors)
         except ShoalError as error:
             _log.debug("could not read the pinned nodes: %s", error)
             return None

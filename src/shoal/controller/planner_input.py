@@ -17,7 +17,7 @@ from shoal.core.backoff import Backoff
 from shoal.core.clock import Clock
 from shoal.core.node_phase import Phase
 from shoal.providers.model import Instance, State
-from shoal.ray_runtime.gcs_client import Reading
+from shoal.ray_runtime.gcs_client import GcsReading
 from shoal.ray_runtime.nodes import RayNode
 from shoal.scaling import History, NodeView, Plan, plan
 from shoal.scaling.demand import Resources
@@ -47,7 +47,7 @@ class ClusterPlanner:
         # The last view of each node, and what it was made from.
         self._views_cache: dict[str, tuple[Node, RayNode, bool, NodeView]] = {}
 
-    def plan(self, spec: ClusterSpec, reading: Reading, now: float) -> Plan:
+    def plan(self, spec: ClusterSpec, reading: GcsReading, now: float) -> Plan:
         """What should be launched, drained and cancelled now."""
         state = self._journal.state
         failures = tuple(f.failure for f in state.failures)
@@ -64,7 +64,7 @@ class ClusterPlanner:
             for name, node_type in spec.node_types.items()
         }
 
-    def _views(self, reading: Reading, now: float) -> Iterator[NodeView]:
+    def _views(self, reading: GcsReading, now: float) -> Iterator[NodeView]:
         before, self._views_cache = self._views_cache, {}
         for node in self._journal.state.nodes.values():
             ray = reading.nodes.get(node.id)

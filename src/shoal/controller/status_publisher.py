@@ -20,7 +20,12 @@ from shoal.core.clock import Clock
 from shoal.core.errors import ShoalError
 from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Phase
-from shoal.ray_runtime.gcs_client import Failed, Pending, Reading, Requested
+from shoal.ray_runtime.gcs_client import (
+    FailedLaunch,
+    GcsReading,
+    PendingInstance,
+    RequestedInstances,
+)
 from shoal.scaling import Demand, Plan
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -36,7 +41,10 @@ class GcsReporter(Protocol):
     """The part of the GCS client that takes the autoscaler's report. Calls block."""
 
     def report(
-        self, version: int, machines: Sequence[Pending | Requested], failed: Sequence[Failed] = ()
+        self,
+        version: int,
+        pending: Sequence[PendingInstance | RequestedInstances],
+        failed: Sequence[FailedLaunch] = (),
     ) -> None: ...
 
 
@@ -63,7 +71,7 @@ class StatusPublisher:
     async def publish(
         self,
         spec: ClusterSpec,
-        reading: Reading | None,
+        reading: GcsReading | None,
         plan: Plan,
         resources: NodeResources,
         error: str,
@@ -103,16 +111,16 @@ class StatusPublisher:
             count = 0 if demand is None else _waiting_count(demand)
             self._metrics.observe(state, count, status.price_per_hour, loop_seconds)
 
-    async def _report_to_gcs(self, reading: Reading) -> None:
+    async def _report_to_gcs(self, reading: GcsReading) -> None:
         state = self._journal.state
-        pending: list[Pending | Requested] = [
-            Pending(n.id, n.node_type, n.address, str(n.phase))
+        pending: list[PendingInstance | RequestedInstances] = [
+            PendingInstance(n.id, n.node_type, n.address, str(n.phase))
             for n in state.nodes.values()
             if n.is_pending
         ]
-        pending += [Requested(i.node_type, i.count, i.at) for i in state.intents.values()]
+        pending += [RequestedInstances(i.node_type, i.count, i.at) for i in state.intents.values()]
         failed = [
-            Failed(f.failure.node_type, 1, f.text, f.failure.at) for f in state.failures[-10:]
+            FailedLaunch(f.failure.node_type, 1, f.text, f.failure.at) for f in state.failures[-10:]
         ]
         with suppress_and_log(_log, "report to the GCS", ShoalError):
             await asyncio.to_thread(self._gcs.report, reading.version, pending, failed)
@@ -143,7 +151,7 @@ class Metrics:
             return prometheus.Gauge(f"shoal_{name}", text, labels, registry=registry)
 
         self._nodes = gauge("nodes", "Nodes by type and phase", ("node_type", "phase"))
-        self._waiting = gauge("waiting", "Pending tasks, actors and gangs")
+        self._waiting = gauge("waiting", "PendingInstance tasks, actors and gangs")
         self._price = gauge("price_per_hour", "US dollars per hour, where prices are known")
         self._decisions = prometheus.Counter(
             "shoal_decisions", "Decisions by action", ("action",), registry=registry

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Functions for the agents that run on nodes.
 
 # controller_request HOST PORT: send the HTTP request on standard input, print the last line of the

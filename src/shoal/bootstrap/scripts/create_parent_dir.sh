@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Creates the parent directory of PATH, which may start with `~/`.
 #
 #   create_parent_dir.sh PATH

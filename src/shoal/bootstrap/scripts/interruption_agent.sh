@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Posts every line that WATCH prints, each an interruption notice, to the controller.
 #
 #   interruption_agent.sh HEAD CONTROLLER_PORT NODE_ID WATCH TOKEN_FILE

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Renews this node's lease with the controller, and runs ON_EXPIRED when the lease expires.
 #
 #   lease_agent.sh HEAD CONTROLLER_PORT GCS_PORT ROLE LEASE_S ON_EXPIRED \

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Prints the names of this node's Ray processes, one per line.
 #
 #   list_ray_processes.sh INSTANCE_ID

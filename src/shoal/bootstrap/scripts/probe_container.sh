@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Prints whether a container runs and the digest it is labelled with, then the output of a script
 # inside it.
 #

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Prints the applied state of this node on one line, `{}` if there is none.
 #
 #   read_applied_state.sh FILE [MOUNT_POINT...]

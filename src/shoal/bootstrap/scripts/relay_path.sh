@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs on the head: copies PATH to the same path on a worker over SSH, with the cluster's own key.
 # A path that does not exist on the head is skipped, as Ray does.
 #

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Unpacks the zip archive on standard input into DIRECTORY, completely or not at all.
 #
 #   unpack_package.sh DIRECTORY PYTHON

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs on a worker: lets the head log in, and stores the cluster's token, which is on standard
 # input. Needs authorize_key.sh.
 #

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # authorize_key PUBLIC_KEY: let the owner of this key log in to this host.
 authorize_key() {
   mkdir -p .ssh

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs on the head: creates the cluster's token and key pair unless they exist, and prints the token
 # and the public key, one per line. Each file appears complete and with its final mode.
 #

@@ -4,6 +4,7 @@
 #
 # VERSION is empty if any version will do. A Ray that Shoal did not install is left alone. Needs no
 # root where Python can make virtual environments.
+# shellcheck shell=sh
 version=${1:-*} requirement=$2
 directory=$HOME/.shoal/ray
 case "$(command -v ray)" in "" | "$directory"/*) ;; *) exit 0 ;; esac

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Manages the virtual environments in which a cluster keeps its own Ray, one per installation.
 #
 #   ray_env.sh ACTION DIRECTORY [NAME [VALUE]]

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Removes the keys with this comment from the authorized keys of this host; prints a line if there
 # were any.
 #

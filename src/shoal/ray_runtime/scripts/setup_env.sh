@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 export RAY_HOME
 export PATH="$RAY_HOME/ray/bin:$PATH"
 export PYTHONPATH="$RAY_HOME/worker_code/current${PYTHONPATH:+:$PYTHONPATH}"

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Ends every process of one node's Ray, and returns when none is left.
 #
 #   stop_ray.sh INSTANCE_ID

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Lets the head log in to this host. Needs authorize_key.sh.
 #
 #   trust_head.sh PUBLIC_KEY

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Prints `RUNNING EXIT_CODE` of a container just after its start, then its last output if it has
 # exited.
 #

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Copies the cluster's secrets from the host into a container, through a pipe: the token, and on the
 # head the cluster key.
 #

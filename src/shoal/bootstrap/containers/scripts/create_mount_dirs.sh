@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Creates directories inside a container as root, owned by the container's user.
 #
 #   create_mount_dirs.sh RUNTIME CONTAINER SCRIPT DIRECTORY...

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Creates the directories that do not exist, owned by USER:GROUP.
 #
 #   create_owned_dirs.sh USER:GROUP DIRECTORY...

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Prints the manifest of an image as its registry has it. Drops the field in which some versions of
 # docker repeat the whole manifest on one long line.
 #

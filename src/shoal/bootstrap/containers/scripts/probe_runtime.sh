@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Prints facts about the container runtime and its host, one `KEY VALUE` per line. Exits with 127
 # if the runtime is not installed, with 1 if this user cannot use it.
 #

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs inside a container: stores the secrets that copy_secrets.sh sends on standard input.
 #
 #   receive_secrets.sh ROLE

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Runs a command that can log in to a registry. The credentials are on standard input, in the format
 # of docker's credential helpers; they are in no file and on no command line.
 #
