@@ -72,7 +72,7 @@ def serve() -> None:
     import shoal.cli.up
     import shoal.ops.up
     import shoal.providers.aws.aws_provider  # noqa: F401
-    from shoal.providers.aws.client import models
+    from shoal.providers.aws.aws_client import models
 
     for service in ("ec2", "iam", "pricing", "service-quotas", "ssm", "sts"):
         for kind in ("service-2", "endpoint-rule-set-1"):

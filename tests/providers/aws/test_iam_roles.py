@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 
 from shoal.providers.aws import iam_roles
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 from tests.providers.aws.manual_clock import ManualClock
 
 CREATED = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shoal.core.errors import ConfigError
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.instance_types import InstanceTypeInfo
 
 LATEST_DLAMI = "latest_dlami"

@@ -38,7 +38,7 @@ from shoal.providers.aws import (
     stopped_workers,
     tags,
 )
-from shoal.providers.aws.client import AwsClient, regions
+from shoal.providers.aws.aws_client import AwsClient, regions
 from shoal.providers.aws.efs import FileSystems
 from shoal.providers.aws.first_contact import FirstContactRunner
 from shoal.providers.aws.instances import MARKET, TERMINAL_STATES, TYPE, read_instance, state_of

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.pricing import Prices
 from shoal.spec.cluster_spec import VolumeSpec
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from shoal.providers.aws import tags
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.model import Finding
 from shoal.spec.cluster_spec import ClusterSpec
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shoal.providers.aws import client, tags
+from shoal.providers.aws import aws_client, tags
 
 _EC2 = "ec2.amazonaws.com"
 
@@ -66,7 +66,7 @@ _SPOT = "spot.amazonaws.com"
 def to_json(document: Mapping[str, Any], region: str) -> str:
     """A policy as IAM accepts it in the partition of this region: China and GovCloud have their
     own ARN prefixes and service names."""
-    name, suffix = client.partition(region)
+    name, suffix = aws_client.partition(region)
     text = json.dumps(document, indent=2)
     return text.replace('"arn:aws:', f'"arn:{name}:').replace(f'"{_EC2}"', f'"ec2.{suffix}"')
 

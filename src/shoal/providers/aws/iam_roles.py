@@ -14,7 +14,7 @@ from typing import Any
 
 from shoal.core.concurrency import run_all
 from shoal.providers.aws import iam_policies, tags
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 
 _log = logging.getLogger(__name__)
 

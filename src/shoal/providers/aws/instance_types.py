@@ -10,7 +10,7 @@ from typing import Any, Literal
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError
 from shoal.providers.aws import launch_request
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.pricing import Prices
 from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec

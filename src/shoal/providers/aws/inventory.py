@@ -16,7 +16,7 @@ from shoal.core.errors import AuthError, DeniedError, ProviderError, ShoalError
 from shoal.core.events import Emit, Warned, ignore_events
 from shoal.core.polling import PollUntilDeadline
 from shoal.providers.aws import ebs, iam_roles, resources, tags
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.instances import TERMINAL_STATES, TYPE, read_instance
 from shoal.providers.aws.pricing import Prices
 from shoal.providers.model import Instance, State

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from shoal.core.errors import ConfigError
 from shoal.providers.aws import tags
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 from shoal.remote.process import run_process
 from shoal.spec.cluster_spec import AuthSpec
 

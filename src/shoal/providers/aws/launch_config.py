@@ -9,7 +9,7 @@ from typing import Any
 
 from shoal.core.concurrency import run_all
 from shoal.providers.aws import amis, ebs, instance_types, launch_request, subnets
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.instance_types import InstanceTypeInfo
 from shoal.providers.aws.launch_options import Subnet
 from shoal.spec.cluster_spec import ClusterSpec

@@ -1,6 +1,6 @@
 """One launch: records it locally, builds user data and tags, and calls RunInstances with fallback.
 
-The way of a launch: aws_provider -> launcher -> launch_fallback -> launch_request -> client.
+The way of a launch: aws_provider -> launcher -> launch_fallback -> launch_request -> aws_client.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shoal.providers.aws import (
     security_group,
     tags,
 )
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.launch_config import LaunchConfig
 from shoal.providers.aws.launch_fallback import LaunchOutcome, Record, launch_with_fallback
 from shoal.providers.aws.launch_options import LaunchOption, UnavailableOfferings, launch_options

@@ -22,7 +22,7 @@ from shoal.core.atomic_write import write_atomically
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ShoalError
 from shoal.core.logs import suppress_and_log
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 
 _log = logging.getLogger(__name__)
 

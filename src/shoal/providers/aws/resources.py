@@ -15,7 +15,7 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import DeniedError, ProviderError
 from shoal.core.events import Emit, Warned
 from shoal.providers.aws import ecr, iam_roles, key_pairs, launch_request, security_group
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.launch_config import LaunchConfig, uses_internal_ips
 from shoal.providers.aws.launch_request import LaunchResources
 from shoal.spec.cluster_spec import ClusterSpec

@@ -13,7 +13,7 @@ from typing import Any
 
 from shoal.core.errors import ConfigError
 from shoal.providers.aws import tags
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from shoal.core.errors import DeniedError, ShoalError
 from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Role
 from shoal.providers.aws import iam_roles, launch_config, launch_request, tags
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.launch_config import LaunchConfig
 from shoal.providers.aws.launch_options import launch_options
 from shoal.providers.aws.launch_request import LaunchResources

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ShoalError
 from shoal.providers.aws import launch_request, tags
-from shoal.providers.aws.client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.instance_types import InstanceTypeInfo
 from shoal.providers.aws.preflight.checks import NodeTypeCheck
 from shoal.providers.model import Finding

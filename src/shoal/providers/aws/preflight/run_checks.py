@@ -21,7 +21,7 @@ from shoal.providers.aws import (
     security_group,
     subnets,
 )
-from shoal.providers.aws.client import AwsClient, regions
+from shoal.providers.aws.aws_client import AwsClient, regions
 from shoal.providers.aws.preflight import access, checks, dry_run, quotas
 from shoal.providers.aws.preflight.checks import Facts, NodeTypeCheck
 from shoal.providers.model import Finding, ImageSizeLookup
