@@ -1,9 +1,9 @@
-"""moto's server in a process of its own, taught what only real machines can know.
+"""moto's server in its own process, patched to behave more like EC2.
 
-Run by `aws_nursery.py`. moto keeps the books: ids, tags, filters,
-groups, keys, roles. Here it learns that a machine takes time to come and to go, where public
-addresses come from, and what EC2 refuses that moto lets pass. The front (`ec2.py`) reads the
-books and settles states through the paths below `/simcloud/`, which no AWS client ever asks for.
+Run by `moto_pool.py`. moto keeps the records: ids, tags, filters, groups, keys, roles. The patches
+make launches and terminations take time, assign public addresses, and refuse what EC2 refuses and
+moto does not. The endpoint (`ec2.py`) reads records and sets states through the paths below
+`/simcloud/`, which no AWS client uses.
 """
 
 from __future__ import annotations
@@ -49,35 +49,35 @@ _CODES = {
     "stopped": 80,
 }
 _REGION = "us-west-2"
-# Parameters that publishers of images keep up to date, and of which moto knows only Amazon's own.
+# Public SSM parameters of AMIs; moto has only Amazon's own.
 _PUBLIC_IMAGES = {
     name: f"ami-{hashlib.sha256(name.encode()).hexdigest()[:17]}"
     for name in (
         *(
-            f"/aws/service/canonical/ubuntu/server/22.04/stable/current/{kind}/hvm/ebs-gp2/ami-id"
-            for kind in ("amd64", "arm64")
+            f"/aws/service/canonical/ubuntu/server/22.04/stable/current/{architecture}/hvm/ebs-gp2/ami-id"
+            for architecture in ("amd64", "arm64")
         ),
         *(
-            f"/aws/service/deeplearning/ami/{kind}/base-oss-nvidia-driver-gpu-ubuntu-22.04"
+            f"/aws/service/deeplearning/ami/{architecture}/base-oss-nvidia-driver-gpu-ubuntu-22.04"
             "/latest/ami-id"
-            for kind in ("x86_64", "arm64")
+            for architecture in ("x86_64", "arm64")
         ),
     )
 }
-# The one that Ray's own examples name.
-_RAYS_IMAGE = "ami-0387d929287ab193e"
-_ENDING = ("shutting-down", "terminated")
+# The AMI in Ray's own examples.
+_RAY_EXAMPLE_IMAGE = "ami-0387d929287ab193e"
+_TERMINAL_STATES = ("shutting-down", "terminated")
 
 _public_addresses = (f"203.0.113.{last}" for last in itertools.cycle(range(1, 255)))
 
 
-def _move(instance: Instance, state: str) -> None:
+def _set_state(instance: Instance, state: str) -> None:
     instance._state = InstanceState(state, _CODES[state])
 
 
-def teach_moto() -> None:
-    """Replace what moto settles at once by what a machine has to settle."""
-    make, start, stop, end = (
+def patch_moto() -> None:
+    """Make state changes wait for the simulated hosts, and add missing checks of EC2."""
+    create, start, stop, terminate = (
         Instance.__init__,
         Instance.start,
         Instance.stop,
@@ -88,29 +88,29 @@ def teach_moto() -> None:
     parameters = ParameterDict.__init__
     delete_group = SecurityGroupBackend._delete_security_group
 
-    def made_pending(self: Instance, *args: Any, **kwargs: Any) -> None:
-        make(self, *args, **kwargs)
-        _move(self, "pending")
+    def create_pending(self: Instance, *args: Any, **kwargs: Any) -> None:
+        create(self, *args, **kwargs)
+        _set_state(self, "pending")
 
     def start_slowly(self: Instance) -> InstanceState:
         before = start(self)
-        _move(self, "running" if before.name == "running" else "pending")
+        _set_state(self, "running" if before.name == "running" else "pending")
         return before
 
     def stop_slowly(self: Instance) -> InstanceState:
         before = stop(self)
-        _move(self, "stopped" if before.name == "stopped" else "stopping")
+        _set_state(self, "stopped" if before.name == "stopped" else "stopping")
         return before
 
-    def end_slowly(self: Instance) -> InstanceState:
-        if self.state in _ENDING:
+    def terminate_slowly(self: Instance) -> InstanceState:
+        if self.state in _TERMINAL_STATES:
             return InstanceState(self.state, self.state_code)
-        before = end(self)
-        _move(self, "shutting-down")
+        before = terminate(self)
+        _set_state(self, "shutting-down")
         return before
 
     def reboot(self: Instance) -> None:
-        """Leave the state alone: EC2 says `running` all through a reboot."""
+        """Keep the state: EC2 reports `running` throughout a reboot."""
 
     def run_in_a_subnet(self: Any, image_id: str, count: int, *args: Any, **kwargs: Any) -> Any:
         key = kwargs.get("key_name")
@@ -138,28 +138,32 @@ def teach_moto() -> None:
 
     def load_public_images(self: Any) -> None:
         for name, image in _PUBLIC_IMAGES.items():
-            kind = "arm64" if "arm64" in name else "x86_64"
-            words = name.removeprefix("/aws/service/").replace("/", "-")
-            self.amis[image] = Ami(self, image, name=words, architecture=kind, public=True)
-        self.amis[_RAYS_IMAGE] = Ami(
-            self, _RAYS_IMAGE, name="Deep Learning AMI (Ubuntu)", architecture="x86_64", public=True
+            architecture = "arm64" if "arm64" in name else "x86_64"
+            title = name.removeprefix("/aws/service/").replace("/", "-")
+            self.amis[image] = Ami(self, image, name=title, architecture=architecture, public=True)
+        self.amis[_RAY_EXAMPLE_IMAGE] = Ami(
+            self,
+            _RAY_EXAMPLE_IMAGE,
+            name="Deep Learning AMI (Ubuntu)",
+            architecture="x86_64",
+            public=True,
         )
 
-    def remove_a_role_that_is_there(self: Any, profile_name: str, role_name: str) -> None:
+    def remove_existing_role(self: Any, profile_name: str, role_name: str) -> None:
         names = [role.name for role in self.get_instance_profile(profile_name).roles]
         if role_name not in names:
             raise NotFoundException(f"{role_name} is not in {profile_name}")
         remove_role(self, profile_name, role_name)
 
     replacements: list[tuple[type, str, Callable[..., Any]]] = [
-        (Instance, "__init__", made_pending),
+        (Instance, "__init__", create_pending),
         (Instance, "start", start_slowly),
         (Instance, "stop", stop_slowly),
-        (Instance, "terminate", end_slowly),
+        (Instance, "terminate", terminate_slowly),
         (Instance, "reboot", reboot),
         (InstanceBackend, "run_instances", run_in_a_subnet),
         (SecurityGroupBackend, "_delete_security_group", delete_unused_group),
-        (IAMBackend, "remove_role_from_instance_profile", remove_a_role_that_is_there),
+        (IAMBackend, "remove_role_from_instance_profile", remove_existing_role),
         (ParameterDict, "__init__", with_public_images),
         (AmiBackend, "_load_amis", load_public_images),
     ]
@@ -209,23 +213,25 @@ def _rule(rule: Any) -> dict[str, Any]:
 
 
 def inventory() -> dict[str, Any]:
-    """Return everything in the books that a machine, a firewall or an auditor asks about."""
-    found: dict[str, list[dict[str, Any]]] = {
+    """Return the records that hosts, the firewall and the leak check need."""
+    records: dict[str, list[dict[str, Any]]] = {
         name: [] for name in ("instances", "groups", "keys", "volumes", "addresses", "subnets")
     }
     for region, backend in list(ec2_backends[DEFAULT_ACCOUNT_ID].items()):
-        found["instances"] += [_instance(region, one) for one in backend.all_instances()]
-        found["groups"] += [
+        records["instances"] += [
+            _instance(region, instance) for instance in backend.all_instances()
+        ]
+        records["groups"] += [
             {"id": group.id, "name": group.name, "ingress": [*map(_rule, group.ingress_rules)]}
             for group in backend.describe_security_groups()
         ]
-        found["keys"] += [
+        records["keys"] += [
             {"id": key.id, "name": name, "region": region, "public": key.public_key}
             for name, key in backend.key_pairs.items()
         ]
-        found["volumes"] += [{"id": volume_id} for volume_id in backend.volumes]
-        found["addresses"] += [{"id": address.public_ip} for address in backend.addresses]
-        found["subnets"] += [
+        records["volumes"] += [{"id": volume_id} for volume_id in backend.volumes]
+        records["addresses"] += [{"id": address.public_ip} for address in backend.addresses]
+        records["subnets"] += [
             {"id": subnet.id, "zone": subnet.availability_zone}
             for subnet in backend.describe_subnets()
         ]
@@ -234,35 +240,35 @@ def inventory() -> dict[str, Any]:
         {"id": profile.name, "roles": [role.name for role in profile.roles]}
         for profile in iam.instance_profiles.values()
     ]
-    # Those that AWS makes for its own services belong to the account, and stay.
+    # Service-linked roles belong to the account and stay.
     own = [role for role in iam.roles.values() if not role.path.startswith("/aws-service-role/")]
     roles = [{"id": role.name} for role in own]
-    return {**found, "profiles": profiles, "roles": roles}
+    return {**records, "profiles": profiles, "roles": roles}
 
 
-def settle(order: dict[str, Any]) -> dict[str, Any]:
-    """Write down what became of a machine."""
-    backend = ec2_backends[DEFAULT_ACCOUNT_ID][order["region"]]
-    instance = backend.get_instance(order["id"])
-    state = order["state"]
+def set_state(request: dict[str, Any]) -> dict[str, Any]:
+    """Record a new state of an instance."""
+    backend = ec2_backends[DEFAULT_ACCOUNT_ID][request["region"]]
+    instance = backend.get_instance(request["id"])
+    state = request["state"]
     if state == "shutting-down":
         instance.terminate()
     elif state == "stopping":
         instance.stop()
-    elif not (instance.state in _ENDING and state != "terminated"):
-        _move(instance, state)
+    elif not (instance.state in _TERMINAL_STATES and state != "terminated"):
+        _set_state(instance, state)
     if state == "terminated":
         for nic in list(instance.nics.values()):
             if nic.id in backend.enis:
                 nic.delete()
-    if order.get("reason"):
-        code, message = order["reason"]
+    if request.get("reason"):
+        code, message = request["reason"]
         instance.state_reason = StateReason(f"{code}: {message}", code)
     return {"state": instance.state}
 
 
 class Backend:
-    """The WSGI application: our paths, and moto for all others."""
+    """The WSGI application: the paths of the simulated cloud, and moto for all others."""
 
     def __init__(self) -> None:
         self._moto = DomainDispatcherApplication(create_backend_app)
@@ -273,50 +279,51 @@ class Backend:
             return self._moto(environ, start_response)  # type: ignore[no-any-return]
         try:
             if path == "/simcloud/inventory":
-                answer = inventory()
+                response = inventory()
             else:
                 size = int(environ.get("CONTENT_LENGTH") or 0)
-                answer = settle(json.loads(environ["wsgi.input"].read(size)))
-        except Exception:  # for whoever reads the test's output, not for this process
+                response = set_state(json.loads(environ["wsgi.input"].read(size)))
+        except Exception:  # the test prints it; this process continues
             start_response("500 Internal Server Error", [("Content-Type", "text/plain")])
             return [traceback.format_exc().encode()]
         start_response("200 OK", [("Content-Type", "application/json")])
-        return [json.dumps(answer).encode()]
+        return [json.dumps(response).encode()]
 
 
 def warm_up(backend: Backend) -> None:
-    """Do now what moto would do at its first request, so that every fork has it done."""
+    """Do the work of moto's first request before forking."""
     client = Client(backend)
     for service, action in (("ec2", "DescribeVpcs"), ("iam", "ListRoles"), ("sts", "")):
         scope = f"AWS4-HMAC-SHA256 Credential=warm/20200101/{_REGION}/{service}/aws4_request"
         client.post("/", data={"Action": action}, headers={"Authorization": scope})
 
 
-def serve(backend: Backend, nursery: int, network: str, port: int) -> NoReturn:
-    """Be the moto of one cloud, in that cloud's network, until the cloud or the nursery ends."""
-    kernel.die_with_parent(nursery)
-    with Path(network).open() as there:
-        kernel.setns(there.fileno(), kernel.CLONE_NEWNET)
+def serve(backend: Backend, server: int, network: str, port: int) -> NoReturn:
+    """Run the moto of one cloud, in its network namespace, until the cloud or the fork server
+    exits."""
+    kernel.die_with_parent(server)
+    with Path(network).open() as namespace:
+        kernel.setns(namespace.fileno(), kernel.CLONE_NEWNET)
     random.seed()
-    nothing = os.open("/dev/null", os.O_RDWR)
+    null = os.open("/dev/null", os.O_RDWR)
     for descriptor in (0, 1, 2):
-        os.dup2(nothing, descriptor)
-    # One request at a time, so that calls take effect in an order.
+        os.dup2(null, descriptor)
+    # One request at a time, so that calls take effect in order.
     run_simple("127.0.0.1", port, backend, request_handler=MotoRequestHandler)
     os._exit(0)
 
 
 def main() -> None:
     """Fork a moto for every network named on standard input, and print its process id."""
-    teach_moto()
+    patch_moto()
     backend = Backend()
     warm_up(backend)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
-    nursery = os.getpid()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for the forks
+    server = os.getpid()
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            serve(backend, nursery, line.strip(), int(sys.argv[1]))
+            serve(backend, server, line.strip(), int(sys.argv[1]))
         print(pid, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""AWS's wire format: what a request asks for, and how AWS words a refusal."""
+"""AWS's wire format: parses requests and renders errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISMATCH = ApiError(
 
 
 def read_call(number: int, headers: Mapping[str, str], query: str, body: str, source: str) -> Call:
-    """Understand a signed request: query protocol (EC2, IAM, STS) or JSON (the newer services)."""
+    """Parse a signed request: query protocol (EC2, IAM, STS) or JSON (the newer services)."""
     scope = _SCOPE.search(headers.get("Authorization", ""))
     access_key, region, service = scope.groups() if scope else ("", "", "")
     target = headers.get("X-Amz-Target")
@@ -35,7 +35,7 @@ def read_call(number: int, headers: Mapping[str, str], query: str, body: str, so
 
 
 def read_launch(call: Call, zone_of_subnet: Mapping[str, str]) -> Launch:
-    """Understand a RunInstances call."""
+    """Parse a RunInstances call."""
     params = call.params
     subnet = params.get("SubnetId") or params.get("NetworkInterface.1.SubnetId") or ""
     zone = params.get("Placement.AvailabilityZone") or f"{call.region}a"
@@ -48,8 +48,8 @@ def read_launch(call: Call, zone_of_subnet: Mapping[str, str]) -> Launch:
     )
 
 
-def word(trouble: Trouble, launch: Launch | None) -> ApiError:
-    """Return what AWS says when it is in trouble."""
+def error_for(trouble: Trouble, launch: Launch | None) -> ApiError:
+    """Return the error of AWS for an injected fault."""
     if trouble is Trouble.THROTTLED:
         return ApiError("RequestLimitExceeded", "Request limit exceeded.", 503)
     if trouble is Trouble.NO_CAPACITY and launch:
@@ -70,8 +70,8 @@ def credential_error(service: str) -> ApiError:
 
 
 def render(error: ApiError, service: str) -> tuple[str, str]:
-    """Write an error as EC2 does, as the other query services do, or as the newer services do; the
-    kind of content, and the content."""
+    """Return the content type and the body of an error: in EC2's format, in that of the other query
+    services, or in JSON."""
     if service in _JSON_SERVICES:
         return "application/x-amz-json-1.1", json.dumps(
             {"__type": error.code, "message": error.message}

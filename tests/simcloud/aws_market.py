@@ -1,6 +1,5 @@
-"""What AWS tells of money and limits, and moto does not: the price list, spot prices and quotas.
-Prices are those of the ledger, so that what a program is told is what it is made to pay. And the
-regions that the account uses, which are fewer than moto has."""
+"""What moto lacks: the price list, spot prices, quotas, and a short list of enabled regions. Prices
+are those of the ledger, so that estimates can be compared with the bill."""
 
 from __future__ import annotations
 
@@ -14,22 +13,22 @@ from tests.simcloud.ledger import hourly_price
 
 REGIONS = ("us-west-2", "us-east-1", "eu-central-1")
 ZONES = "abcd"
-# US dollars a month for a GiB.
+# US dollars per GiB and month.
 VOLUMES = {"gp2": 0.10, "gp3": 0.08, "io1": 0.125, "st1": 0.045}
-_ENOUGH = 10_000.0
+_DEFAULT_QUOTA = 10_000.0
 
-Answer = tuple[int, dict[str, str], bytes]
+Response = tuple[int, dict[str, str], bytes]
 
 
 class Market:
-    """Prices that never change, and quotas that tests set and callers may have raised."""
+    """Fixed prices, and quotas that tests set and callers may raise."""
 
     def __init__(self) -> None:
         self.quotas: dict[str, float] = {}
-        """vCPUs by the quota's code; plenty of what is not here."""
+        """vCPUs by quota code; others have a large default."""
 
-    def answer(self, call: Call, body: bytes) -> Answer | ApiError | None:
-        """Return what AWS would say, or None for what moto knows itself."""
+    def respond(self, call: Call, body: bytes) -> Response | ApiError | None:
+        """Return the response to a call, or None for calls that moto handles."""
         if call.action == "DescribeSpotPriceHistory":
             return _xml(call.action, _spot_history(call))
         if call.action == "DescribeRegions":
@@ -40,16 +39,16 @@ class Market:
             return _json(self._quota(call.action, json.loads(body)))
         return None
 
-    def _quota(self, action: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-        code = asked["QuotaCode"]
+    def _quota(self, action: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        code = request["QuotaCode"]
         if action == "RequestServiceQuotaIncrease":
-            self.quotas[code] = asked["DesiredValue"]
+            self.quotas[code] = request["DesiredValue"]
             return {"RequestedQuota": {"QuotaCode": code, "Status": "CASE_CLOSED"}}
-        value = self.quotas.get(code, _ENOUGH)
+        value = self.quotas.get(code, _DEFAULT_QUOTA)
         return {"Quota": {"ServiceCode": "ec2", "QuotaCode": code, "Value": value}}
 
 
-def _xml(action: str, content: str) -> Answer:
+def _xml(action: str, content: str) -> Response:
     text = (
         f'<?xml version="1.0" encoding="UTF-8"?>\n<{action}Response '
         'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>1</requestId>'
@@ -58,17 +57,17 @@ def _xml(action: str, content: str) -> Answer:
     return 200, {"Content-Type": "text/xml"}, text.encode()
 
 
-def _json(document: dict[str, Any]) -> Answer:
+def _json(document: dict[str, Any]) -> Response:
     return 200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(document).encode()
 
 
-def _products(asked: Mapping[str, Any]) -> list[str]:
-    wanted = {one["Field"]: one["Value"] for one in asked["Filters"]}
-    if "volumeApiName" in wanted:
-        price = VOLUMES.get(wanted["volumeApiName"])
-        return [] if price is None else [_product(wanted, "GB-Mo", price)]
-    price = hourly_price(wanted["instanceType"], "on-demand")
-    return [_product(wanted, "Hrs", price)]
+def _products(request: Mapping[str, Any]) -> list[str]:
+    attributes = {entry["Field"]: entry["Value"] for entry in request["Filters"]}
+    if "volumeApiName" in attributes:
+        price = VOLUMES.get(attributes["volumeApiName"])
+        return [] if price is None else [_product(attributes, "GB-Mo", price)]
+    price = hourly_price(attributes["instanceType"], "on-demand")
+    return [_product(attributes, "Hrs", price)]
 
 
 def _product(attributes: Mapping[str, str], unit: str, price: float) -> str:

@@ -1,7 +1,7 @@
-"""The front of the simulated AWS: every call passes here on its way to moto and to machines.
+"""The endpoint of the simulated AWS: every call passes here on its way to moto.
 
-It checks credentials, lets faults strike, keeps the ledger, makes launches idempotent by their
-token, and has the machines follow the books after every call that may have changed them.
+It checks credentials, injects faults, records calls and costs in the ledger, makes launches
+idempotent by their token, and updates the simulated hosts after every call that may change them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from aiohttp import web
 from tests.simcloud.aws_calls import (
     MISMATCH,
     credential_error,
+    error_for,
     read_call,
     read_launch,
     render,
-    word,
 )
 from tests.simcloud.aws_market import Market
 from tests.simcloud.calls import ApiError, Call, Launch
@@ -46,19 +46,19 @@ _SECRET_KEY = "not-a-secret-in-a-simulated-cloud"
 _BACKEND = f"http://127.0.0.1:{PORT}"
 _BACKEND_DEADLINE_S = 120
 _READS = ("Describe", "Get", "List", "Search")
-_CHECKIP = "/checkip"  # stands in for AWS's service that tells callers their address
+_CHECKIP = "/checkip"  # replaces AWS's service that returns the caller's address
 _HOP_HEADERS = {"host", "content-length", "transfer-encoding", "connection"}
 
-Answer = tuple[int, dict[str, str], bytes]
+Response = tuple[int, dict[str, str], bytes]
 
 
 class Ec2:
-    """An EC2 (with IAM, STS and SSM) whose instances are machines."""
+    """An EC2 (with IAM, STS and SSM) whose instances are simulated hosts."""
 
     def __init__(self, builder: Builder, faults: Faults, ledger: Ledger) -> None:
         self.fabric: Fabric = builder.fabric
         self.url = f"http://{SERVICES}"
-        """The endpoint, seen from the laptop and from every machine."""
+        """The endpoint, seen from the laptop and from every host."""
         self.local_url = ""
         """The same endpoint, seen from the process that runs the test."""
         self._faults, self._ledger = faults, ledger
@@ -74,13 +74,13 @@ class Ec2:
         self._session: aiohttp.ClientSession | None = None
         self._runners: list[web.AppRunner] = []
         self._changing = asyncio.Lock()
-        self._launched: dict[tuple[str, str], tuple[Mapping[str, str], Answer]] = {}
+        self._launched: dict[tuple[str, str], tuple[Mapping[str, str], Response]] = {}
         self._baseline: set[Thing] = set()
 
-    # -- for tests ----------------------------------------------------------------------------
+    # -- for tests -----------------------------------------------------------------------------
 
     def environment(self) -> dict[str, str]:
-        """Return what a user's shell has when their AWS account is set up."""
+        """Return the environment of a user with an AWS account."""
         return {
             "AWS_ENDPOINT_URL": self.url,
             "SHOAL_CHECKIP_URL": self.url + _CHECKIP,
@@ -90,7 +90,7 @@ class Ec2:
         }
 
     def client_options(self) -> dict[str, str]:
-        """Return what `boto3.client("ec2", **options)` needs in the test's own process."""
+        """Return the options of `boto3.client("ec2", **options)` in the test's own process."""
         return {
             "endpoint_url": self.local_url,
             "region_name": REGION,
@@ -99,56 +99,54 @@ class Ec2:
         }
 
     def host(self, instance_id: str) -> Host:
-        """Return the machine behind an instance."""
+        """Return the simulated host of an instance."""
         host = self.instances.host(instance_id)
         if host is None:
-            raise LookupError(f"no machine for {instance_id}")
+            raise LookupError(f"no host for {instance_id}")
         return host
 
     def boot_delay(self, seconds: float) -> None:
-        """Have instances take this long from `pending` to `running`, on top of booting; also
-        those that boot now, so that 0 lets them go on at once."""
+        """Delay instances by this much between `pending` and `running`, also those that boot now,
+        so that 0 lets them continue at once."""
         self.fabric.loop.call_soon_threadsafe(self.instances.delay_boots, seconds)
 
     @on_fabric
     async def spot_notice(self, instance_id: str, seconds: float = 120) -> None:
-        """Announce the end of a spot instance in its metadata, and take it when time is up."""
+        """Announce the interruption of a spot instance in its metadata, and terminate it then."""
         self.metadata.announce_spot_end(instance_id, time.time() + seconds)
-        self.instances.errand(self._take_back(instance_id, seconds))
+        self.instances.run_in_background(self._interrupt(instance_id, seconds))
 
     @on_fabric
     async def rebalance_recommendation(self, instance_id: str) -> None:
-        """Say in a spot instance's metadata that it may well be taken soon."""
+        """Publish a rebalance recommendation in a spot instance's metadata."""
         self.metadata.recommend_rebalance(instance_id, time.time())
 
     @on_fabric
     async def maintenance_notice(self, instance_id: str, seconds: float = 3600) -> None:
-        """Announce a retirement of the hardware below an instance in its metadata."""
+        """Announce the retirement of an instance's hardware in its metadata."""
         self.metadata.announce_maintenance(instance_id, time.time() + seconds)
 
-    async def _take_back(self, instance_id: str, seconds: float) -> None:
+    async def _interrupt(self, instance_id: str, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        (record,) = [
-            one for one in (await self.inventory())["instances"] if one["id"] == instance_id
-        ]
+        (record,) = [r for r in (await self.inventory())["instances"] if r["id"] == instance_id]
         reason = ("Server.SpotInstanceTermination", "Spot instance termination")
-        await self.settle(record, "shutting-down", reason)
-        await self.instances.follow()
+        await self.set_state(record, "shutting-down", reason)
+        await self.instances.reconcile()
 
     @on_fabric
-    async def disown_what_is_there(self) -> None:
-        """Take everything that exists now as the user's own: it is no leftover later."""
+    async def set_leftover_baseline(self) -> None:
+        """Count everything that exists now as the user's own: it is not a leftover later."""
         self._baseline = set(_things(await self.inventory()))
 
     @on_fabric
     async def leftovers(self) -> list[Thing]:
-        """Return what is still there that was not there from the start."""
+        """Return the resources that exist now but not in the baseline."""
         if self._backend is None:
             return []
-        found = set(_things(await self.inventory())) - self._baseline
-        return sorted(found, key=lambda thing: (thing.kind, thing.id))
+        left = set(_things(await self.inventory())) - self._baseline
+        return sorted(left, key=lambda thing: (thing.kind, thing.id))
 
-    # -- life ---------------------------------------------------------------------------------
+    # -- lifecycle -----------------------------------------------------------------------------
 
     async def open(self, local: socket.socket) -> None:
         """Listen at the endpoint, at the metadata address, and on the test's own loopback."""
@@ -180,7 +178,7 @@ class Ec2:
 
     @on_fabric
     async def warm_up(self) -> None:
-        """Start moto now rather than at the first call, which then need not wait for it."""
+        """Start moto now rather than at the first call."""
         async with self._starting:
             if self._backend is not None:
                 return
@@ -197,28 +195,28 @@ class Ec2:
                     await asyncio.sleep(0.01)
             self._backend = backend
 
-    # -- the books ----------------------------------------------------------------------------
+    # -- records -------------------------------------------------------------------------------
 
     async def inventory(self) -> dict[str, list[Record]]:
-        books: dict[str, list[Record]] = await self._ask_backend("inventory", {})
-        return books
+        records: dict[str, list[Record]] = await self._ask_backend("inventory", {})
+        return records
 
-    async def settle(
+    async def set_state(
         self, record: Record, state: str, reason: tuple[str, str] | None = None
     ) -> None:
-        order = {
+        request = {
             "id": record["id"],
             "region": record["region"],
             "state": state,
             "reason": reason,
         }
-        await self._ask_backend("settle", order)
+        await self._ask_backend("set_state", request)
 
-    async def _ask_backend(self, what: str, order: dict[str, Any]) -> Any:
+    async def _ask_backend(self, action: str, request: dict[str, Any]) -> Any:
         assert self._session is not None
-        async with self._session.post(f"{_BACKEND}/simcloud/{what}", json=order) as reply:
+        async with self._session.post(f"{_BACKEND}/simcloud/{action}", json=request) as reply:
             if reply.status != 200:
-                raise RuntimeError(f"moto's process failed to {what}:\n{await reply.text()}")
+                raise RuntimeError(f"moto's process failed to {action}:\n{await reply.text()}")
             return await reply.json()
 
     def _close_rental(self, instance_id: str) -> None:
@@ -226,7 +224,7 @@ class Ec2:
         if rental:
             rental.ended = time.time()
 
-    # -- the way of a call --------------------------------------------------------------------
+    # -- handling of a call --------------------------------------------------------------------
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         if request.path == _CHECKIP:
@@ -241,7 +239,7 @@ class Ec2:
             request.remote or "",
         )
         await asyncio.sleep(self._faults.latency_s)
-        outcome = await self._answer(call, request, body)
+        outcome = await self._respond(call, request, body)
         if outcome is Trouble.LOST:
             self._ledger.note(call, "lost")
             if request.transport:
@@ -249,48 +247,48 @@ class Ec2:
             return web.Response()
         if isinstance(outcome, ApiError):
             self._ledger.note(call, outcome.code)
-            kind, text = render(outcome, call.service)
-            return web.Response(status=outcome.status, text=text, content_type=kind)
+            content_type, text = render(outcome, call.service)
+            return web.Response(status=outcome.status, text=text, content_type=content_type)
         status, headers, content = outcome
         self._ledger.note(call, _error_code(status, content))
         return web.Response(status=status, headers=headers, body=content)
 
-    async def _answer(
+    async def _respond(
         self, call: Call, request: web.Request, body: bytes
-    ) -> Answer | ApiError | Literal[Trouble.LOST]:
-        if not self._is_good(call.access_key):
+    ) -> Response | ApiError | Literal[Trouble.LOST]:
+        if not self._is_valid(call.access_key):
             return credential_error(call.service)
         launch = None
         if call.action == "RunInstances":
             subnets = (await self.inventory())["subnets"]
-            launch = read_launch(call, {one["id"]: one["zone"] for one in subnets})
+            launch = read_launch(call, {subnet["id"]: subnet["zone"] for subnet in subnets})
         trouble = await self._faults.verdict("before", call, launch)
         if trouble is None:
-            answer = await self._obey(call, launch, request, body)
+            response = await self._execute(call, launch, request, body)
             trouble = await self._faults.verdict("after", call, launch)
         if trouble is None:
-            return answer
+            return response
         if isinstance(trouble, Trouble) and trouble is not Trouble.LOST:
-            return word(trouble, launch)
+            return error_for(trouble, launch)
         return trouble
 
-    def _is_good(self, access_key: str) -> bool:
+    def _is_valid(self, access_key: str) -> bool:
         known = access_key == ACCESS_KEY or access_key in self.metadata.issued_keys
         return known and access_key not in self._faults.revoked
 
-    async def _obey(
+    async def _execute(
         self, call: Call, launch: Launch | None, request: web.Request, body: bytes
-    ) -> Answer | ApiError:
-        told = self.market.answer(call, body)
-        if told is not None:
-            return told
+    ) -> Response | ApiError:
+        response = self.market.respond(call, body)
+        if response is not None:
+            return response
         if call.action.startswith(_READS):
-            answer = await self._forward(request, body)
+            response = await self._forward(request, body)
             lag = self._faults.listing_lag_s
             if lag and call.action.startswith("DescribeInstance"):
-                answer = self._without_the_young(answer, lag)
-            return answer
-        async with self._changing:  # so that each change can be told from the next
+                response = self._hide_recent(response, lag)
+            return response
+        async with self._changing:  # one change at a time
             key = (call.region, call.token or "")
             if launch and key in self._launched:
                 params, earlier = self._launched[key]
@@ -298,17 +296,17 @@ class Ec2:
             if launch:
                 shortened = self._faults.shorten(launch)
                 if isinstance(shortened, Trouble):
-                    return word(shortened, launch)
-                # EC2 gives as many as it can; moto gives as few as it may.
+                    return error_for(shortened, launch)
+                # EC2 launches up to MaxCount; moto launches MinCount.
                 count = rb"\1=%d" % shortened.at_most
                 body = re.sub(rb"\b(MinCount|MaxCount)=\d+", count, body)
-            answer = await self._forward(request, body)
-            if launch and call.token and answer[0] == 200:
-                self._launched[key] = (call.params, answer)
+            response = await self._forward(request, body)
+            if launch and call.token and response[0] == 200:
+                self._launched[key] = (call.params, response)
             await self._take_effect(call)
-            return answer
+            return response
 
-    async def _forward(self, request: web.Request, body: bytes) -> Answer:
+    async def _forward(self, request: web.Request, body: bytes) -> Response:
         assert self._session is not None
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP_HEADERS}
         url = _BACKEND + request.path_qs
@@ -321,7 +319,7 @@ class Ec2:
             for name, instance_id in call.params.items():
                 if name.startswith("InstanceId."):
                     await self.instances.reboot(instance_id)
-        new = await self.instances.follow()
+        new = await self.instances.reconcile()
         self._ledger.witness(_things(await self.inventory()), call)
         for record in new:
             self._ledger.rentals[record["id"]] = Rental(
@@ -333,23 +331,23 @@ class Ec2:
                 began=time.time(),
             )
 
-    def _without_the_young(self, answer: Answer, lag: float) -> Answer:
-        """Hide instances that a listing would not show yet, whichever way they are asked for."""
-        status, headers, body = answer
+    def _hide_recent(self, response: Response, lag: float) -> Response:
+        """Hide instances that a lagging listing would not show yet."""
+        status, headers, body = response
         with contextlib.suppress(ElementTree.ParseError):
             root = ElementTree.fromstring(body)
             space = root.tag.partition("}")[0] + "}"
             ElementTree.register_namespace("", space.strip("{}"))
-            for holder in root.iter():
-                for item in list(holder):
+            for parent in root.iter():
+                for item in list(parent):
                     identity = item.find(f"{space}instanceId")
-                    young = (
+                    is_recent = (
                         identity is not None
                         and identity.text is not None
                         and self.instances.age(identity.text) < lag
                     )
-                    if young:
-                        holder.remove(item)
+                    if is_recent:
+                        parent.remove(item)
             for reservations in root.iter(f"{space}reservationSet"):
                 for reservation in list(reservations):
                     instances = reservation.find(f"{space}instancesSet")
@@ -366,23 +364,23 @@ def _error_code(status: int, body: bytes) -> str | None:
     return code[1].decode() if code else str(status)
 
 
-def _things(books: dict[str, list[Record]]) -> list[Thing]:
-    """Return everything in the books that costs money, room or trust when it is forgotten."""
+def _things(inventory: dict[str, list[Record]]) -> list[Thing]:
+    """Return every resource that must not be left behind."""
     things = [
-        Thing("instance", one["id"]) for one in books["instances"] if one["state"] != "terminated"
+        Thing("instance", r["id"]) for r in inventory["instances"] if r["state"] != "terminated"
     ]
     things += [
-        Thing("security group", one["id"], one["name"])
-        for one in books["groups"]
-        if one["name"] != "default"  # EC2 makes one with every VPC, and keeps it
+        Thing("security group", r["id"], r["name"])
+        for r in inventory["groups"]
+        if r["name"] != "default"  # EC2 creates one with every VPC, and keeps it
     ]
-    things += [Thing("key pair", one["id"], one["name"]) for one in books["keys"]]
-    kinds = {
+    things += [Thing("key pair", r["id"], r["name"]) for r in inventory["keys"]]
+    titles = {
         "volumes": "volume",
         "addresses": "address",
         "profiles": "instance profile",
         "roles": "role",
     }
-    for shelf, kind in kinds.items():
-        things += [Thing(kind, one["id"]) for one in books[shelf]]
+    for key, title in titles.items():
+        things += [Thing(title, r["id"]) for r in inventory[key]]
     return things

@@ -1,4 +1,4 @@
-"""Security groups as packet rules on the router, so that a missing rule fails here as there."""
+"""Security groups as packet filter rules on the router."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.simcloud.network import OUTSIDE, slow_name
 
-_ANY = "-1"
+_ANY_PROTOCOL = "-1"
 
 
 def rules(
@@ -15,11 +15,11 @@ def rules(
     groups: Iterable[Mapping[str, Any]],
     links: Mapping[str, str],
 ) -> str:
-    """Return the nft commands that guard every link of an instance by its groups.
+    """Return the nft commands that apply the security groups of every instance to its link.
 
-    `links` gives the link's name for each instance id; instances without one are not there yet.
-    Traffic inside a VPC meets its private address; what came over a public address (it has been
-    translated) may not claim to come from a group, as in EC2.
+    `links` has the link's name for each instance id; instances without one do not exist yet.
+    Traffic inside a VPC uses private addresses; traffic to a public address (translated by NAT)
+    never matches a rule with a source group, as in EC2.
     """
     by_id = {group["id"]: group for group in groups}
     members: dict[str, list[str]] = {}
@@ -37,7 +37,7 @@ def rules(
         lines += [
             f"add chain inet fabric {chain}",
             f"flush chain inet fabric {chain}",
-            # From outside, only a public address leads to an instance.
+            # From outside, instances are reachable at public addresses only.
             f"add rule inet fabric {chain} ip saddr {OUTSIDE} ct status & dnat == 0 drop",
         ]
         for group in instance["groups"]:
@@ -47,8 +47,8 @@ def rules(
                     for match in _matches(rule, members)
                 ]
         lines.append(f"add rule inet fabric {chain} drop")
-        for way in (link, slow_name(link)):
-            lines.append(f'add element inet fabric guarded {{ "{way}" : jump {chain} }}')
+        for name in (link, slow_name(link)):
+            lines.append(f'add element inet fabric guarded {{ "{name}" : jump {chain} }}')
     return "\n".join(lines) + "\n"
 
 
@@ -61,9 +61,9 @@ def _matches(rule: Mapping[str, Any], members: Mapping[str, list[str]]) -> list[
     elif rule["cidr"]:
         origin = f"ip saddr {rule['cidr']}"
     else:
-        return []  # IPv6 and prefix lists: there is neither here
+        return []  # IPv6 and prefix lists do not exist here
     protocol = rule["protocol"]
-    if protocol in (None, _ANY):
+    if protocol in (None, _ANY_PROTOCOL):
         return [origin]
     if protocol in ("tcp", "udp"):
         return [f"{origin} {protocol} dport {rule['from']}-{rule['to']}"]

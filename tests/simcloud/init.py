@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from tests.simcloud import kernel, launch_data
+from tests.simcloud import kernel, user_data
 
 _POWER_OFF, _REBOOT = signal.SIGUSR1, signal.SIGUSR2
 _REBOOT_STATUS = 7
@@ -249,7 +249,7 @@ def _run_user_data(text: str, environment: dict[str, str]) -> None:
     folder = Path("/var/lib/cloud/instance")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "user-data.txt").write_text(text)
-    for part in launch_data.parts(text):
+    for part in user_data.parts(text):
         if not part.startswith("#!"):
             continue
         script = folder / "script"

@@ -1,4 +1,4 @@
-"""The machines behind EC2's books: each is driven to the state that the books ask for."""
+"""The simulated hosts of EC2 instances: each is brought to the state that EC2 records for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tests.simcloud import firewall, launch_data
+from tests.simcloud import firewall, user_data
 from tests.simcloud.host_image import Machine
 from tests.simcloud.hosts import Host
 from tests.simcloud.keys import SshKey, new_key
@@ -18,7 +18,7 @@ from tests.simcloud.network import Fabric
 Record = dict[str, Any]
 """An instance as `aws_backend.inventory` describes it."""
 
-_WANTED = {
+_TARGET_STATES = {
     "pending": "running",
     "running": "running",
     "stopping": "stopped",
@@ -28,18 +28,18 @@ _WANTED = {
 }
 
 
-class Books(Protocol):
-    """Where instances are recorded, and what became of them is written down."""
+class InstanceStore(Protocol):
+    """The records of instances and their states."""
 
     async def inventory(self) -> dict[str, list[Record]]: ...
 
-    async def settle(
+    async def set_state(
         self, record: Record, state: str, reason: tuple[str, str] | None = None
     ) -> None: ...
 
 
 class Builder(Protocol):
-    """Who makes and ends machines."""
+    """Builds and destroys simulated hosts."""
 
     @property
     def fabric(self) -> Fabric: ...
@@ -57,7 +57,7 @@ class _Instance:
     host: Host | None = None
     published: str | None = None
     actual: str = "new"
-    wanted: str = "running"
+    target: str = "running"
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     driver: asyncio.Task[None] | None = None
 
@@ -68,198 +68,202 @@ class Instances:
     def __init__(
         self,
         builder: Builder,
-        books: Books,
+        store: InstanceStore,
         environment: dict[str, str],
         on_ended: Callable[[str], None],
     ) -> None:
         self._boot_delay_s = 0.0
-        self._builder, self._books = builder, books
+        self._builder, self._store = builder, store
         self._environment = environment
         self._on_ended = on_ended
-        self._known: dict[str, _Instance] = {}
-        self._following = asyncio.Lock()
-        self._errands: set[asyncio.Task[None]] = set()
+        self._instances: dict[str, _Instance] = {}
+        self._reconciling = asyncio.Lock()
+        self._background_tasks: set[asyncio.Task[None]] = set()
 
     def host(self, instance_id: str) -> Host | None:
-        known = self._known.get(instance_id)
-        return known.host if known else None
+        instance = self._instances.get(instance_id)
+        return instance.host if instance else None
 
     def by_address(self, address: str) -> str | None:
         """Return the id of the instance that has this private address now."""
-        for instance_id, known in self._known.items():
-            if known.actual != "gone" and known.record["private"] == address:
+        for instance_id, instance in self._instances.items():
+            if instance.actual != "gone" and instance.record["private"] == address:
                 return instance_id
         return None
 
     def age(self, instance_id: str) -> float:
-        known = self._known.get(instance_id)
-        return time.monotonic() - known.seen if known else 0.0
+        instance = self._instances.get(instance_id)
+        return time.monotonic() - instance.seen if instance else 0.0
 
-    async def follow(self) -> list[Record]:
-        """Look at the books, set every machine to work, and return instances never seen before."""
-        async with self._following:  # or an older look could undo a newer one
-            return await self._follow(await self._books.inventory())
+    async def reconcile(self) -> list[Record]:
+        """Bring every host to its recorded state, and return the records of new instances."""
+        async with self._reconciling:  # else an older inventory could undo a newer one
+            return await self._reconcile(await self._store.inventory())
 
-    async def _follow(self, books: dict[str, list[Record]]) -> list[Record]:
+    async def _reconcile(self, inventory: dict[str, list[Record]]) -> list[Record]:
         new = []
-        for record in books["instances"]:
-            known = self._known.get(record["id"])
-            if known is None:
+        for record in inventory["instances"]:
+            instance = self._instances.get(record["id"])
+            if instance is None:
                 keys = [
                     key["public"]
-                    for key in books["keys"]
+                    for key in inventory["keys"]
                     if (key["name"], key["region"]) == (record["key"], record["region"])
                 ]
-                known = self._known[record["id"]] = _Instance(record, keys)
+                instance = self._instances[record["id"]] = _Instance(record, keys)
                 new.append(record)
-            known.record = record
-            wanted = _WANTED[record["state"]]
-            if known.wanted != wanted:
-                known.wanted = wanted
-                known.changed.set()
-            if known.actual != known.wanted and (known.driver is None or known.driver.done()):
-                known.driver = asyncio.create_task(self._drive(known))
-            elif known.actual == "running":
-                await self._publish(known)
-        await self._guard(books)
+            instance.record = record
+            target = _TARGET_STATES[record["state"]]
+            if instance.target != target:
+                instance.target = target
+                instance.changed.set()
+            if instance.actual != instance.target and (
+                instance.driver is None or instance.driver.done()
+            ):
+                instance.driver = asyncio.create_task(self._converge(instance))
+            elif instance.actual == "running":
+                await self._publish(instance)
+        await self._apply_firewall(inventory)
         return new
 
     def delay_boots(self, seconds: float) -> None:
-        """Have every boot take this much longer, also those that are being delayed now."""
+        """Delay every boot by this much, also those that are being delayed now."""
         self._boot_delay_s = seconds
-        for known in self._known.values():
-            known.changed.set()
+        for instance in self._instances.values():
+            instance.changed.set()
 
     async def reboot(self, instance_id: str) -> None:
-        known = self._known.get(instance_id)
-        if known and known.host and known.actual == "running":
-            self.errand(known.host.reboot())
+        instance = self._instances.get(instance_id)
+        if instance and instance.host and instance.actual == "running":
+            self.run_in_background(instance.host.reboot())
 
-    def errand(self, work: Awaitable[Any]) -> None:
-        """Let something happen in its own time; the cloud's end cancels it."""
+    def run_in_background(self, work: Awaitable[Any]) -> None:
+        """Run a coroutine in the background; closing the cloud cancels it."""
 
         async def run() -> None:
             await work
 
         task = asyncio.create_task(run())
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+        self._background_tasks.add(task)
+        task.add_done_callback(self._background_tasks.discard)
 
     async def close(self) -> None:
-        drivers = [known.driver for known in self._known.values() if known.driver]
-        tasks = [task for task in (*drivers, *self._errands) if not task.done()]
+        drivers = [instance.driver for instance in self._instances.values() if instance.driver]
+        tasks = [task for task in (*drivers, *self._background_tasks) if not task.done()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _drive(self, known: _Instance) -> None:
+    async def _converge(self, instance: _Instance) -> None:
         try:
-            await self._reach_wanted(known)
+            await self._reach_target(instance)
         except Exception as error:
-            # EC2 says so too when a machine it promised cannot be had after all.
-            known.actual = known.wanted = "gone"
-            self._on_ended(known.record["id"])
-            await self._books.settle(
-                known.record, "terminated", ("Server.InternalError", str(error))
+            # EC2 reports the same when an instance fails to launch.
+            instance.actual = instance.target = "gone"
+            self._on_ended(instance.record["id"])
+            await self._store.set_state(
+                instance.record, "terminated", ("Server.InternalError", str(error))
             )
             raise
 
-    async def _reach_wanted(self, known: _Instance) -> None:
-        while known.actual != known.wanted:
-            known.changed.clear()
-            if known.wanted == "running":
-                await self._bring_up(known)
-            elif known.wanted == "stopped":
-                if known.host:
-                    await known.host.power_off()
-                await self._withdraw(known)
-                await self._arrive(known, "stopped", "stopped")
+    async def _reach_target(self, instance: _Instance) -> None:
+        while instance.actual != instance.target:
+            instance.changed.clear()
+            if instance.target == "running":
+                await self._bring_up(instance)
+            elif instance.target == "stopped":
+                if instance.host:
+                    await instance.host.power_off()
+                await self._withdraw(instance)
+                await self._set_state(instance, "stopped", "stopped")
             else:
-                await self._withdraw(known)
-                if known.host:
-                    await known.host.power_off()
-                    await self._builder.destroy(known.host)
-                    known.host = None
-                self._on_ended(known.record["id"])
-                await self._arrive(known, "gone", "terminated")
+                await self._withdraw(instance)
+                if instance.host:
+                    await instance.host.power_off()
+                    await self._builder.destroy(instance.host)
+                    instance.host = None
+                self._on_ended(instance.record["id"])
+                await self._set_state(instance, "gone", "terminated")
 
-    async def _bring_up(self, known: _Instance) -> None:
-        if known.host is None:
-            known.host = await self._builder.build(self._plan(known))
-            known.host.on_ended = lambda how: self._went_down(known, how)
-            async with self._following:
-                await self._guard(await self._books.inventory())
+    async def _bring_up(self, instance: _Instance) -> None:
+        if instance.host is None:
+            instance.host = await self._builder.build(self._plan(instance))
+            instance.host.on_ended = lambda how: self._on_shutdown(instance, how)
+            async with self._reconciling:
+                await self._apply_firewall(await self._store.inventory())
         began = time.monotonic()
-        while known.wanted == "running":
+        while instance.target == "running":
             left = began + self._boot_delay_s - time.monotonic()
             if left <= 0:
                 break
-            known.changed.clear()
+            instance.changed.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(known.changed.wait(), left)
+                await asyncio.wait_for(instance.changed.wait(), left)
         else:
-            return  # something else is wanted by now
-        await self._publish(known)
-        await known.host.boot()
-        await self._arrive(known, "running", "running")
+            return  # the target state has changed
+        await self._publish(instance)
+        await instance.host.boot()
+        await self._set_state(instance, "running", "running")
 
-    async def _arrive(self, known: _Instance, actual: str, state: str) -> None:
-        known.actual = actual
-        await self._books.settle(known.record, state)
+    async def _set_state(self, instance: _Instance, actual: str, state: str) -> None:
+        instance.actual = actual
+        await self._store.set_state(instance.record, state)
 
-    def _plan(self, known: _Instance) -> Machine:
-        record = known.record
-        given = launch_data.host_key(record["user_data"])
+    def _plan(self, instance: _Instance) -> Machine:
+        record = instance.record
+        key_pair = user_data.host_key(record["user_data"])
         name = "ip-" + record["private"].replace(".", "-")
         return Machine(
             name=name,
             aliases=[f"{name}.{record['region']}.compute.internal"],
             address=record["private"],
-            host_key=SshKey(*given) if given else new_key(record["id"]),
+            host_key=SshKey(*key_pair) if key_pair else new_key(record["id"]),
             user_keys=[
-                *known.authorized_keys,
-                *launch_data.authorized_keys(record["user_data"]),
+                *instance.authorized_keys,
+                *user_data.authorized_keys(record["user_data"]),
             ],
             environment=self._environment,
             user_data=record["user_data"],
         )
 
-    def _went_down(self, known: _Instance, how: str) -> None:
-        """A machine went down by itself; one that was killed still counts as running in EC2."""
-        assert known.host is not None
+    def _on_shutdown(self, instance: _Instance, how: str) -> None:
+        """A host shut down by itself; one that was killed still counts as running in EC2."""
+        assert instance.host is not None
         if how == "reboot":
-            self.errand(known.host.boot())
+            self.run_in_background(instance.host.boot())
         elif how == "poweroff":
-            self.errand(self._shut_down(known))
+            self.run_in_background(self._shut_down(instance))
 
-    async def _shut_down(self, known: _Instance) -> None:
-        ending = known.record["at_shutdown"] == "terminate"
+    async def _shut_down(self, instance: _Instance) -> None:
+        terminates = instance.record["at_shutdown"] == "terminate"
         reason = (
             "Client.InstanceInitiatedShutdown",
             "Instance initiated shutdown",
         )
-        await self._books.settle(known.record, "shutting-down" if ending else "stopping", reason)
-        await self.follow()
+        await self._store.set_state(
+            instance.record, "shutting-down" if terminates else "stopping", reason
+        )
+        await self.reconcile()
 
-    async def _publish(self, known: _Instance) -> None:
-        public = known.record["public"]
-        if public == known.published:
+    async def _publish(self, instance: _Instance) -> None:
+        public = instance.record["public"]
+        if public == instance.published:
             return
-        await self._withdraw(known)
+        await self._withdraw(instance)
         if public:
-            await self._builder.fabric.publish(public, known.record["private"])
-            known.published = public
+            await self._builder.fabric.publish(public, instance.record["private"])
+            instance.published = public
 
-    async def _withdraw(self, known: _Instance) -> None:
-        if known.published:
-            public, known.published = known.published, None
-            await self._builder.fabric.withdraw(public, known.record["private"])
+    async def _withdraw(self, instance: _Instance) -> None:
+        if instance.published:
+            public, instance.published = instance.published, None
+            await self._builder.fabric.withdraw(public, instance.record["private"])
 
-    async def _guard(self, books: dict[str, list[Record]]) -> None:
+    async def _apply_firewall(self, inventory: dict[str, list[Record]]) -> None:
         links = {
-            instance_id: known.host.link
-            for instance_id, known in self._known.items()
-            if known.host and known.host.link
+            instance_id: instance.host.link
+            for instance_id, instance in self._instances.items()
+            if instance.host and instance.host.link
         }
-        rules = firewall.rules(books["instances"], books["groups"], links)
+        rules = firewall.rules(inventory["instances"], inventory["groups"], links)
         await self._builder.fabric.nft(rules)

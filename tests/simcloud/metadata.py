@@ -1,4 +1,4 @@
-"""The instance metadata service at 169.254.169.254: each machine is told about itself."""
+"""The instance metadata service at 169.254.169.254."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 if TYPE_CHECKING:
-    from tests.simcloud.instances import Books, Instances, Record
+    from tests.simcloud.instances import Instances, InstanceStore, Record
 
 _TTL = "X-aws-ec2-metadata-token-ttl-seconds"
 _TOKEN = "X-aws-ec2-metadata-token"
@@ -23,12 +23,12 @@ def _stamp(when: float) -> str:
 
 
 class Metadata:
-    """Answers by the address that asks, so a machine cannot ask about another."""
+    """Responds by source address, so that an instance can read only its own metadata."""
 
-    def __init__(self, instances: Instances, books: Books) -> None:
+    def __init__(self, instances: Instances, store: InstanceStore) -> None:
         self.issued_keys: set[str] = set()
-        """Access keys given to machines for their roles."""
-        self._instances, self._books = instances, books
+        """Access keys issued to instances for their roles."""
+        self._instances, self._store = instances, store
         self._tokens: dict[str, tuple[str, float]] = {}
         self._spot_ends: dict[str, float] = {}
         self._maintenance: dict[str, float] = {}
@@ -45,8 +45,8 @@ class Metadata:
 
     async def handle(self, request: web.Request) -> web.Response:
         instance_id = self._instances.by_address(request.remote or "")
-        books = await self._books.inventory() if instance_id else {"instances": []}
-        record = next((one for one in books["instances"] if one["id"] == instance_id), None)
+        inventory = await self._store.inventory() if instance_id else {"instances": []}
+        record = next((r for r in inventory["instances"] if r["id"] == instance_id), None)
         if record is None or record["http_endpoint"] == "disabled":
             return web.Response(status=403, text="no metadata for this address\n")
         if request.path == "/latest/api/token":
@@ -54,11 +54,11 @@ class Metadata:
         if not self._may_read(request, record):
             return web.Response(status=401, text="401 - Unauthorized\n")
         prefix, _, path = request.path.strip("/").partition("/")
-        roles = {one["id"]: one["roles"] for one in books["profiles"]}
-        found = _look_up(self._tree(record, roles), path) if prefix == "latest" else None
-        if found is None:
+        roles = {profile["id"]: profile["roles"] for profile in inventory["profiles"]}
+        value = _look_up(self._tree(record, roles), path) if prefix == "latest" else None
+        if value is None:
             return web.Response(status=404, text="404 - Not Found\n")
-        return web.Response(text=found)
+        return web.Response(text=value)
 
     def _new_token(self, request: web.Request, record: Record) -> web.Response:
         if request.method != "PUT":
@@ -78,10 +78,10 @@ class Metadata:
         return owner == record["id"] and time.monotonic() < until
 
     def _tree(self, record: Record, roles: dict[str, list[str]]) -> dict[str, Any]:
-        """Return everything this instance may know, as directories and values."""
+        """Return the metadata of an instance, as nested directories and values."""
         instance_id, region = record["id"], record["region"]
         private_name = f"ip-{record['private'].replace('.', '-')}.{region}.compute.internal"
-        about: dict[str, Any] = {
+        meta_data: dict[str, Any] = {
             "ami-id": record["image"],
             "hostname": private_name,
             "instance-id": instance_id,
@@ -94,16 +94,16 @@ class Metadata:
             "events": {"maintenance": {"scheduled": json.dumps(self._events(instance_id))}},
         }
         if instance_id in self._rebalances:
-            told = {"noticeTime": _stamp(self._rebalances[instance_id])}
-            about["events"]["recommendations"] = {"rebalance": json.dumps(told)}
+            notice = {"noticeTime": _stamp(self._rebalances[instance_id])}
+            meta_data["events"]["recommendations"] = {"rebalance": json.dumps(notice)}
         if record["public"]:
-            about["public-ipv4"] = record["public"]
+            meta_data["public-ipv4"] = record["public"]
         if record["profile"]:
-            about["iam"] = self._identity(record["profile"], roles.get(record["profile"], []))
+            meta_data["iam"] = self._identity(record["profile"], roles.get(record["profile"], []))
         if instance_id in self._spot_ends:
             end = _stamp(self._spot_ends[instance_id])
             notice = {"action": "terminate", "time": end}
-            about["spot"] = {"instance-action": json.dumps(notice), "termination-time": end}
+            meta_data["spot"] = {"instance-action": json.dumps(notice), "termination-time": end}
         document = {
             "accountId": "123456789012",
             "availabilityZone": record["zone"],
@@ -114,7 +114,7 @@ class Metadata:
             "region": region,
         }
         tree: dict[str, Any] = {
-            "meta-data": about,
+            "meta-data": meta_data,
             "dynamic": {"instance-identity": {"document": json.dumps(document, indent=2)}},
         }
         if record["user_data"]:
@@ -159,13 +159,13 @@ class Metadata:
 
 def _look_up(tree: dict[str, Any], path: str) -> str | None:
     """Return the value at a path, or the listing of a directory."""
-    place: Any = tree
+    node: Any = tree
     for name in filter(None, path.split("/")):
-        if not isinstance(place, dict) or name not in place:
+        if not isinstance(node, dict) or name not in node:
             return None
-        place = place[name]
-    if isinstance(place, dict):
+        node = node[name]
+    if isinstance(node, dict):
         return "\n".join(
-            f"{name}/" if isinstance(value, dict) else name for name, value in place.items()
+            f"{name}/" if isinstance(value, dict) else name for name, value in node.items()
         )
-    return str(place)
+    return str(node)

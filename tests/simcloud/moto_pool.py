@@ -1,7 +1,7 @@
-"""A moto for every cloud, without waiting for moto: one warm process forks them all.
+"""A moto process for every simulated cloud, forked from one server that has imported moto.
 
-Importing moto and building its first application takes seconds of processor time, a fork takes
-milliseconds. The warm process belongs to this one, and ends when its standard input does.
+Importing moto and building its first application takes seconds of CPU time, a fork takes
+milliseconds. The fork server exits when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ from tests.simcloud.sweep import mark
 PORT = 5000
 
 _lock = threading.Lock()
-_nursery: subprocess.Popen[str] | None = None
+_fork_server: subprocess.Popen[str] | None = None
 
 
 def new_backend(network: str) -> int:
-    """Start a moto that listens on `PORT` of the loopback in a network; return its process id."""
+    """Start a moto that listens on `PORT` of the loopback in a network namespace; return its
+    process id."""
     with _lock:
-        nursery = _warm_nursery()
-        assert nursery.stdin is not None and nursery.stdout is not None
-        nursery.stdin.write(network + "\n")
-        nursery.stdin.flush()
-        reply = nursery.stdout.readline()
+        server = _start_fork_server()
+        assert server.stdin is not None and server.stdout is not None
+        server.stdin.write(network + "\n")
+        server.stdin.flush()
+        reply = server.stdout.readline()
         if not reply:
-            raise RuntimeError(f"moto's process ended with {nursery.wait()}")
+            raise RuntimeError(f"moto's process ended with {server.wait()}")
         return int(reply)
 
 
-def _warm_nursery() -> subprocess.Popen[str]:
-    global _nursery
-    if _nursery is None:
-        _nursery = subprocess.Popen(
+def _start_fork_server() -> subprocess.Popen[str]:
+    global _fork_server
+    if _fork_server is None:
+        _fork_server = subprocess.Popen(
             [sys.executable, "-m", "tests.simcloud.aws_backend", str(PORT)],
             cwd=PROJECT,
             env={
@@ -49,10 +50,10 @@ def _warm_nursery() -> subprocess.Popen[str]:
             stdout=subprocess.PIPE,
             text=True,
         )
-        atexit.register(_end, _nursery)
-    return _nursery
+        atexit.register(_stop, _fork_server)
+    return _fork_server
 
 
-def _end(nursery: subprocess.Popen[str]) -> None:
-    nursery.kill()
-    nursery.wait()
+def _stop(server: subprocess.Popen[str]) -> None:
+    server.kill()
+    server.wait()

@@ -1,4 +1,4 @@
-"""A laptop with the real `shoal` and an AWS account, in which instances are simulated machines."""
+"""A laptop with the real `shoal` and an AWS account whose instances are simulated hosts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLUSTER = "mine"
 
 
 def cluster_file(**settings: Any) -> dict[str, Any]:
-    """A head and two workers, with a stand-in for Ray."""
+    """A head and two workers, with a fake Ray."""
     return {
         "cluster_name": CLUSTER,
         "provider": {"type": "aws", "region": "us-west-2"},
@@ -43,7 +43,7 @@ def cluster_file(**settings: Any) -> dict[str, Any]:
 
 @dataclass
 class Bed:
-    """What a test has: a cloud, a laptop, and a cluster file on it."""
+    """A cloud, a laptop, and a cluster file on the laptop."""
 
     cloud: SimCloud
     laptop: Host
@@ -51,7 +51,7 @@ class Bed:
 
     @functools.cached_property
     def ec2(self) -> Any:
-        """The account as AWS shows it. Made once: that takes longer than many a call."""
+        """An EC2 client for the account. Created once: that takes longer than most calls."""
         return boto3.client("ec2", **self.cloud.ec2.client_options())
 
     async def write(self, **settings: Any) -> None:
@@ -76,7 +76,7 @@ class Bed:
         await self.cloud.assert_nothing_left()
 
     def running(self) -> list[str]:
-        """The machines that cost money now."""
+        """The ids of the instances that are billed now."""
         return [rental.id for rental in self.cloud.ledger.running()]
 
 

@@ -1,4 +1,4 @@
-"""The AWS command line, as far as the fixes that are proposed to people use it."""
+"""The part of the AWS command line that proposed fixes use."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Options that the real one has beside those of the API.
-_SHORT = {
+# Options of the real one that are no parameters of the API.
+_SHORTHAND = {
     "--protocol": ("IpProtocol",),
     "--port": ("FromPort", "ToPort"),
     "--cidr": ("CidrIp",),
@@ -16,25 +16,25 @@ _SHORT = {
 
 
 def run(command: str, client: Callable[[str], Any], directory: Path) -> None:
-    """Do what `aws SERVICE OPERATION --option value ...` does."""
+    """Run `aws SERVICE OPERATION --option value ...`."""
     _, service, operation, *words = shlex.split(command)
-    caller = client(service)
+    api = client(service)
     method = operation.replace("-", "_")
-    shape = caller.meta.service_model.operation_model(caller.meta.method_to_api_mapping[method])
-    members = {name.lower(): (name, kind) for name, kind in shape.input_shape.members.items()}
-    given: dict[str, Any] = {}
+    shape = api.meta.service_model.operation_model(api.meta.method_to_api_mapping[method])
+    members = {name.lower(): (name, member) for name, member in shape.input_shape.members.items()}
+    arguments: dict[str, Any] = {}
     while words:
         option = words.pop(0)
         value = words.pop(0) if words and not words[0].startswith("--") else None
-        for short in _SHORT.get(option, (option[2:].replace("-", ""),)):
-            name, kind = members[short.lower()]
-            given[name] = _typed(kind, value, directory)
-    getattr(caller, method)(**given)
+        for key in _SHORTHAND.get(option, (option[2:].replace("-", ""),)):
+            name, shape_of_value = members[key.lower()]
+            arguments[name] = _parse(shape_of_value, value, directory)
+    getattr(api, method)(**arguments)
 
 
-def _typed(kind: Any, value: str | None, directory: Path) -> Any:
+def _parse(shape: Any, value: str | None, directory: Path) -> Any:
     if value is None:  # a flag
-        return {"Value": True} if kind.type_name == "structure" else True
+        return {"Value": True} if shape.type_name == "structure" else True
     if value.startswith("file://"):
         return (directory / value.removeprefix("file://")).read_text()
-    return {"integer": int, "double": float}.get(kind.type_name, str)(value)
+    return {"integer": int, "double": float}.get(shape.type_name, str)(value)

@@ -21,7 +21,7 @@ async def bed() -> AsyncIterator[Bed]:
 
 @pytest.fixture
 async def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Account]:
-    """The same account, for the provider alone."""
+    """An account, for tests of the provider without a laptop."""
     async with SimCloud() as cloud:
         options = cloud.ec2.client_options()
         for name, value in {

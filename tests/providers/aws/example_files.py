@@ -1,7 +1,6 @@
-"""The cluster files that people have: Ray's own examples for AWS, and those of the documents that
-described the system users asked for. Each is used as it is, but for what no test can have: the
-ids that a reader is to fill in, machines that are no longer sold, other people's images, and more
-nodes than this computer has room for."""
+"""Cluster files of users: Ray's own examples for AWS, and those of the documents with the original
+requirements. Each is used unchanged, except for what no test can have: placeholders, instance types
+that are no longer offered, other people's images, and more nodes than this computer can run."""
 
 from __future__ import annotations
 
@@ -16,12 +15,12 @@ from tests.providers.local.ssh_bed import QUICK_START, USE_OUR_RAY
 from tests.spec.conftest import SHARED
 from tests.spec.test_seed_snippets import SNIPPETS
 
-# What is on the laptop for the file that follows a branch of a git repository.
+# A git repository on the laptop, for the file that checks out a branch.
 REPOSITORY, BRANCH = "/home/me/project", "main"
-# There it stands in for the public repository, on every node.
+# It replaces the public repository on every node.
 _ORIGIN = "/tmp/origin/project.git"
 
-_FILLED_IN = {
+_PLACEHOLDERS = {
     "<your instance type>": "m5.large",
     "/path/to/local/repo": REPOSITORY,
     "<YOUR_BRANCH_NAME>": BRANCH,
@@ -37,14 +36,14 @@ _SMALL = "ray start --num-cpus=1 --object-store-memory=100000000"
 
 @dataclass(frozen=True)
 class Example:
-    """A cluster file, or the part of one that a document shows."""
+    """A cluster file, or a part of one."""
 
     name: str
     text: str
 
     @property
     def skip(self) -> str:
-        """Why it cannot be brought up here; empty when it can."""
+        """Why it cannot be brought up in a test; empty if it can."""
         data = yaml.safe_load(self.text)
         images = [value for key, value in (data.get("docker") or {}).items() if "image" in key]
         if any(images) or "dockerd" in self.text:
@@ -53,14 +52,14 @@ class Example:
             return "not a cluster on AWS"
         return ""
 
-    def fitted(self, subnets: Sequence[str], *, real_ray: bool) -> dict[str, Any]:
-        """The file's data, for this account and this computer."""
+    def adapted(self, subnets: Sequence[str], *, real_ray: bool) -> dict[str, Any]:
+        """The file's data, adapted to this account and this computer."""
         text = self.text
         for number, dummy in enumerate(("subnet-0000000", "subnet-fffffff")):
             text = text.replace(dummy, subnets[number])
-        for words, value in _FILLED_IN.items():
-            text = text.replace(words, value)
-        # There is no conda here, and Ray is there already.
+        for placeholder, value in _PLACEHOLDERS.items():
+            text = text.replace(placeholder, value)
+        # Simulated hosts have no conda, and Ray is installed already.
         text = text.replace("source activate pytorch_p36 && ", "")
         data: dict[str, Any] = yaml.safe_load(text)
         if "node_config" in data:
@@ -71,8 +70,8 @@ class Example:
             data["file_mounts"][_ORIGIN] = f"{REPOSITORY}/.git"
         for node_type in (data.get("available_node_types") or {}).values():
             node_type["min_workers"] = min(1, node_type.get("min_workers", 0))
-        own = [c for c in data.get("setup_commands") or () if "pip install" not in c]
-        data["setup_commands"] = [USE_OUR_RAY, *own]
+        other_commands = [c for c in data.get("setup_commands") or () if "pip install" not in c]
+        data["setup_commands"] = [USE_OUR_RAY, *other_commands]
         data.setdefault("head_setup_commands", [])
         return {**data, **(self._small_ray(data) if real_ray else QUICK_START)}
 
@@ -87,9 +86,9 @@ class Example:
 
 
 def _default(role: str) -> list[str]:
-    """The start commands of a file that gives none."""
-    how = "--head --port=6379" if role == "head" else "--address=$RAY_HEAD_IP:6379"
-    return ["ray stop", f"ulimit -n 65536; ray start {how} --object-manager-port=8076"]
+    """The start commands of a file without any."""
+    options = "--head --port=6379" if role == "head" else "--address=$RAY_HEAD_IP:6379"
+    return ["ray stop", f"ulimit -n 65536; ray start {options} --object-manager-port=8076"]
 
 
 EXAMPLES: dict[str, Example] = {

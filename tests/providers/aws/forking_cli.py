@@ -1,5 +1,5 @@
-"""Runs `shoal` many times without importing it many times: one process on the laptop has loaded
-it, and forks for every command. Each fork is a process like any other, and can be killed."""
+"""Runs `shoal` many times but imports it once: one process on the laptop has loaded it, and forks
+for every command. Each fork is an ordinary process and can be killed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any
 _DEADLINE_S = 150
 
 
-class Forks:
-    """The test's end: one command at a time."""
+class ForkingCli:
+    """The test's side: runs one command at a time."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
@@ -26,7 +26,7 @@ class Forks:
         self._reader = asyncio.ensure_future(self._read())
 
     @classmethod
-    async def start(cls, laptop: Any) -> Forks:
+    async def start(cls, laptop: Any) -> ForkingCli:
         from tests.simcloud.host_image import PROJECT
 
         program = shlex.join([sys.executable, "-m", "tests.providers.aws.forking_cli"])
@@ -34,20 +34,21 @@ class Forks:
         return cls(await laptop.popen(command))
 
     async def run(self, command: str, *, home: str, until: str = "") -> tuple[int, str]:
-        """Run a command to its end: its own, a `kill`, or that it printed the words `until`."""
+        """Run a command until it exits, is killed, or prints the text `until`. Returns its exit
+        code and output."""
         self._ended = asyncio.get_running_loop().create_future()
-        self._say({"argv": command.split(), "home": home, "until": until})
+        self._send({"argv": command.split(), "home": home, "until": until})
         ended = await asyncio.wait_for(asyncio.shield(self._ended), _DEADLINE_S)
-        return ended["code"], ended["said"]
+        return ended["code"], ended["output"]
 
     async def kill(self) -> None:
-        """Kill the command that runs, and return when it is dead. May be awaited on any loop."""
+        """Kill the running command and wait until it is dead. May be awaited on any loop."""
         killed = asyncio.run_coroutine_threadsafe(self._kill(), self._loop)
         await asyncio.wrap_future(killed)
 
     async def _kill(self) -> None:
         assert self._ended is not None
-        self._say({"kill": True})
+        self._send({"kill": True})
         await asyncio.wait_for(asyncio.shield(self._ended), _DEADLINE_S)
 
     async def close(self) -> None:
@@ -55,8 +56,8 @@ class Forks:
         await self._server.wait()
         await self._reader
 
-    def _say(self, order: dict[str, Any]) -> None:
-        self._server.stdin.write(json.dumps(order).encode() + b"\n")
+    def _send(self, request: dict[str, Any]) -> None:
+        self._server.stdin.write(json.dumps(request).encode() + b"\n")
 
     async def _read(self) -> None:
         async for line in self._server.stdout:
@@ -65,7 +66,7 @@ class Forks:
 
 
 def serve() -> None:
-    """The laptop's end."""
+    """The laptop's side."""
     import boto3  # noqa: F401
 
     import shoal.cli.down
@@ -75,35 +76,35 @@ def serve() -> None:
     from shoal.providers.aws.aws_client import models
 
     for service in ("ec2", "iam", "pricing", "service-quotas", "ssm", "sts"):
-        for kind in ("service-2", "endpoint-rule-set-1"):
-            models().load_service_model(service, kind)
+        for model in ("service-2", "endpoint-rule-set-1"):
+            models().load_service_model(service, model)
 
-    answers = os.fdopen(os.dup(1), "w")
+    responses = os.fdopen(os.dup(1), "w")
     child = 0
     for line in sys.stdin:
-        order = json.loads(line)
-        if "kill" in order:
+        request = json.loads(line)
+        if "kill" in request:
             _kill(child)
             continue
-        output, into = os.pipe()
+        output, child_end = os.pipe()
         child = os.fork()
         if child == 0:
-            _become_shoal(order, into)
-        os.close(into)
-        watch = threading.Thread(target=_watch, args=(child, output, order["until"], answers))
+            _run_shoal(request, child_end)
+        os.close(child_end)
+        watch = threading.Thread(target=_watch, args=(child, output, request["until"], responses))
         watch.start()
 
 
-def _become_shoal(order: dict[str, Any], into: int) -> None:
+def _run_shoal(request: dict[str, Any], output: int) -> None:
     os.setsid()
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-    os.dup2(into, 1)
-    os.dup2(into, 2)
-    os.environ["SHOAL_HOME"] = order["home"]
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.environ["SHOAL_HOME"] = request["home"]
     from shoal.cli import main
 
     try:
-        main(order["argv"])
+        main(request["argv"])
     except SystemExit as end:
         os._exit(end.code if isinstance(end.code, int) else 1)
     finally:
@@ -111,21 +112,22 @@ def _become_shoal(order: dict[str, Any], into: int) -> None:
 
 
 def _kill(child: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it may have been killed and reaped just now
+    with contextlib.suppress(ProcessLookupError):  # it may just have exited
         os.kill(child, signal.SIGKILL)
 
 
-def _watch(child: int, output: int, until: str, answers: Any) -> None:
-    said = ""
+def _watch(child: int, output: int, until: str, responses: Any) -> None:
+    printed = ""
     with os.fdopen(output) as lines:
         for line in lines:
-            said += line
+            printed += line
             if until and until in line:
                 _kill(child)
                 break
     _, status = os.waitpid(child, 0)
-    answers.write(json.dumps({"code": os.waitstatus_to_exitcode(status), "said": said}) + "\n")
-    answers.flush()
+    response = {"code": os.waitstatus_to_exitcode(status), "output": printed}
+    responses.write(json.dumps(response) + "\n")
+    responses.flush()
 
 
 if __name__ == "__main__":

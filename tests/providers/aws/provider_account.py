@@ -1,5 +1,5 @@
-"""The provider itself, in the test's own process, against the simulated account: for all that
-needs no login to a machine."""
+"""The provider in the test's own process, against the simulated account: for tests that need no
+login to an instance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.simcloud.cloud import SimCloud
 
 @dataclass
 class Account:
-    """One person's view of an account; `directory` is their laptop's disk."""
+    """A user's view of an account; `directory` is the disk of their laptop."""
 
     cloud: SimCloud
     directory: Path
@@ -29,7 +29,7 @@ class Account:
     events: list[Event] = field(default_factory=list)
 
     def file(self, **settings: Any) -> None:
-        """What the cluster's file says."""
+        """Change settings of the cluster file."""
         self.settings.update(settings)
 
     @property
@@ -39,25 +39,25 @@ class Account:
         return spec.load(str(file)).launchable()
 
     def provider(self, home: str = "home", *, on_head: bool = False) -> Provider:
-        """A new program, on a laptop or head that remembers what is in `home`."""
-        place = self.directory / home
-        return provider_for(self.spec, place, SystemClock(), self.events.append, on_head=on_head)
+        """The provider of a new program, on a laptop or head with the local state in `home`."""
+        path = self.directory / home
+        return provider_for(self.spec, path, SystemClock(), self.events.append, on_head=on_head)
 
     async def launch(self, token: str = "t", workers: int = 2) -> list[Instance]:
-        """Ask for a head and workers, as `up` does."""
-        wishes = [LaunchRequest("head", "head", 1, f"{token}-h")]
-        wishes.append(LaunchRequest("worker", "worker", workers, f"{token}-w"))
-        return list(await self.provider().launch(self.spec, wishes))
+        """Launch a head and workers, as `up` does."""
+        requests = [LaunchRequest("head", "head", 1, f"{token}-h")]
+        requests.append(LaunchRequest("worker", "worker", workers, f"{token}-w"))
+        return list(await self.provider().launch(self.spec, requests))
 
-    async def end(self, home: str = "another-home") -> None:
-        """End everything, as `down` does on another laptop, and see that nothing is left."""
+    async def down(self, home: str = "another-home") -> None:
+        """Terminate everything, as `down` on another laptop, and check that nothing is left."""
         provider = self.provider(home)
         await provider.terminate(self.spec, await provider.list_instances(CLUSTER))
         await provider.release(self.spec)
         await self.cloud.assert_nothing_left()
 
-    def tried(self, node_type: str) -> list[tuple[str, str, str, int]]:
-        """What was asked for on behalf of a node type: machine, market, zone, and what came."""
+    def attempts(self, node_type: str) -> list[tuple[str, str, str, int]]:
+        """The launch attempts of a node type: instance type, market, zone and number launched."""
         return [
             (e.instance_type, e.market, e.zone, e.launched)
             for e in self.events

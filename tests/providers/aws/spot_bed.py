@@ -1,4 +1,4 @@
-"""Real Ray on spot instances that its controller looks after."""
+"""Real Ray on spot instances, with a controller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTROL = "home/ubuntu/.shoal/controller"
 
 @contextlib.asynccontextmanager
 async def spot_cluster(workers: int, **settings: Any) -> AsyncIterator[Bed]:
-    """A head without CPUs, and so many spot workers of one CPU that are kept."""
+    """A head without CPUs, and this many spot workers with one CPU each."""
     async with SimCloud() as cloud:
         bed = Bed(cloud, await cloud.laptop())
         types = cluster_file()["available_node_types"]
@@ -39,11 +39,11 @@ async def spot_cluster(workers: int, **settings: Any) -> AsyncIterator[Bed]:
         yield bed
 
 
-def instances(bed: Bed, kind: str) -> list[str]:
-    """The ids of the head, or of the workers, that are not over."""
+def instances(bed: Bed, role: str) -> list[str]:
+    """The ids of the head or the workers that are not terminated."""
     filters = [
         {"Name": "tag:shoal-cluster", "Values": [CLUSTER]},
-        {"Name": "tag:ray-node-type", "Values": [kind]},
+        {"Name": "tag:ray-node-type", "Values": [role]},
         {"Name": "instance-state-name", "Values": ["pending", "running"]},
     ]
     pages = bed.ec2.describe_instances(Filters=filters)["Reservations"]
@@ -56,7 +56,7 @@ def head_of(bed: Bed) -> Host:
 
 
 def state(bed: Bed) -> dict[str, Any]:
-    """What the controller says."""
+    """The controller's state file."""
     path = head_of(bed).root() / _CONTROL / "state.json"
     return dict(json.loads(path.read_text())) if path.exists() else {}
 

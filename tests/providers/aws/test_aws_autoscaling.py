@@ -1,5 +1,5 @@
-"""A cluster on AWS that sizes itself: its controller, on the head, launches and ends instances by
-the head's own identity. One cluster, used by the tests in order."""
+"""Autoscaling on AWS: the controller launches and stops instances with the head's own role. One
+cluster, used by the tests in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Worker:
     def where(self):
         return ray.util.get_node_ip_address()
 
-# Both at once: neither gives up its place before the other has one.
+# Both at once: neither releases its CPU before the other has one.
 workers = [Worker.remote() for _ in range(2)]
 print("done on", len(set(ray.get([worker.where.remote() for worker in workers]))))
 """
@@ -39,7 +39,7 @@ WORKER = {"node_config": {"InstanceType": "m5.large"}, "resources": {"CPU": 1}, 
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def sized() -> AsyncIterator[Bed]:
+async def cluster() -> AsyncIterator[Bed]:
     async with SimCloud() as cloud:
         bed = Bed(cloud, await cloud.laptop())
         types = cluster_file()["available_node_types"]
@@ -64,9 +64,9 @@ async def sized() -> AsyncIterator[Bed]:
         yield bed
 
 
-def instances(bed: Bed, kind: str) -> list[dict[str, Any]]:
-    """The head, or the workers, that AWS has, those that are over apart."""
-    filters = [{"Name": "tag:ray-node-type", "Values": [kind]}]
+def instances(bed: Bed, role: str) -> list[dict[str, Any]]:
+    """The records of the head or the workers that are not terminated."""
+    filters = [{"Name": "tag:ray-node-type", "Values": [role]}]
     pages = bed.ec2.describe_instances(Filters=filters)["Reservations"]
     records = [record for page in pages for record in page["Instances"]]
     return [r for r in records if r["State"]["Name"] not in ("shutting-down", "terminated")]
@@ -76,12 +76,12 @@ def head_of(bed: Bed) -> str:
     return str(instances(bed, "head")[0]["InstanceId"])
 
 
-def workers_are_off(bed: Bed) -> bool:
+def workers_are_stopped(bed: Bed) -> bool:
     return [i["State"]["Name"] for i in instances(bed, "worker")] == ["stopped"] * 2
 
 
 async def run_actors(bed: Bed) -> None:
-    """Have the program run to its end while nobody is there."""
+    """Run the program to completion while the laptop is disconnected."""
     out = bed.cloud.ec2.host(head_of(bed)).root() / "home/ubuntu/out.txt"
     command = "rm -f out.txt; nohup python code/actors.py > out.txt 2>&1 &"
     (await bed.shoal(f"exec c.yaml '{command}'")).require("starting the program")
@@ -89,56 +89,60 @@ async def run_actors(bed: Bed) -> None:
         await until(lambda: "done on 2" in out.read_text(), "the actors have run", timeout=180)
 
 
-async def test_work_gets_instances_while_the_laptop_is_off(sized: Bed) -> None:
-    await run_actors(sized)
-    assert len(sized.cloud.ledger.rentals) == 3
+async def test_pending_work_launches_instances_while_the_laptop_is_disconnected(
+    cluster: Bed,
+) -> None:
+    await run_actors(cluster)
+    assert len(cluster.cloud.ledger.rentals) == 3
 
 
-async def test_what_is_idle_is_switched_off(sized: Bed) -> None:
-    await until(lambda: workers_are_off(sized), "the workers are off", timeout=120, every=0.5)
+async def test_idle_workers_are_stopped(cluster: Bed) -> None:
+    await until(
+        lambda: workers_are_stopped(cluster), "the workers are stopped", timeout=120, every=0.5
+    )
     status: dict[str, Any] = {}
 
-    async def are_told() -> bool:
-        status.update(json.loads((await sized.shoal("status c.yaml --json")).stdout))
+    async def are_reported() -> bool:
+        status.update(json.loads((await cluster.shoal("status c.yaml --json")).stdout))
         return len(status["controller"]["state"]["gone"]) == 2
 
-    # AWS says that they are off a moment before the controller does.
-    await until(are_told, "the controller has told of both", every=0.5)
-    assert (await sized.shoal("status c.yaml")).code == 0
+    # EC2 reports them as stopped a moment before the controller does.
+    await until(are_reported, "the controller reports both", every=0.5)
+    assert (await cluster.shoal("status c.yaml")).code == 0
     assert [node["phase"] for node in status["nodes"]] == ["ready", "stopped", "stopped"]
     gone = status["controller"]["state"]["gone"]
     assert [node["ended"][:8] for node in gone] == ["idle for"] * 2
 
 
-async def test_what_is_off_works_again_before_anything_new_is_bought(sized: Bed) -> None:
-    await run_actors(sized)
-    assert len(sized.cloud.ledger.rentals) == 3
+async def test_stopped_workers_are_started_before_new_ones_are_launched(cluster: Bed) -> None:
+    await run_actors(cluster)
+    assert len(cluster.cloud.ledger.rentals) == 3
 
 
-async def test_the_head_was_given_no_credentials_and_made_nothing_but_machines(sized: Bed) -> None:
-    printed = await sized.cloud.ec2.host(head_of(sized)).run(
+async def test_the_head_has_no_credentials_and_creates_only_instances(cluster: Bed) -> None:
+    printed = await cluster.cloud.ec2.host(head_of(cluster)).run(
         "cat ~ubuntu/.shoal/controller/config.json"
     )
     assert json.loads(printed.stdout)["spec"]["provider"]["settings"]["region"] == "us-west-2"
-    calls = sized.cloud.ledger.answered()
+    calls = cluster.cloud.ledger.answered()
     assert (calls["ImportKeyPair"], calls["CreateSecurityGroup"]) == (1, 1)
 
 
 @pytest.mark.long
-async def test_a_cluster_that_nobody_uses_is_switched_off_by_itself_head_included(
-    sized: Bed,
+async def test_an_unused_cluster_stops_itself_including_the_head(
+    cluster: Bed,
 ) -> None:
-    await sized.write(shoal={"down": "stop"})
-    await sized.up("--no-restart --autostop 3s")
+    await cluster.write(shoal={"down": "stop"})
+    await cluster.up("--no-restart --autostop 3s")
 
     def states() -> set[str]:
-        machines = [*instances(sized, "head"), *instances(sized, "worker")]
-        return {machine["State"]["Name"] for machine in machines}
+        records = [*instances(cluster, "head"), *instances(cluster, "worker")]
+        return {record["State"]["Name"] for record in records}
 
-    async with sized.laptop.cut_off():
-        await until(lambda: states() == {"stopped"}, "all are off", timeout=180, every=0.5)
-    await sized.write(shoal={})
+    async with cluster.laptop.cut_off():
+        await until(lambda: states() == {"stopped"}, "all are stopped", timeout=180, every=0.5)
+    await cluster.write(shoal={})
 
 
-async def test_nothing_is_left_after_down(sized: Bed) -> None:
-    await sized.down()
+async def test_nothing_is_left_after_down(cluster: Bed) -> None:
+    await cluster.down()

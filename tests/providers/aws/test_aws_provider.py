@@ -1,4 +1,4 @@
-"""Machines, and what they stand on, in an account in which something is always a little odd."""
+"""Launching, listing, stopping and terminating instances in an account with faults."""
 
 from __future__ import annotations
 
@@ -34,42 +34,42 @@ def types(**configs: dict[str, Any]) -> dict[str, Any]:
     return known
 
 
-async def test_lost_capacity_in_two_zones_is_found_in_the_third(account: Account) -> None:
+async def test_a_launch_falls_back_to_the_zone_with_capacity(account: Account) -> None:
     for zone in ("us-west-2a", "us-west-2b"):
         account.cloud.faults.refuse_capacity(zone=zone)
     assert len(await account.launch()) == 3
-    assert account.tried("worker") == [
+    assert account.attempts("worker") == [
         ("m5.large", "on-demand", "us-west-2a", 0),
         ("m5.large", "on-demand", "us-west-2b", 0),
         ("m5.large", "on-demand", "us-west-2c", 2),
     ]
     account.events.clear()
     await account.provider().launch(account.spec, [LaunchRequest("worker", "worker", 1, "more")])
-    assert account.tried("worker") == [("m5.large", "on-demand", "us-west-2c", 1)]
-    await account.end()
+    assert account.attempts("worker") == [("m5.large", "on-demand", "us-west-2c", 1)]
+    await account.down()
 
 
-async def test_spot_gives_way_to_other_types_and_then_to_full_price(account: Account) -> None:
+async def test_a_spot_launch_falls_back_to_other_types_then_to_on_demand(account: Account) -> None:
     account.file(
         available_node_types=types(worker={"InstanceMarketOptions": {"MarketType": "spot"}}),
         shoal={"fallback": {"worker": ["m5.xlarge"]}, "on_demand_fallback": True},
     )
     account.cloud.faults.refuse_capacity(market="spot")
     assert len(await account.launch()) == 3
-    order = list(dict.fromkeys(tried[:2] for tried in account.tried("worker")))
+    order = list(dict.fromkeys(attempt[:2] for attempt in account.attempts("worker")))
     assert order == [("m5.large", "spot"), ("m5.xlarge", "spot"), ("m5.large", "on-demand")]
-    await account.end()
+    await account.down()
 
 
-async def test_a_partial_fill_is_topped_up_elsewhere(account: Account) -> None:
+async def test_a_partial_launch_is_completed_in_another_zone(account: Account) -> None:
     account.cloud.faults.partial_launch(1)
     assert len(await account.launch()) == 3
-    assert [got for *_, got in account.tried("worker")] == [1, 1]
-    await account.end()
+    assert [launched for *_, launched in account.attempts("worker")] == [1, 1]
+    await account.down()
 
 
 @pytest.mark.long
-async def test_a_partial_fill_is_topped_up_from_another_subnet_of_the_same_zone(
+async def test_a_partial_launch_is_completed_in_another_subnet_of_the_zone(
     account: Account,
 ) -> None:
     client = ec2(account)
@@ -81,15 +81,17 @@ async def test_a_partial_fill_is_topped_up_from_another_subnet_of_the_same_zone(
     client.modify_subnet_attribute(SubnetId=second["SubnetId"], MapPublicIpOnLaunch={"Value": True})
     subnets = {"SubnetIds": [first["SubnetId"], second["SubnetId"]]}
     account.file(available_node_types=types(worker=subnets))
-    await account.cloud.ec2.disown_what_is_there()
+    await account.cloud.ec2.set_leftover_baseline()
     account.cloud.faults.partial_launch(1)
     assert len(await account.launch()) == 3
-    assert [(at, got) for _, _, at, got in account.tried("worker")] == [(zone, 1), (zone, 1)]
-    await account.end()
+    assert [
+        (zone_tried, launched) for _, _, zone_tried, launched in account.attempts("worker")
+    ] == [(zone, 1), (zone, 1)]
+    await account.down()
 
 
-async def test_what_was_launched_before_an_error_is_given_back(account: Account) -> None:
-    """One of two workers is there when AWS refuses the next request for good."""
+async def test_instances_launched_before_an_error_are_terminated(account: Account) -> None:
+    """One of two workers is running when AWS refuses the next request."""
     account.cloud.faults.partial_launch(1)
     error = ApiError("UnauthorizedOperation", "You are not authorized.", 403)
     account.cloud.faults.fail_call("RunInstances", nth=3, error=error)
@@ -97,26 +99,26 @@ async def test_what_was_launched_before_an_error_is_given_back(account: Account)
         await account.launch()
     assert len(account.cloud.ledger.rentals) == 2
     assert not account.cloud.ledger.running()
-    await account.end()
+    await account.down()
 
 
-async def test_fewer_workers_are_better_than_none(account: Account) -> None:
+async def test_missing_worker_capacity_leaves_the_rest_of_the_cluster(account: Account) -> None:
     account.file(available_node_types=types(worker={"InstanceType": "c5.large"}))
     account.cloud.faults.refuse_capacity(type="c5.large")
     assert [i.role for i in await account.launch()] == ["head"]
-    await account.end()
+    await account.down()
 
 
-async def test_without_a_head_everything_is_given_back_at_once(account: Account) -> None:
+async def test_missing_head_capacity_terminates_everything(account: Account) -> None:
     account.file(available_node_types=types(head={"InstanceType": "c5.large"}))
     account.cloud.faults.refuse_capacity(type="c5.large")
     with pytest.raises(CapacityError):
         await account.launch()
     assert not account.cloud.ledger.running()
-    await account.end()
+    await account.down()
 
 
-async def test_a_config_that_aws_refuses_stops_at_once_and_keeps_nothing(account: Account) -> None:
+async def test_a_config_error_ends_the_launch_and_terminates_everything(account: Account) -> None:
     error = ApiError("InvalidParameterValue", "Value (x) for parameter y is invalid.")
     account.cloud.faults.fail_call("RunInstances", nth=2, error=error)
     with pytest.raises(ConfigError) as caught:
@@ -124,24 +126,24 @@ async def test_a_config_that_aws_refuses_stops_at_once_and_keeps_nothing(account
     assert "Value (x) for parameter y is invalid" in caught.value.why
     assert account.cloud.ledger.calls()["RunInstances"] == 2
     assert not account.cloud.ledger.running()
-    await account.end()
+    await account.down()
 
 
-async def test_a_key_that_boto3_does_not_know_is_named_before_anything_runs(
+async def test_an_unknown_key_in_node_config_is_reported_before_any_launch(
     account: Account,
 ) -> None:
     account.file(available_node_types=types(worker={"InstanceTipe": "m5.large"}))
     with pytest.raises(ConfigError) as caught:
         await account.launch()
     assert "InstanceTipe" in caught.value.why
-    await account.end()
+    await account.down()
 
 
-async def test_every_call_may_be_throttled(account: Account) -> None:
-    """Each is refused once; the next one of that name passes."""
+async def test_every_throttled_call_is_retried(account: Account) -> None:
+    """The first call of each action is throttled."""
     faults = {action: account.cloud.faults.throttle(action, times=1) for action in ACTIONS}
     assert len(await account.launch()) == 3
-    await account.end()
+    await account.down()
     assert {action for action, fault in faults.items() if not fault.struck} == set()
     assert set(account.cloud.ledger.calls()) == set(ACTIONS)
 
@@ -156,26 +158,26 @@ ACTIONS = (
 )  # fmt: skip
 
 
-async def test_no_reply_that_is_lost_makes_anything_twice(account: Account) -> None:
-    """Each call takes effect once and its reply never arrives."""
+async def test_a_lost_response_never_creates_anything_twice(account: Account) -> None:
+    """The first call of each action takes effect, but its response is lost."""
     faults = [account.cloud.faults.fail_call(action, when="after") for action in ACTIONS]
     assert len(await account.launch()) == 3
     assert len(account.cloud.ledger.rentals) == 3
-    await account.end()
+    await account.down()
     assert all(fault.struck for fault in faults)
 
 
-async def test_a_listing_that_lags_hides_nothing_from_the_same_laptop(account: Account) -> None:
+async def test_a_lagging_listing_hides_nothing_from_the_launching_laptop(account: Account) -> None:
     account.cloud.faults.lag_listings(3)
     created = await account.launch()
     found = await account.provider().list_instances(CLUSTER)
     assert {i.id for i in found} == {i.id for i in created}
-    await account.end()
+    await account.down()
 
 
-async def test_the_number_of_calls_does_not_grow_with_the_cluster(account: Account) -> None:
+async def test_the_number_of_calls_is_independent_of_the_cluster_size(account: Account) -> None:
     def calls() -> int:
-        """All but those that wait for AWS, of which there are more where they are quick."""
+        """All calls except polls, whose number varies."""
         made = account.cloud.ledger.calls()
         return sum(made.values()) - made["DescribeInstances"]
 
@@ -184,23 +186,23 @@ async def test_the_number_of_calls_does_not_grow_with_the_cluster(account: Accou
         before = calls()
         assert len(await account.launch(token, workers)) == workers + 1
         counts.append(calls() - before)
-        await account.end()
+        await account.down()
     assert counts[1] <= counts[0]
 
 
-async def test_only_the_caller_may_log_in(account: Account) -> None:
+async def test_ssh_is_allowed_from_the_callers_address_only(account: Account) -> None:
     await account.launch(workers=1)
     (group,) = ec2(account).describe_security_groups(Filters=tags.cluster_filter(CLUSTER))[
         "SecurityGroups"
     ]
     with urllib.request.urlopen(f"{account.cloud.ec2.local_url}/checkip") as reply:
-        here = reply.read().decode().strip()
+        caller = reply.read().decode().strip()
     ranges = [r["CidrIp"] for rule in group["IpPermissions"] for r in rule["IpRanges"]]
-    assert ranges == [f"{here}/32"]
-    await account.end()
+    assert ranges == [f"{caller}/32"]
+    await account.down()
 
 
-async def test_what_the_file_names_is_used_and_left_alone(account: Account) -> None:
+async def test_resources_that_the_file_names_are_used_and_not_deleted(account: Account) -> None:
     client = ec2(account)
     subnet = client.describe_subnets()["Subnets"][2]
     group = client.create_security_group(
@@ -211,7 +213,7 @@ async def test_what_the_file_names_is_used_and_left_alone(account: Account) -> N
     client.create_launch_template(LaunchTemplateName="mine", LaunchTemplateData=template)
     iam = boto3.client("iam", **account.cloud.ec2.client_options())
     iam.create_instance_profile(InstanceProfileName="mine-already")
-    await account.cloud.ec2.disown_what_is_there()
+    await account.cloud.ec2.set_leftover_baseline()
     config = {
         "SubnetIds": [subnet["SubnetId"]],
         "SecurityGroupIds": [group],
@@ -226,25 +228,25 @@ async def test_what_the_file_names_is_used_and_left_alone(account: Account) -> N
     assert {rental.type for rental in account.cloud.ledger.running()} == {"m5.large", "c5.large"}
     made = set(account.cloud.ledger.calls()) & {"ImportKeyPair", "CreateRole"}
     assert not made
-    await account.end()
+    await account.down()
 
 
-async def test_machines_that_were_asked_to_end_elsewhere_are_waited_for(account: Account) -> None:
+async def test_down_waits_for_instances_that_are_already_terminating(account: Account) -> None:
     created = await account.launch()
     ec2(account).terminate_instances(InstanceIds=[i.id for i in created])
     found = await account.provider().list_instances(CLUSTER)
     assert {i.state for i in found} <= {State.TERMINATING}
-    await account.end()
+    await account.down()
 
 
-async def test_a_group_that_somebody_else_uses_stays_and_is_named(
+async def test_a_security_group_in_use_elsewhere_is_kept_and_reported(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resources, "_DELETE_GROUP_SECONDS", 1.0)
     await account.launch()
     client = ec2(account)
     found = client.describe_security_groups(Filters=tags.cluster_filter(CLUSTER))["SecurityGroups"]
-    guest = client.run_instances(
+    other = client.run_instances(
         ImageId="ami-0387d929287ab193e", MinCount=1, MaxCount=1,
         SubnetId=client.describe_subnets(
             Filters=[{"Name": "vpc-id", "Values": [found[0]["VpcId"]]}]
@@ -252,42 +254,44 @@ async def test_a_group_that_somebody_else_uses_stays_and_is_named(
         SecurityGroupIds=[found[0]["GroupId"]],
     )["Instances"][0]["InstanceId"]  # fmt: skip
     with pytest.raises(AssertionError, match="security group"):
-        await account.end()
+        await account.down()
     (warning,) = [e for e in account.events if isinstance(e, Warned)]
     assert found[0]["GroupName"] in warning.what
-    client.terminate_instances(InstanceIds=[guest])
-    await until(lambda: not account.cloud.ledger.running(), "the guest is gone")
-    await account.end()
+    client.terminate_instances(InstanceIds=[other])
+    await until(lambda: not account.cloud.ledger.running(), "the other instance is gone")
+    await account.down()
 
 
-async def test_two_who_launch_at_once_end_up_with_one_head(account: Account) -> None:
+async def test_concurrent_launches_end_with_one_head(account: Account) -> None:
     outcomes = await asyncio.gather(
         account.launch("one"), account.launch("two"), return_exceptions=True
     )
-    won = [outcome for outcome in outcomes if isinstance(outcome, list)]
-    assert len(won) == 1, outcomes
+    succeeded = [outcome for outcome in outcomes if isinstance(outcome, list)]
+    assert len(succeeded) == 1, outcomes
     found = await account.provider().list_instances(CLUSTER)
-    assert {i.id for i in found} == {i.id for i in won[0]}
-    await account.end()
+    assert {i.id for i in found} == {i.id for i in succeeded[0]}
+    await account.down()
 
 
-async def test_the_role_of_the_head_is_what_is_printed(account: Account) -> None:
+async def test_the_heads_role_has_no_wildcard_permissions(account: Account) -> None:
     await account.launch(workers=1)
     iam = boto3.client("iam", **account.cloud.ec2.client_options())
     (profile,) = iam.list_instance_profiles()["InstanceProfiles"]
     (role,) = profile["Roles"]
     policy = iam.get_role_policy(RoleName=role["RoleName"], PolicyName="controller")
     assert "ec2:*" not in json.dumps(policy["PolicyDocument"])
-    await account.end()
+    await account.down()
 
 
-async def test_a_head_may_give_workers_the_profile_that_the_file_names(account: Account) -> None:
+async def test_a_head_may_pass_the_profile_that_the_file_names_for_workers(
+    account: Account,
+) -> None:
     iam = boto3.client("iam", **account.cloud.ec2.client_options())
     trust = '{"Version": "2012-10-17", "Statement": []}'
     role = iam.create_role(RoleName="theirs", AssumeRolePolicyDocument=trust)["Role"]["Arn"]
     iam.create_instance_profile(InstanceProfileName="named")
     iam.add_role_to_instance_profile(InstanceProfileName="named", RoleName="theirs")
-    await account.cloud.ec2.disown_what_is_there()
+    await account.cloud.ec2.set_leftover_baseline()
     own = {"IamInstanceProfile": {"Name": "named"}, "InstanceMarketOptions": {"MarketType": "spot"}}
     account.file(available_node_types=types(worker=own))
     await account.launch(workers=0)
@@ -296,11 +300,11 @@ async def test_a_head_may_give_workers_the_profile_that_the_file_names(account: 
     (statement,) = document["Statement"]
     assert (statement["Action"], statement["Resource"]) == (["iam:PassRole"], [role])
     made = iam.list_roles(PathPrefix="/aws-service-role/")["Roles"]
-    assert len(made) == 1, "a head may not make the role that its first spot worker needs"
-    await account.end()
+    assert len(made) == 1, "a head may not create the service-linked role for spot"
+    await account.down()
 
 
-async def test_machines_stop_and_start_as_they_are_and_say_what_they_still_cost(
+async def test_instances_stop_and_start_and_their_remaining_costs_are_reported(
     account: Account,
 ) -> None:
     disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 100, "VolumeType": "gp3"}}
@@ -312,14 +316,14 @@ async def test_machines_stop_and_start_as_they_are_and_say_what_they_still_cost(
     assert "100 GiB" in costs
     assert "$8.00 per month by AWS's list prices for us-west-2" in costs
     found = await provider.list_instances(CLUSTER)
-    # A spot machine cannot be kept.
+    # A spot instance cannot be stopped.
     assert [(i.role, i.state) for i in found] == [("head", State.STOPPED)]
     started = await provider.start(account.spec, found)
     assert [(i.id, i.state) for i in started] == [(found[0].id, State.RUNNING)]
-    await account.end()
+    await account.down()
 
 
-async def test_machines_are_planned_with_what_aws_says_they_have(account: Account) -> None:
+async def test_offerings_have_the_resources_that_ec2_reports(account: Account) -> None:
     template = {"InstanceType": "g4dn.12xlarge"}
     ec2(account).create_launch_template(LaunchTemplateName="big", LaunchTemplateData=template)
     node_types = types(worker={"LaunchTemplate": {"LaunchTemplateName": "big"}})
@@ -336,7 +340,7 @@ async def test_machines_are_planned_with_what_aws_says_they_have(account: Accoun
     assert offers["head"].price_per_hour == 0.096
 
 
-async def test_a_type_that_the_region_does_not_have_is_named_before_anything_is_made(
+async def test_an_unknown_instance_type_is_reported_before_anything_is_created(
     account: Account,
 ) -> None:
     account.file(available_node_types=types(worker={"InstanceType": "z9.mega"}))
@@ -346,7 +350,7 @@ async def test_a_type_that_the_region_does_not_have_is_named_before_anything_is_
     await account.cloud.assert_nothing_left()
 
 
-async def test_a_type_that_the_region_does_not_have_gives_way_to_one_that_it_has(
+async def test_an_unknown_instance_type_falls_back_to_a_known_one(
     account: Account,
 ) -> None:
     account.file(
@@ -354,11 +358,11 @@ async def test_a_type_that_the_region_does_not_have_gives_way_to_one_that_it_has
         shoal={"fallback": {"worker": ["z9.giga", "c5.large"]}},
     )
     await account.launch(workers=1)
-    assert account.tried("worker") == [("c5.large", "on-demand", "us-west-2a", 1)]
-    await account.end()
+    assert account.attempts("worker") == [("c5.large", "on-demand", "us-west-2a", 1)]
+    await account.down()
 
 
-async def test_images_of_the_accounts_own_registry_are_opened_by_its_credentials(
+async def test_ecr_images_are_pulled_with_the_accounts_credentials(
     account: Account,
 ) -> None:
     server = "123456789012.dkr.ecr.us-west-2.amazonaws.com"
@@ -379,67 +383,67 @@ async def test_images_of_the_accounts_own_registry_are_opened_by_its_credentials
     allowed = {s["Sid"]: s["Resource"] for s in policy["PolicyDocument"]["Statement"]}
     arn = "arn:aws:ecr:us-west-2:123456789012:repository/team/box"
     assert allowed["PullEcrImages"] == [arn], "the head may pull the images of its nodes"
-    await account.end()
+    await account.down()
 
 
-async def test_workers_that_nobody_needs_are_kept_and_taken_again(account: Account) -> None:
+async def test_idle_workers_are_stopped_and_started_again(account: Account) -> None:
     workers = [i for i in await account.launch() if i.role == "worker"]
-    head = account.provider("home-of-the-head", on_head=True)
+    head = account.provider("head-home", on_head=True)
     stop_or_terminate = head.capabilities.stop_or_terminate
     assert stop_or_terminate is not None
     await stop_or_terminate(account.spec, workers)
     found = {i.id: i.state for i in await head.list_instances(CLUSTER, "worker")}
     assert found == {worker.id: State.STOPPED for worker in workers}
-    for _ in range(2):  # asking again with the same token is asking once
-        wish = LaunchRequest("worker", "worker", 3, "more")
-        created = await head.launch(account.spec, [wish])
+    for _ in range(2):  # the same token gets the same instances
+        request = LaunchRequest("worker", "worker", 3, "more")
+        created = await head.launch(account.spec, [request])
         assert {i.id for i in workers} < {i.id for i in created}
         assert len(created) == 3
         assert {i.state for i in created} <= {State.PENDING, State.RUNNING}
     assert len(account.cloud.ledger.rentals) == 4
-    await account.end()
+    await account.down()
 
 
 @pytest.mark.long
-async def test_two_wishes_at_once_take_different_spares(account: Account) -> None:
+async def test_concurrent_launches_use_different_stopped_workers(account: Account) -> None:
     workers = [i for i in await account.launch() if i.role == "worker"]
-    head = account.provider("home-of-the-head", on_head=True)
+    head = account.provider("head-home", on_head=True)
     stop_or_terminate = head.capabilities.stop_or_terminate
     assert stop_or_terminate is not None
     await stop_or_terminate(account.spec, workers)
-    wishes = [LaunchRequest("worker", "worker", 1, token) for token in ("one", "another")]
-    taken = await asyncio.gather(*(head.launch(account.spec, [wish]) for wish in wishes))
+    requests = [LaunchRequest("worker", "worker", 1, token) for token in ("one", "another")]
+    taken = await asyncio.gather(*(head.launch(account.spec, [request]) for request in requests))
     assert {i.id for created in taken for i in created} == {i.id for i in workers}
-    assert len(account.cloud.ledger.rentals) == 3, "no new machine was needed"
+    assert len(account.cloud.ledger.rentals) == 3, "no new instance was launched"
     await stop_or_terminate(account.spec, workers)
     again = await head.launch(account.spec, [LaunchRequest("worker", "worker", 2, "later")])
-    assert {i.id for i in again} == {i.id for i in workers}, "nobody keeps them for ever"
-    await account.end()
+    assert {i.id for i in again} == {i.id for i in workers}, "they are available again"
+    await account.down()
 
 
-@pytest.mark.parametrize("why_not", ["spot", "as the file says"])
-async def test_workers_that_cannot_be_kept_are_ended(account: Account, why_not: str) -> None:
-    if why_not == "spot":
+@pytest.mark.parametrize("reason", ["spot", "disabled"])
+async def test_workers_that_cannot_be_stopped_are_terminated(account: Account, reason: str) -> None:
+    if reason == "spot":
         spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
         account.file(available_node_types=types(worker=spot))
     else:
         provider = {"type": "aws", "region": "us-west-2", "cache_stopped_nodes": False}
         account.file(provider=provider)
     workers = [i for i in await account.launch() if i.role == "worker"]
-    head = account.provider("home-of-the-head", on_head=True)
+    head = account.provider("head-home", on_head=True)
     stop_or_terminate = head.capabilities.stop_or_terminate
     assert stop_or_terminate is not None
     await stop_or_terminate(account.spec, workers)
     assert len(account.cloud.ledger.running()) == 1
-    await account.end()
+    await account.down()
 
 
-async def test_a_head_launches_workers_on_what_it_stands_on_itself(account: Account) -> None:
-    """It may make nothing, and does not try."""
+async def test_a_head_launches_workers_with_its_own_resources(account: Account) -> None:
+    """It may create none, and does not try."""
     head, *_ = sorted(await account.launch(workers=1), key=lambda i: i.role)
     made = {"ImportKeyPair", "CreateSecurityGroup", "CreateRole"}
     before = account.cloud.ledger.calls()
-    provider = account.provider("home-of-the-head", on_head=True)
+    provider = account.provider("head-home", on_head=True)
     (worker,) = await provider.launch(account.spec, [LaunchRequest("worker", "worker", 1, "more")])
     after = account.cloud.ledger.calls()
     assert {name: after[name] for name in made} == {name: before[name] for name in made}
@@ -447,4 +451,4 @@ async def test_a_head_launches_workers_on_what_it_stands_on_itself(account: Acco
     first, second = (i for r in answer["Reservations"] for i in r["Instances"])
     assert first["KeyName"] == second["KeyName"]
     assert first["SecurityGroups"] == second["SecurityGroups"]
-    await account.end()
+    await account.down()

@@ -1,4 +1,4 @@
-"""Real Ray on simulated instances: from the laptop's file to a program on every node, and back."""
+"""Real Ray on simulated instances: a program runs on every node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RAY = "--disable-usage-stats --object-store-memory=100000000"
 
 async def test_a_program_runs_on_every_node_of_a_cluster_on_aws(bed: Bed) -> None:
     types = cluster_file()["available_node_types"]
-    # Workers that only the head can reach.
+    # Workers without public addresses.
     types["worker"]["node_config"]["NetworkInterfaces"] = [{"AssociatePublicIpAddress": False}]
     await bed.write(
         available_node_types=types,

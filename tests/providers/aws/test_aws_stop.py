@@ -1,5 +1,5 @@
-"""`stop` in an account where some machines can only be ended: told beforehand, and nothing is
-forgotten that comes up meanwhile. Logging in to machines is left out."""
+"""`stop` with spot instances, which can only be terminated, and with instances that appear late.
+Without logging in to instances."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def file_with(account: Account, **spot: bool) -> None:
 
 
 @pytest.fixture
-def mute(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No machine can be logged in to."""
+def without_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replaces everything that logs in to instances."""
 
-    async def observe(site: ClusterHandle, there: Any = None) -> ObservedCluster:
-        return ObservedCluster(await site.instances())
+    async def observe(handle: ClusterHandle, there: Any = None) -> ObservedCluster:
+        return ObservedCluster(await handle.instances())
 
-    async def stop_controller(site: ClusterHandle, head: Instance) -> bool:
+    async def stop_controller(handle: ClusterHandle, head: Instance) -> bool:
         return False
 
     monkeypatch.setattr(ClusterHandle, "observe", observe)
@@ -49,19 +49,19 @@ def context(account: Account) -> Context:
     return Context(account.events.append, home=account.directory / "home")
 
 
-@pytest.mark.usefixtures("mute")
-async def test_what_cannot_be_switched_off_is_said_to_end_and_what_comes_late_is_stopped(
+@pytest.mark.usefixtures("without_login")
+async def test_spot_instances_are_terminated_and_late_instances_are_stopped(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file_with(account, worker=True)
     await account.launch(workers=1)
 
-    async def launches_one_more(site: ClusterHandle, head: Instance) -> bool:
+    async def launch_late_worker(handle: ClusterHandle, head: Instance) -> bool:
         late = LaunchRequest("worker", "worker", 1, "late", market="on-demand")
-        await site.provider.launch(site.spec, [late])
+        await handle.provider.launch(handle.spec, [late])
         return False
 
-    monkeypatch.setattr(client, "dismiss", launches_one_more)
+    monkeypatch.setattr(client, "dismiss", launch_late_worker)
     stopped = await stop(context(account), account.spec)
     steps = {e.subject[:4]: e.action for e in account.events if isinstance(e, PlanStep)}
     assert steps == {"head": "stop", "work": "terminate"}
@@ -71,11 +71,13 @@ async def test_what_cannot_be_switched_off_is_said_to_end_and_what_comes_late_is
         ("head", "on-demand", State.STOPPED),
         ("worker", "on-demand", State.STOPPED),
     }
-    await account.end()
+    await account.down()
 
 
-@pytest.mark.usefixtures("mute")
-async def test_a_cluster_with_a_spot_head_is_not_stopped_but_can_be_ended(account: Account) -> None:
+@pytest.mark.usefixtures("without_login")
+async def test_a_cluster_with_a_spot_head_cannot_be_stopped_only_terminated(
+    account: Account,
+) -> None:
     file_with(account, head=True)
     await account.launch(workers=1)
     with pytest.raises(ConfigError) as caught:

@@ -1,4 +1,4 @@
-"""`shoal up` and `shoal down` against an account in which something is always a little odd."""
+"""`shoal up` and `shoal down` against an account with faults."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ pytestmark = pytest.mark.simcloud
 
 
 def instances(bed: Bed) -> list[dict[str, Any]]:
-    pages = bed.ec2.describe_instances(Filters=tags.cluster_filter(CLUSTER))["Reservations"]
-    return [record for page in pages for record in page["Instances"]]
+    reservations = bed.ec2.describe_instances(Filters=tags.cluster_filter(CLUSTER))["Reservations"]
+    return [record for reservation in reservations for record in reservation["Instances"]]
 
 
-def of_kind(bed: Bed, kind: str) -> dict[str, Any]:
-    return next(i for i in instances(bed) if tags.as_dict(i["Tags"])["ray-node-type"] == kind)
+def first_of_role(bed: Bed, role: str) -> dict[str, Any]:
+    return next(i for i in instances(bed) if tags.as_dict(i["Tags"])["ray-node-type"] == role)
 
 
-def launch_data(bed: Bed, id: str) -> bytes:
-    """The parts of what an instance was launched with, one after the other."""
-    answer = bed.ec2.describe_instance_attribute(InstanceId=id, Attribute="userData")
-    whole = email.message_from_bytes(base64.b64decode(answer["UserData"]["Value"]))
-    return b"".join(bytes(part.get_payload(decode=True) or b"") for part in whole.walk())
+def user_data(bed: Bed, id: str) -> bytes:
+    """The concatenated parts of an instance's user data."""
+    response = bed.ec2.describe_instance_attribute(InstanceId=id, Attribute="userData")
+    message = email.message_from_bytes(base64.b64decode(response["UserData"]["Value"]))
+    return b"".join(bytes(part.get_payload(decode=True) or b"") for part in message.walk())
 
 
-async def killed_when_booting(bed: Bed) -> None:
-    """Have an `up` killed as soon as its machines are asked for."""
+async def kill_up_while_booting(bed: Bed) -> None:
+    """Start `up` and kill it as soon as its instances are launched."""
     laptop = await bed.laptop.popen(UP)
     async for line in laptop.stdout:
         if json.loads(line)["event"] == "node":
@@ -49,7 +49,7 @@ async def killed_when_booting(bed: Bed) -> None:
     await laptop.wait()
 
 
-async def test_a_plan_tells_what_would_be_made_and_its_price_and_makes_nothing(bed: Bed) -> None:
+async def test_plan_shows_what_up_would_create_and_its_price_and_creates_nothing(bed: Bed) -> None:
     done = await bed.laptop.run(f"{SHOAL} plan c.yaml")
     assert done.code == 0, done.stderr
     assert "+ create" in done.stderr
@@ -57,7 +57,7 @@ async def test_a_plan_tells_what_would_be_made_and_its_price_and_makes_nothing(b
     assert not set(bed.cloud.ledger.answered()) & {"RunInstances", "ImportKeyPair", "CreateRole"}
 
 
-async def test_a_cluster_comes_up_is_found_again_and_goes_without_a_trace(bed: Bed) -> None:
+async def test_a_cluster_comes_up_is_found_again_and_goes_down_completely(bed: Bed) -> None:
     events = await bed.up()
     assert events[-1]["event"] == "ready"
     assert events[-1]["nodes"] == 3
@@ -65,16 +65,16 @@ async def test_a_cluster_comes_up_is_found_again_and_goes_without_a_trace(bed: B
 
     for record in instances(bed):
         labels = tags.as_dict(record["Tags"])
-        kind = labels["ray-node-type"]
+        role = labels["ray-node-type"]
         assert labels["ray-cluster-name"] == CLUSTER
-        assert labels["ray-user-node-type"] == kind
+        assert labels["ray-user-node-type"] == role
         assert record["MetadataOptions"]["HttpTokens"] == "required"
-        assert ("IamInstanceProfile" in record) == (kind == "head")
-        assert b"shutdown -h now" in launch_data(bed, record["InstanceId"]), "also without autostop"
-    await _each_has_a_key_of_its_own(bed)
+        assert ("IamInstanceProfile" in record) == (role == "head")
+        assert b"shutdown -h now" in user_data(bed, record["InstanceId"]), "also without autostop"
+    await _host_keys_were_replaced(bed)
 
-    # New connections are greeted with the new keys.
-    (await bed.laptop.run("rm -rf /tmp/shoal-*")).require("hanging up")
+    # New connections use the new host keys.
+    (await bed.laptop.run("rm -rf /tmp/shoal-*")).require("closing connections")
     again = await bed.up()
     assert again[-1]["event"] == "unchanged"
     assert bed.cloud.ledger.answered()["RunInstances"] == 2
@@ -86,7 +86,7 @@ async def test_a_cluster_comes_up_is_found_again_and_goes_without_a_trace(bed: B
 
 
 @pytest.mark.long
-async def test_machines_that_the_file_no_longer_asks_for_are_replaced_when_a_person_agrees(
+async def test_instances_launched_from_an_older_config_are_replaced_after_confirmation(
     bed: Bed,
 ) -> None:
     await bed.up()
@@ -115,51 +115,51 @@ async def test_machines_that_the_file_no_longer_asks_for_are_replaced_when_a_per
     await bed.down()
 
 
-async def _each_has_a_key_of_its_own(bed: Bed) -> None:
-    """What was handed over at launch, and can be read on the machine, is good no more."""
+async def _host_keys_were_replaced(bed: Bed) -> None:
+    """The one-time host keys, readable in the user data, are no longer valid."""
     pinned = set()
     for record in instances(bed):
         id = record["InstanceId"]
         host = bed.cloud.ec2.host(id)
         file = f"~/.shoal/aws/us-west-2/shoal-{CLUSTER}/known_hosts/{id}"
         line = (await bed.laptop.run(f"cat {file}")).require("reading the pin").stdout.strip()
-        now = await host.run("cat /etc/ssh/ssh_host_ed25519_key.pub")
-        assert line.split()[1:3] == now.stdout.split()[:2]
-        handed_over = (await host.run("cat /var/lib/cloud/instance/user-data.txt")).stdout
-        assert line.split()[2] not in handed_over
+        current = await host.run("cat /etc/ssh/ssh_host_ed25519_key.pub")
+        assert line.split()[1:3] == current.stdout.split()[:2]
+        user_data_text = (await host.run("cat /var/lib/cloud/instance/user-data.txt")).stdout
+        assert line.split()[2] not in user_data_text
         pinned.add(line.split()[2])
     assert len(pinned) == 3
 
 
-async def test_an_impostor_is_refused_before_anything_is_said_to_it(bed: Bed) -> None:
-    """Between launch and first contact, another key answers at the head's address."""
+async def test_a_host_with_another_key_is_refused(bed: Bed) -> None:
+    """Another host key answers at the head's address before the first connection."""
     bed.cloud.ec2.boot_delay(600)
-    await killed_when_booting(bed)
+    await kill_up_while_booting(bed)
     bed.cloud.ec2.boot_delay(0)
-    head = of_kind(bed, "head")
+    head = first_of_role(bed, "head")
 
     def runs() -> bool:
-        return bool(of_kind(bed, "head")["State"]["Name"] == "running")
+        return bool(first_of_role(bed, "head")["State"]["Name"] == "running")
 
     await until(runs, "the head has booted")
     new_key = "cd /etc/ssh && rm ssh_host_* && ssh-keygen -A && pkill -HUP -o -x sshd"
-    (await bed.cloud.ec2.host(head["InstanceId"]).run(new_key)).require("posing as the head")
+    (await bed.cloud.ec2.host(head["InstanceId"]).run(new_key)).require("replacing the host key")
     done = await bed.shoal("up c.yaml --yes")
     assert done.code != 0
     assert "host key" in done.stderr
     await bed.down()
 
 
-async def test_listings_that_lag_hide_nothing_from_a_down_elsewhere(bed: Bed) -> None:
+async def test_a_lagging_listing_hides_nothing_from_down_on_another_laptop(bed: Bed) -> None:
     bed.cloud.faults.lag_listings(8)
     laptop = await bed.laptop.popen(UP)
-    await until(lambda: len(bed.running()) == 3, "all machines are asked for")
+    await until(lambda: len(bed.running()) == 3, "all instances are launched")
     laptop.send_signal(signal.SIGKILL)
     await laptop.wait()
     await bed.down(home="~/another-laptop")
 
 
-async def test_credentials_that_expire_midway_leave_nothing_that_down_does_not_find(
+async def test_down_cleans_up_after_credentials_expired_during_up(
     bed: Bed,
 ) -> None:
     def strikes(call: Call, _: object) -> bool:
@@ -175,7 +175,7 @@ async def test_credentials_that_expire_midway_leave_nothing_that_down_does_not_f
     await bed.down(home="~/another-laptop")
 
 
-async def test_two_people_who_bring_up_one_cluster_at_once_get_one_cluster(bed: Bed) -> None:
+async def test_two_concurrent_ups_of_one_cluster_end_with_one_cluster(bed: Bed) -> None:
     bed.cloud.ec2.boot_delay(2)
     first, second = await asyncio.gather(
         bed.shoal("up c.yaml --yes", home="~/one"), bed.shoal("up c.yaml --yes", home="~/two")
@@ -189,14 +189,14 @@ async def test_two_people_who_bring_up_one_cluster_at_once_get_one_cluster(bed: 
     await bed.down()
 
 
-async def test_machines_that_a_killed_up_left_booting_are_taken_over(bed: Bed) -> None:
+async def test_up_adopts_the_booting_instances_of_a_killed_up(bed: Bed) -> None:
     bed.cloud.ec2.boot_delay(600)
-    await killed_when_booting(bed)
+    await kill_up_while_booting(bed)
     laptop = await bed.laptop.popen(UP)
     events = []
     async for line in laptop.stdout:
         events.append(json.loads(line))
-        if events[-1]["event"] == "plan":  # it has found them, and they still boot
+        if events[-1]["event"] == "plan":  # it has listed them, and they are still booting
             bed.cloud.ec2.boot_delay(0)
     assert await laptop.wait() == 0, events[-1]
     assert events[-1]["nodes"] == 3
@@ -204,10 +204,10 @@ async def test_machines_that_a_killed_up_left_booting_are_taken_over(bed: Bed) -
     await bed.down()
 
 
-async def test_what_is_ended_behind_our_back_is_replaced(bed: Bed) -> None:
+async def test_instances_terminated_in_the_console_are_replaced(bed: Bed) -> None:
     await bed.up()
-    ended = [of_kind(bed, kind)["InstanceId"] for kind in ("head", "worker")]
-    bed.ec2.terminate_instances(InstanceIds=ended)
+    terminated = [first_of_role(bed, role)["InstanceId"] for role in ("head", "worker")]
+    bed.ec2.terminate_instances(InstanceIds=terminated)
     events = await bed.up()
     plan = [e["action"] for e in events if e["event"] == "plan"]
     assert plan == ["create", "create", "restart"]
@@ -215,14 +215,14 @@ async def test_what_is_ended_behind_our_back_is_replaced(bed: Bed) -> None:
     await bed.down()
 
 
-@pytest.mark.parametrize("kind", ["worker", "head"])
-async def test_a_machine_that_is_taken_while_it_boots_is_replaced_in_the_same_up(
-    bed: Bed, kind: str
+@pytest.mark.parametrize("role", ["worker", "head"])
+async def test_an_instance_terminated_while_booting_is_replaced_in_the_same_up(
+    bed: Bed, role: str
 ) -> None:
     bed.cloud.ec2.boot_delay(600)
     laptop = await bed.laptop.popen(UP)
-    await until(lambda: len(bed.running()) == 3, "all machines are asked for")
-    bed.ec2.terminate_instances(InstanceIds=[of_kind(bed, kind)["InstanceId"]])
+    await until(lambda: len(bed.running()) == 3, "all instances are launched")
+    bed.ec2.terminate_instances(InstanceIds=[first_of_role(bed, role)["InstanceId"]])
     bed.cloud.ec2.boot_delay(0)
     events = [json.loads(line) async for line in laptop.stdout]
     assert await laptop.wait() == 0, events[-1]
@@ -233,9 +233,9 @@ async def test_a_machine_that_is_taken_while_it_boots_is_replaced_in_the_same_up
     await bed.down()
 
 
-async def test_a_head_that_somebody_ended_is_missed_and_the_rest_can_still_go(bed: Bed) -> None:
+async def test_a_terminated_head_is_reported_and_down_still_works(bed: Bed) -> None:
     await bed.up()
-    bed.ec2.terminate_instances(InstanceIds=[of_kind(bed, "head")["InstanceId"]])
+    bed.ec2.terminate_instances(InstanceIds=[first_of_role(bed, "head")["InstanceId"]])
     await until(lambda: len(bed.running()) == 2, "the head is gone")
     nodes = json.loads((await bed.shoal("status c.yaml --json")).stdout)["nodes"]
     assert {(node["role"], node["detail"]) for node in nodes} == {
@@ -248,9 +248,9 @@ async def test_a_head_that_somebody_ended_is_missed_and_the_rest_can_still_go(be
 
 
 @pytest.mark.long
-async def test_a_head_that_hangs_is_told_and_ended_all_the_same(bed: Bed) -> None:
+async def test_a_hanging_head_is_reported_and_down_still_works(bed: Bed) -> None:
     await bed.up()
-    await bed.cloud.ec2.host(of_kind(bed, "head")["InstanceId"]).freeze()
+    await bed.cloud.ec2.host(first_of_role(bed, "head")["InstanceId"]).freeze()
     nodes = json.loads((await bed.shoal("status c.yaml --json")).stdout)["nodes"]
     assert {(node["role"], node["phase"], node["detail"]) for node in nodes} == {
         ("head", "failed", "does not answer"),
@@ -259,7 +259,7 @@ async def test_a_head_that_hangs_is_told_and_ended_all_the_same(bed: Bed) -> Non
     await bed.down()
 
 
-async def test_a_stopped_cluster_starts_again_as_it_was(bed: Bed) -> None:
+async def test_a_stopped_cluster_starts_again_without_setup(bed: Bed) -> None:
     await bed.write(setup_commands=["echo once >> ~/setups"])
     await bed.up()
     done = await bed.shoal("stop c.yaml --yes")
@@ -271,11 +271,11 @@ async def test_a_stopped_cluster_starts_again_as_it_was(bed: Bed) -> None:
     assert len(bed.cloud.ledger.rentals) == 3
     for id in bed.running():
         assert (await bed.cloud.ec2.host(id).run("cat ~ubuntu/setups")).stdout == "once\n"
-    await _goes_as_its_file_says(bed)
+    await _down_only_stops(bed)
 
 
-async def _goes_as_its_file_says(bed: Bed) -> None:
-    """`down` may only switch machines off, and says what that costs."""
+async def _down_only_stops(bed: Bed) -> None:
+    """With `shoal: {down: stop}`, `down` stops the instances and reports what that costs."""
     await bed.write(shoal={"controller": False, "down": "stop"})
     done = await bed.shoal("down c.yaml --yes --json")
     assert done.code == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Volumes that are launched with their machines, buckets by role, and EFS by name."""
+"""EBS volumes of launches, bucket policies, and EFS file systems by name."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def client(account: Account, service: str) -> Any:
     return boto3.client(service, **account.cloud.ec2.client_options())
 
 
-def test_a_new_volume_is_asked_for_with_its_machine_and_goes_with_it_unless_it_is_kept() -> None:
-    wishes = [
+def test_new_volumes_are_deleted_with_their_instance_unless_kept() -> None:
+    volumes = [
         VolumeSpec("/dev/sdf", 101, type="io2", iops=4000, throughput=250, keep=True),
         VolumeSpec("/dev/sdg", 8),
         VolumeSpec("/dev/nvme1n1"),
@@ -34,12 +34,12 @@ def test_a_new_volume_is_asked_for_with_its_machine_and_goes_with_it_unless_it_i
         "Throughput": 250,
     }  # fmt: skip
     small = {"VolumeSize": 8, "VolumeType": "gp3", "DeleteOnTermination": True}
-    assert ebs.block_device_mappings(wishes) == [
+    assert ebs.block_device_mappings(volumes) == [
         {"DeviceName": "/dev/sdf", "Ebs": large}, {"DeviceName": "/dev/sdg", "Ebs": small},
     ]  # fmt: skip
 
 
-def test_a_bucket_that_is_only_read_cannot_be_written() -> None:
+def test_a_read_only_bucket_cannot_be_written() -> None:
     allowed = {
         s["Sid"]: (s["Action"], s["Resource"])
         for s in iam_policies.bucket_policy({"in": True, "out": False}, ["r"])["Statement"]
@@ -49,13 +49,13 @@ def test_a_bucket_that_is_only_read_cannot_be_written() -> None:
     assert allowed["PassRolesToWorkers"] == (["iam:PassRole"], ["r"])
 
 
-def test_a_head_without_buckets_of_its_own_may_still_give_workers_theirs() -> None:
-    """IAM refuses a statement that names nothing."""
+def test_a_head_without_buckets_may_still_pass_the_workers_role() -> None:
+    """IAM rejects a statement without resources."""
     (only,) = iam_policies.bucket_policy({}, ["r"])["Statement"]
     assert only["Action"] == ["iam:PassRole"]
 
 
-async def test_every_machine_has_its_volumes_and_they_go_with_it(account: Account) -> None:
+async def test_every_instance_has_its_volumes_and_down_deletes_them(account: Account) -> None:
     account.file(
         shoal={"volumes": {"/data": {"size": 20}, "/w": {"size": 5, "node_types": ["worker"]}}}
     )
@@ -63,10 +63,10 @@ async def test_every_machine_has_its_volumes_and_they_go_with_it(account: Accoun
     found = client(account, "ec2").describe_volumes()["Volumes"]
     sizes = sorted((v["Attachments"][0]["Device"], v["Size"]) for v in found)
     assert sizes[-3:] == [("/dev/sdf", 20), ("/dev/sdf", 20), ("/dev/sdg", 5)]
-    await account.end()
+    await account.down()
 
 
-async def test_up_waits_for_a_volume_that_comes_after_its_machine(bed: Bed) -> None:
+async def test_up_waits_for_a_volume_that_is_attached_late(bed: Bed) -> None:
     with blank_disk(1024) as disk:
         types = {"head": {"node_config": {"InstanceType": "m5.large"}, "resources": {}}}
         shoal = {**QUICK_START["shoal"], "volumes": {"/data": {"size": 1}}}
@@ -77,14 +77,14 @@ async def test_up_waits_for_a_volume_that_comes_after_its_machine(bed: Bed) -> N
                 break
         (id,) = bed.running()
         host = bed.cloud.ec2.host(id)
-        await disk.plug_into(host, "xvdf")  # as it is called where it is not NVMe
+        await disk.plug_into(host, "xvdf")  # its name on instances without NVMe
         done = await up.finish(timeout=120)
         assert '"event": "ready"' in done.stdout, done.stdout + done.stderr
         assert (await host.run("stat -c %U /data", user="ubuntu")).stdout == "ubuntu\n"
         await bed.down()
 
 
-async def test_machines_may_use_the_buckets_of_the_file_and_workers_nothing_else(
+async def test_instances_may_use_the_buckets_of_the_file_and_workers_nothing_else(
     account: Account,
 ) -> None:
     account.file(shoal={"mounts": {"s3://models": {"read_only": True}, "/out": {"s3": "results"}}})
@@ -101,27 +101,29 @@ async def test_machines_may_use_the_buckets_of_the_file_and_workers_nothing_else
     )
     found = ec2.describe_instances(InstanceIds=[i.id for i in (*created, *later)])["Reservations"]
     profiles = {
-        machine["InstanceId"]: machine["IamInstanceProfile"]["Arn"].rpartition("/")[2]
+        record["InstanceId"]: record["IamInstanceProfile"]["Arn"].rpartition("/")[2]
         for reservation in found
-        for machine in reservation["Instances"]
+        for record in reservation["Instances"]
     }
     assert profiles == {i.id: head if i.role == "head" else workers for i in (*created, *later)}
-    await account.end()
+    await account.down()
 
 
-async def test_the_role_of_workers_goes_also_where_the_head_has_its_own(account: Account) -> None:
+async def test_the_workers_role_is_deleted_also_if_the_file_names_the_heads_profile(
+    account: Account,
+) -> None:
     iam = client(account, "iam")
     iam.create_instance_profile(InstanceProfileName="theirs")
-    await account.cloud.ec2.disown_what_is_there()
+    await account.cloud.ec2.set_leftover_baseline()
     node_types = cluster_file()["available_node_types"]
     node_types["head"]["node_config"]["IamInstanceProfile"] = {"Name": "theirs"}
     account.file(available_node_types=node_types, shoal={"mounts": {"/d": {"s3": "data"}}})
     await account.launch(workers=1)
     assert [r["RoleName"].endswith("-workers") for r in iam.list_roles()["Roles"]] == [True]
-    await account.end()
+    await account.down()
 
 
-async def test_a_bucket_added_to_a_running_cluster_reaches_workers_that_its_head_launches(
+async def test_workers_that_the_head_launches_can_use_a_bucket_added_later(
     account: Account,
 ) -> None:
     await account.launch(workers=0)
@@ -130,11 +132,11 @@ async def test_a_bucket_added_to_a_running_cluster_reaches_workers_that_its_head
     iam = client(account, "iam")
     head, workers = sorted((r["RoleName"] for r in iam.list_roles()["Roles"]), key=len)
     document = iam.get_role_policy(RoleName=head, PolicyName="buckets")["PolicyDocument"]
-    assert workers in json.dumps(document), "else every worker that the controller wants is refused"
-    await account.end()
+    assert workers in json.dumps(document), "else AWS denies every launch of the controller"
+    await account.down()
 
 
-async def test_a_file_system_is_found_by_its_name_and_the_head_is_told_its_id(
+async def test_a_file_system_is_found_by_name_and_the_heads_spec_has_its_id(
     account: Account,
 ) -> None:
     efs = client(account, "efs")
@@ -152,8 +154,8 @@ async def test_a_file_system_is_found_by_its_name_and_the_head_is_told_its_id(
         capabilities.file_system_source("training-data") == f"{made}.efs.{region}.amazonaws.com:/"
     )
     assert capabilities.file_system_source("fs-0abc") == f"fs-0abc.efs.{region}.amazonaws.com:/"
-    told = capabilities.head_spec(account.spec).shoal.mounts
-    assert {where: mount.efs for where, mount in told.items()} == {"/d": made, "/e": "fs-0abc"}
+    mounts = capabilities.head_spec(account.spec).shoal.mounts
+    assert {path: mount.efs for path, mount in mounts.items()} == {"/d": made, "/e": "fs-0abc"}
     account.file(shoal={"mounts": {"/d": {"efs": "trainning-data"}}})
     (finding,) = await provider.preflight(account.spec)
     assert finding.what.startswith("there is no EFS file system named trainning-data")

@@ -1,5 +1,5 @@
-"""Images of containers: looked for in their registry before a machine is there, and pulled from
-AWS's own registry without anybody logging in."""
+"""Container images: checked in their registry before any launch, and pulled from ECR without a
+manual login."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ SERVER = "123456789012.dkr.ecr.us-west-2.amazonaws.com"
 
 
 @pytest.fixture
-async def shelf(bed: Bed) -> AsyncIterator[Bed]:
-    """The same, with a private registry that the laptop trusts."""
+async def registry(bed: Bed) -> AsyncIterator[Bed]:
+    """The test bed with a private registry that the laptop trusts."""
     host = await bed.cloud.boot()
     certificate = await container_runtimes.start_registry(host, LOGIN)
     (await bed.laptop.run("cat > ca.crt", stdin=certificate)).require("trusting the registry")
     yield bed
 
 
-def contained(image: str, gib: int) -> dict[str, Any]:
-    """What the file says of containers from an image, on machines with such a root volume."""
+def container_settings(image: str, gib: int) -> dict[str, Any]:
+    """The settings for containers from an image, on root volumes of this size."""
     types: dict[str, Any] = cluster_file()["available_node_types"]
     root = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": gib}}
-    for kind in types.values():
-        kind["node_config"]["BlockDeviceMappings"] = [root]
+    for node_type in types.values():
+        node_type["node_config"]["BlockDeviceMappings"] = [root]
     return {
         "docker": {"image": f"{REGISTRY}/{image}", "container_name": "box"},
         "available_node_types": types,
@@ -43,7 +43,7 @@ def contained(image: str, gib: int) -> dict[str, Any]:
     }
 
 
-def given(text: str) -> str:
+def print_command(text: str) -> str:
     """A command that prints a text of several lines."""
     return f"echo {base64.b64encode(text.encode()).decode()} | base64 -d"
 
@@ -53,7 +53,9 @@ async def doctor(bed: Bed, password: str) -> Result:
     return await bed.laptop.run(f"{secret} shoal doctor c.yaml --json")
 
 
-async def test_an_image_that_will_not_fit_or_is_not_there_is_told_beforehand(shelf: Bed) -> None:
+async def test_an_image_that_is_missing_or_too_large_is_reported_by_preflight(
+    registry: Bed,
+) -> None:
     expected = {
         ("box:1", "a secret"): ("", ""),
         ("box:1", "a guess"): (f"the registry of {REGISTRY}/box:1 denied access", ""),
@@ -67,15 +69,15 @@ async def test_an_image_that_will_not_fit_or_is_not_there_is_told_beforehand(she
         ),
     }
     for (image, password), (what, fix) in expected.items():
-        await shelf.write(**contained(image, 100))
-        found = json.loads((await doctor(shelf, password)).stdout)
+        await registry.write(**container_settings(image, 100))
+        found = json.loads((await doctor(registry, password)).stdout)
         assert {f["what"] for f in found} == ({what} if what else set())
         assert {f["fix"] for f in found if fix} == ({fix} if fix else set())
         assert password not in json.dumps(found)
 
 
 @pytest.mark.long
-async def test_images_of_an_account_are_pulled_without_a_login_onto_a_disk_that_is_large_enough(
+async def test_ecr_images_are_pulled_without_a_login_onto_a_volume_that_is_large_enough(
     bed: Bed,
 ) -> None:
     container_runtimes.require("docker")
@@ -87,20 +89,20 @@ async def test_images_of_an_account_are_pulled_without_a_login_onto_a_disk_that_
     known = f"echo {host.address} {SERVER} | sudo tee -a /etc/hosts"
     (await bed.laptop.run(known)).require("knowing the registry")
     (await bed.laptop.run("cat > ca.crt", stdin=certificate)).require("trusting the registry")
-    file = contained("box:1", 1)
-    for kind in file["available_node_types"].values():
-        kind["min_workers"] = 0
+    file = container_settings("box:1", 1)
+    for node_type in file["available_node_types"].values():
+        node_type["min_workers"] = 0
     await bed.write(
         **file,
         initialization_commands=[
             known,
-            f"{given(certificate)} | sudo install -D /dev/stdin {trusted}",
-            f"{given(container_runtimes.start_script())} | sudo bash",
+            f"{print_command(certificate)} | sudo install -D /dev/stdin {trusted}",
+            f"{print_command(container_runtimes.start_script())} | sudo bash",
             "sudo usermod -aG docker ubuntu",
         ],
     )
-    house = {"image": f"{SERVER}/box:1", "container_name": "box", "run_options": OPTIONS}
-    await bed.write(docker=house, shoal={"controller": False})
+    docker = {"image": f"{SERVER}/box:1", "container_name": "box", "run_options": OPTIONS}
+    await bed.write(docker=docker, shoal={"controller": False})
     up = "SSL_CERT_FILE=ca.crt shoal up c.yaml --yes --json"
     found = [e for e in events_of(await bed.laptop.run(up)) if e["event"] == "finding"]
     fixes = {e["what"]: e["fix"] for e in found if e["severity"] == "error"}
@@ -109,15 +111,15 @@ async def test_images_of_an_account_are_pulled_without_a_login_onto_a_disk_that_
     )
     assert not bed.running()
 
-    larger = contained("box:1", 20)["available_node_types"]
+    larger = container_settings("box:1", 20)["available_node_types"]
     larger["worker"]["min_workers"] = 0
     await bed.write(available_node_types=larger)
     done = await bed.laptop.run(up, timeout=300)
     assert done.code == 0, done.stdout + done.stderr
     (head,) = bed.running()
-    machine = bed.cloud.ec2.host(head)
-    assert "box" in (await machine.run("docker ps --format '{{.Names}}'")).stdout
-    left = await machine.run("grep -rl 123456789012-auth /home /etc /tmp /run /var/log")
-    assert left.stdout == "", "the token is nowhere"
+    host_of_head = bed.cloud.ec2.host(head)
+    assert "box" in (await host_of_head.run("docker ps --format '{{.Names}}'")).stdout
+    left = await host_of_head.run("grep -rl 123456789012-auth /home /etc /tmp /run /var/log")
+    assert left.stdout == "", "the token is not stored anywhere"
     assert "auth-token" not in done.stdout + done.stderr
     await bed.down()

@@ -1,7 +1,7 @@
-"""Cluster files that people have come up, run a Ray program on every node, and go without a trace.
+"""Cluster files of users come up, run a Ray program on every node, and go down completely.
 
-A few are brought up in every run, most of them with a stand-in for Ray. `SHOAL_EVERY_EXAMPLE=1`
-brings up all of them with the real one, which takes minutes.
+A few are brought up in every run, most of them with a fake Ray. `SHOAL_EVERY_EXAMPLE=1` brings up
+all of them with the real one, which takes minutes.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tests.simcloud.cloud import SimCloud
 pytestmark = [
     pytest.mark.simcloud,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(not EXAMPLES, reason="other people's cluster files are not beside the tree"),
+    pytest.mark.skipif(not EXAMPLES, reason="the example files are not available"),
 ]
 
 EVERY = os.environ.get("SHOAL_EVERY_EXAMPLE") == "1"
 WITH_RAY = ("example-minimal", "example-subnets")
 WITHOUT_RAY = ("example-multi-node-type", "example-ml")
-FOLLOWS_A_BRANCH = "seed-2"
-# Longer than any of them takes on a computer that has other things to do.
+WITH_GIT_BRANCH = "seed-2"
+# Longer than any of them takes on a busy computer.
 UP_SECONDS = 400
 
 
@@ -52,8 +52,8 @@ async def bed() -> AsyncIterator[Bed]:
         yield Bed(cloud, laptop)
 
 
-def chosen(name: str, few: tuple[str, ...]) -> Example:
-    """The example, unless there is a reason not to bring it up in this run."""
+def select(name: str, few: tuple[str, ...]) -> Example:
+    """The example, unless it is skipped in this run."""
     example = EXAMPLES[name]
     if example.skip:
         pytest.skip(example.skip)
@@ -62,10 +62,10 @@ def chosen(name: str, few: tuple[str, ...]) -> Example:
     return example
 
 
-async def brought_up(bed: Bed, example: Example, *, real_ray: bool) -> int:
-    """`shoal up` of an example that must succeed; how many nodes there are."""
-    subnets = [one["SubnetId"] for one in bed.ec2.describe_subnets()["Subnets"]]
-    text = json.dumps(example.fitted(subnets, real_ray=real_ray))
+async def bring_up(bed: Bed, example: Example, *, real_ray: bool) -> int:
+    """Run `shoal up` of an example; returns the number of nodes."""
+    subnets = [subnet["SubnetId"] for subnet in bed.ec2.describe_subnets()["Subnets"]]
+    text = json.dumps(example.adapted(subnets, real_ray=real_ray))
     (await bed.laptop.run("cat > c.yaml", stdin=text)).require("writing the cluster file")
     done = await bed.shoal("up c.yaml --yes --json", timeout=UP_SECONDS)
     assert done.code == 0, done.stdout + done.stderr
@@ -75,8 +75,8 @@ async def brought_up(bed: Bed, example: Example, *, real_ray: bool) -> int:
 @pytest.mark.ray
 @pytest.mark.parametrize("name", EXAMPLES)
 async def test_a_program_runs_on_every_node(bed: Bed, name: str) -> None:
-    example = chosen(name, WITH_RAY)
-    nodes = await brought_up(bed, example, real_ray=True)
+    example = select(name, WITH_RAY)
+    nodes = await bring_up(bed, example, real_ray=True)
     addresses = sorted(bed.cloud.ec2.host(id).address for id in bed.running())
     assert len(addresses) == nodes
     await bed.shoal("rsync-up c.yaml everywhere.py everywhere.py")
@@ -87,23 +87,23 @@ async def test_a_program_runs_on_every_node(bed: Bed, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITHOUT_RAY)
-async def test_it_comes_up_and_goes_without_a_trace(bed: Bed, name: str) -> None:
-    assert await brought_up(bed, chosen(name, WITHOUT_RAY), real_ray=False) >= 1
+async def test_an_example_comes_up_and_goes_down_completely(bed: Bed, name: str) -> None:
+    assert await bring_up(bed, select(name, WITHOUT_RAY), real_ray=False) >= 1
     await bed.down(home="~/another-laptop")
 
 
-async def test_a_branch_that_a_file_follows_is_checked_out(bed: Bed) -> None:
-    await brought_up(bed, chosen(FOLLOWS_A_BRANCH, (FOLLOWS_A_BRANCH,)), real_ray=False)
+async def test_the_git_branch_of_a_file_is_checked_out(bed: Bed) -> None:
+    await bring_up(bed, select(WITH_GIT_BRANCH, (WITH_GIT_BRANCH,)), real_ray=False)
     done = await bed.shoal("exec c.yaml 'git -C project log -1 --format=%s'")
     assert done.stdout.strip() == "first", done.stderr
     await bed.down()
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_what_a_file_with_containers_asks_for_is_launched(account: Account) -> None:
-    for example in (one for one in EXAMPLES.values() if one.name.startswith("example")):
+async def test_the_instances_of_a_file_with_containers_are_launched(account: Account) -> None:
+    for example in (e for e in EXAMPLES.values() if e.name.startswith("example")):
         path = account.directory / "c.yaml"
-        path.write_text(json.dumps(example.fitted(["", ""], real_ray=False)))
+        path.write_text(json.dumps(example.adapted(["", ""], real_ray=False)))
         if not example.skip:
             continue
         spec = load(str(path)).launchable()

@@ -130,7 +130,7 @@ async def test_up_creates_nothing_until_the_fix_is_applied(
     scenario = Scenario(bed.cloud, tmp_path)
     await bed.cloud.ec2.warm_up()
     MISTAKES[name].apply(scenario)
-    await bed.cloud.ec2.disown_what_is_there()
+    await bed.cloud.ec2.set_leftover_baseline()
     refused = await run_on_laptop(bed, scenario, "up c.yaml --yes --json")
     error = json.loads(refused.stdout.splitlines()[-1])
     assert error["event"] == "error", refused.stdout
@@ -138,7 +138,7 @@ async def test_up_creates_nothing_until_the_fix_is_applied(
     assert not bed.cloud.ledger.rentals
     await bed.cloud.assert_nothing_left()
     scenario.apply_fix(error["fix"])
-    await bed.cloud.ec2.disown_what_is_there()
+    await bed.cloud.ec2.set_leftover_baseline()
     done = await run_on_laptop(bed, scenario, "up c.yaml --yes --json")
     assert done.code == 0, done.stdout + done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["event"] == "ready"

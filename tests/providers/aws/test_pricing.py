@@ -1,4 +1,4 @@
-"""What a cluster will cost and has cost, in an account whose ledger knows better."""
+"""Price estimates and recorded costs, compared with the bill of the simulated account."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPOT = {"InstanceType": "c5.large", "InstanceMarketOptions": {"MarketType": "spo
 
 
 def mixed() -> dict[str, Any]:
-    """A head at full price and two spot workers."""
+    """An on-demand head and two spot workers."""
     types: dict[str, Any] = cluster_file()["available_node_types"]
     types["worker"]["node_config"] = SPOT
     return types
@@ -31,51 +31,51 @@ def price_of(events: list[dict[str, Any]]) -> dict[str, Any]:
     return price
 
 
-async def test_the_price_of_a_plan_is_what_a_day_costs_to_the_cent(bed: Bed) -> None:
+async def test_the_price_of_a_plan_equals_the_bill_of_a_day(bed: Bed) -> None:
     await bed.write(available_node_types=mixed())
     planned = price_of(events_of(await bed.shoal("plan c.yaml --json")))
     assert planned["complete"]
     assert planned["source"].startswith("AWS's price list of ")
-    asked = price_of(await bed.up())
-    assert asked["per_hour"] == planned["per_hour"]
+    launched = price_of(await bed.up())
+    assert launched["per_hour"] == planned["per_hour"]
 
     rentals = bed.cloud.ledger.rentals.values()
     assert sorted(rental.market for rental in rentals) == ["on-demand", "spot", "spot"]
-    a_day = sum(rental.cost(rental.began + DAY) for rental in rentals)
-    assert round(24 * planned["per_hour"], 2) == round(a_day, 2)
-    # It is not the catalog's price that happens to be the same.
+    bill = sum(rental.cost(rental.began + DAY) for rental in rentals)
+    assert round(24 * planned["per_hour"], 2) == round(bill, 2)
+    # The catalog has another price.
     listing = load_price_table("aws").find("c5.large")
     assert listing is not None
     assert listing.price("us-west-2").spot != pytest.approx(0.3 * 0.085)
-    await _is_accounted_for(bed)
+    await _costs_are_reported(bed)
 
 
-async def _is_accounted_for(bed: Bed) -> None:
-    """What was spent is told while the cluster is there and when it is gone."""
-    running = await told(bed, "c.yaml")
+async def _costs_are_reported(bed: Bed) -> None:
+    """`shoal cost` works while the cluster runs and after it is gone."""
+    running = await cost_report(bed, "c.yaml")
     assert running["per_hour"] == pytest.approx(0.096 + 2 * 0.3 * 0.085)
     assert rows(running) == {("head", "on-demand"): 1, ("worker", "spot"): 2}
     await bed.down()
-    over = await told(bed, CLUSTER)
-    assert over["per_hour"] == 0
-    assert over["complete"]
-    assert rows(over) == rows(running)
-    assert over["cost"] == pytest.approx(bed.cloud.ledger.cost(), abs=0.005)
+    ended = await cost_report(bed, CLUSTER)
+    assert ended["per_hour"] == 0
+    assert ended["complete"]
+    assert rows(ended) == rows(running)
+    assert ended["cost"] == pytest.approx(bed.cloud.ledger.cost(), abs=0.005)
     assert "mine has cost $0.0" in (await bed.shoal(f"cost {CLUSTER}")).stdout
 
 
-async def told(bed: Bed, cluster: str) -> dict[str, Any]:
+async def cost_report(bed: Bed, cluster: str) -> dict[str, Any]:
     done = await bed.shoal(f"cost {cluster} --json")
     assert done.code == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def rows(cost: dict[str, Any]) -> dict[tuple[str, str], int]:
     return {(row["node_type"], row["market"]): row["instances"] for row in cost["rows"]}
 
 
-async def test_without_the_price_list_the_catalog_is_used_and_said_to_be(account: Account) -> None:
+async def test_the_catalog_is_used_and_named_if_the_price_list_is_denied(account: Account) -> None:
     denied = ApiError("AccessDeniedException", "you may not", 403)
     account.cloud.faults.fail_call("GetProducts", error=denied, times=99)
     provider = account.provider()
@@ -86,10 +86,12 @@ async def test_without_the_price_list_the_catalog_is_used_and_said_to_be(account
     assert price_source(account.spec) == f"the catalog of {load_price_table('aws').dated}"
     again = account.provider()
     await again.offerings(account.spec)
-    assert account.cloud.ledger.calls()["GetProducts"] == 1, "who says no is not asked again soon"
+    assert account.cloud.ledger.calls()["GetProducts"] == 1, (
+        "a denied service is not asked again soon"
+    )
 
 
-async def test_prices_are_asked_for_once_a_day(account: Account) -> None:
+async def test_prices_are_fetched_once_a_day(account: Account) -> None:
     for _ in range(2):
         provider = account.provider()
         await provider.offerings(account.spec)
@@ -99,7 +101,7 @@ async def test_prices_are_asked_for_once_a_day(account: Account) -> None:
     assert price_source(account.spec).startswith("AWS's price list of ")
 
 
-async def test_spot_prices_are_of_the_zone_and_the_dearest_where_it_is_not_known(
+async def test_the_spot_price_is_the_zones_or_without_a_zone_the_highest(
     account: Account,
 ) -> None:
     provider: Any = account.provider()

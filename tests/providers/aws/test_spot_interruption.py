@@ -1,4 +1,4 @@
-"""Spot instances that AWS takes back, with real Ray on them."""
+"""Interruptions of spot instances that run real Ray."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-# Takes longer than the machine that it begins on has left.
+# Takes longer than its first instance still runs.
 TASK = """
 import ray, time
 ray.init(log_to_driver=False, logging_level="ERROR")
@@ -39,7 +39,7 @@ async def spot() -> AsyncIterator[Bed]:
         yield bed
 
 
-async def test_the_task_of_a_machine_that_is_taken_back_finishes_on_its_replacement(
+async def test_the_task_of_an_interrupted_instance_finishes_on_its_replacement(
     spot: Bed,
 ) -> None:
     await until(
@@ -55,11 +55,14 @@ async def test_the_task_of_a_machine_that_is_taken_back_finishes_on_its_replacem
         return [id for id in ready_workers(spot) if (host(id).root() / "tmp/here").exists()]
 
     await until(busy, "the task runs", timeout=120, every=0.5)
-    (taken,) = busy()
-    address = spot.cloud.ec2.host(taken).address
-    await spot.cloud.ec2.spot_notice(taken, 15)
+    (interrupted,) = busy()
+    address = spot.cloud.ec2.host(interrupted).address
+    await spot.cloud.ec2.spot_notice(interrupted, 15)
     await until(
-        lambda: len(ready_workers(spot) - {taken}) == 2, "another is ready", timeout=120, every=0.5
+        lambda: len(ready_workers(spot) - {interrupted}) == 2,
+        "another is ready",
+        timeout=120,
+        every=0.5,
     )
     out = head.root() / "home/ubuntu/out.txt"
     await until(lambda: "done on" in out.read_text(), "the task has finished", timeout=120)
@@ -68,15 +71,20 @@ async def test_the_task_of_a_machine_that_is_taken_back_finishes_on_its_replacem
     assert ("drain", "interruption") in decisions
     told = await spot.shoal("why -n mine")
     assert "the provider terminates the instance at" in told.stdout
-    await until(lambda: taken not in spot.running(), "the machine is gone")
+    await until(lambda: interrupted not in spot.running(), "the instance is terminated")
 
 
-async def test_all_machines_taken_back_at_once_are_replaced_at_once(spot: Bed) -> None:
+async def test_all_instances_interrupted_at_once_are_replaced_at_once(spot: Bed) -> None:
     before = ready_workers(spot)
     for id in before:
         await spot.cloud.ec2.spot_notice(id, 15)
     await until(
-        lambda: len(ready_workers(spot) - before) == len(before), "all anew", timeout=120, every=0.5
+        lambda: len(ready_workers(spot) - before) == len(before),
+        "all are replaced",
+        timeout=120,
+        every=0.5,
     )
-    await until(lambda: before.isdisjoint(spot.running()), "the others are gone", timeout=60)
+    await until(
+        lambda: before.isdisjoint(spot.running()), "the interrupted ones are terminated", timeout=60
+    )
     await spot.down()
