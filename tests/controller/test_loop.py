@@ -7,6 +7,8 @@ import itertools
 import json
 from dataclasses import replace
 
+import pytest
+
 from shoal.controller import status_file
 from shoal.controller.journal import replay
 from shoal.controller.node_manager import LaunchResult
@@ -27,6 +29,25 @@ async def test_pending_tasks_get_their_nodes_in_one_iteration(harness: Harness) 
     await harness.iterate()
     assert {n.phase for n in harness.state.nodes.values()} == {Phase.READY}
     assert len(harness.cluster.ray) == 4
+
+
+async def test_the_log_tells_launches_phases_and_reasons_and_an_idle_loop_logs_nothing(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="shoal.controller.journal")
+    harness.cluster.set_pending_tasks(1)
+    await harness.iterate(2)
+    harness.cluster.set_pending_tasks(0)
+    await harness.iterate(2)
+    (decision,) = [m for m in caplog.messages if m.startswith("launch 1 x worker: ")]
+    assert decision.endswith(harness.reasons("launch")[0])
+    assert "launching 1 x worker (on-demand)" in caplog.messages
+    phases = [m for m in caplog.messages if m.startswith("worker-1 ")]
+    assert phases[0] == "worker-1 (i-1) new -> booting"
+    assert phases[-1] == "worker-1 (i-1) starting -> ready"
+    caplog.clear()
+    await harness.iterate(5)
+    assert caplog.messages == []
 
 
 async def test_pending_nodes_are_not_launched_again(harness: Harness) -> None:

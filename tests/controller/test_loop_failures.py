@@ -279,6 +279,19 @@ async def test_an_unreachable_gcs_stops_all_decisions_but_no_node(harness: Harne
     assert len(harness.cluster.launch_requests) == 1
 
 
+async def test_the_log_says_once_that_the_gcs_is_unreachable_and_once_that_it_is_back(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="shoal")
+    await harness.iterate()
+    harness.cluster.gcs_unreachable = True
+    await harness.iterate(3)
+    harness.cluster.gcs_unreachable = False
+    await harness.iterate(3)
+    messages = [r.message for r in caplog.records if r.name == "shoal.controller.observer"]
+    assert messages == ["GCS unreachable: Ray on the head does not answer", "GCS reachable again"]
+
+
 async def test_a_drain_that_did_not_reach_ray_is_retried(harness: Harness) -> None:
     harness.cluster.set_pending_tasks(1)
     await harness.iterate()

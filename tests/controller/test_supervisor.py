@@ -142,3 +142,17 @@ async def test_a_new_password_restarts_the_supervisor(
     monkeypatch.delenv(PASSWORD_VARIABLE)
     main(["start", str(directory)])
     assert holder(directory, SUPERVISOR_LOCK) == second, "a supervisor that has it stays"
+
+
+def test_a_large_log_is_rotated_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "MAX_LOG_BYTES", 10)
+    log = tmp_path / "controller.log"
+    with log.open("a") as writer:
+        print("first", file=writer, flush=True)
+        supervisor.rotate_log(log)
+        assert log.read_text() == "first\n"
+        print("second", file=writer, flush=True)
+        supervisor.rotate_log(log)
+        print("third", file=writer, flush=True)
+    assert log.read_text() == "third\n"
+    assert (tmp_path / "controller.log.1").read_text() == "first\nsecond\n"

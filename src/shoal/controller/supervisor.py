@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,6 +47,7 @@ HEARTBEAT_CHECK_SECONDS = 5.0
 MAX_MISSED_HEARTBEATS = 12
 # A loop without an iteration for this long is stalled.
 STALLED_SECONDS = HEARTBEAT_CHECK_SECONDS * MAX_MISSED_HEARTBEATS
+MAX_LOG_BYTES = 10_000_000
 # Without this, macOS ends a process that forks after it has loaded certain libraries.
 _FORK_ENVIRONMENT = {"OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
 
@@ -130,7 +132,12 @@ class _Supervisor:
         # The signal interrupts the wait for the lock, which then continues. A thread is not
         # possible: a process that forks must have only one.
         watchdog = Watchdog(self._directory)
-        signal.signal(signal.SIGALRM, lambda *_: watchdog.check())
+
+        def on_alarm(*_: object) -> None:
+            watchdog.check()
+            rotate_log(self._directory / LOG)
+
+        signal.signal(signal.SIGALRM, on_alarm)
         signal.setitimer(signal.ITIMER_REAL, HEARTBEAT_CHECK_SECONDS, HEARTBEAT_CHECK_SECONDS)
         failures = 0
         child: int | None = None
@@ -200,6 +207,16 @@ class Watchdog:
             _log.warning("controller loop is stalled; killing process %d", pid)
             with suppress_and_log(_log, f"kill process {pid}", ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def rotate_log(path: Path) -> None:
+    """Move a log that has grown large to a second file, which replaces the previous one. The log is
+    truncated in place, because running processes append to it."""
+    with suppress_and_log(_log, f"rotate {path}", OSError):
+        if path.stat().st_size > MAX_LOG_BYTES:
+            with suppress_and_log(_log, f"copy {path}", OSError):  # the disk may be full
+                shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+            os.truncate(path, 0)
 
 
 def _modified_at(path: Path) -> int | None:
