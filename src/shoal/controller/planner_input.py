@@ -51,7 +51,7 @@ class ClusterPlanner:
         """What should be launched, drained and cancelled now."""
         state = self._journal.state
         failures = tuple(f.failure for f in state.failures)
-        history = replace(self._history, failures=failures, given_up=dict(state.blocked))
+        history = replace(self._history, failures=failures, blocked=dict(state.blocked))
         views = self._views(reading, now)
         result = plan(spec, views, reading.demand, history, now, self.offerings)
         self._history = result.history

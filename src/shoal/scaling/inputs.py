@@ -92,7 +92,7 @@ class History:
 
     failures: tuple[LaunchFailure, ...] = ()
     # node types that are not launched until `shoal up` runs again, with the reason
-    given_up: Mapping[str, str] = field(default_factory=dict)
+    blocked: Mapping[str, str] = field(default_factory=dict)
     # launching nodes that nothing needs, and since when
     unneeded_since: Mapping[str, float] = field(default_factory=dict)
     # whether the cluster has had `initial_workers` once

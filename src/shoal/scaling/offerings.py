@@ -23,7 +23,7 @@ FAILURE_WINDOW_S = 3600.0
 # to keep CPU work off accelerator nodes.
 _ASSUMED_PER_UNIT = {"CPU": 0.04, "memory": 0.005 / 2**30, "object_store_memory": 0.0}
 _ASSUMED_PER_SCARCE = 1.0
-_ORDINARY = frozenset(_ASSUMED_PER_UNIT)
+_COMMON_RESOURCES = frozenset(_ASSUMED_PER_UNIT)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ class OfferingBackoff:
 
 def is_scarce(resource: str) -> bool:
     """Whether a resource is scarce: not CPU or memory, nor a marker of a single node."""
-    return resource not in _ORDINARY and not resource.startswith(("node:", "accelerator_type:"))
+    return resource not in _COMMON_RESOURCES and not resource.startswith(
+        ("node:", "accelerator_type:")
+    )
 
 
 def estimated_price(resources: Resources) -> float:
@@ -75,7 +77,7 @@ def node_type_resources(node_type: NodeType, offerings: Iterable[Offering]) -> R
 
 class Offerings:
     """The offerings at one time. `options` has one entry per node type, market and zone that is not
-    in backoff; `backing_off` has the others by node type. Types in `given_up`, with the reason, are
+    in backoff; `backing_off` has the others by node type. Types in `blocked`, with the reason, are
     in neither. `resources` and `price` are known for every type, whether it can be launched now or
     not."""
 
@@ -88,7 +90,7 @@ class Offerings:
                 by_type[offering.node_type].append(offering)
         self.resources: dict[str, Resources] = {}
         self.backing_off: dict[str, list[OfferingBackoff]] = {}
-        self.given_up = history.given_up
+        self.blocked = history.blocked
         self.options: list[InstanceOption] = []
         self.price: dict[str, float] = {}
         self._priced_types: set[str] = set()
@@ -101,7 +103,7 @@ class Offerings:
                 self._labels[name, offering.market, offering.zone] = option.labels
                 if option.is_price_known:
                     self._priced_types.add(name)
-                if name in self.given_up:
+                if name in self.blocked:
                     continue
                 backoff = _backoff(offering, history.failures, now)
                 if backoff is None:

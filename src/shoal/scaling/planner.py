@@ -41,10 +41,10 @@ from shoal.scaling.offerings import Offerings, recent_failures
 from shoal.scaling.resource_vectors import ResourceSpace
 from shoal.scaling.scale_down import ScaleDown, ScaleDownResult, over_limit
 from shoal.scaling.scale_up import ScaleUp, ScaleUpResult
-from shoal.scaling.scaling_plan import Plan, PlannedLaunch
+from shoal.scaling.scaling_plan import Plan, PlannedLaunch, Unmet
 from shoal.scaling.snapshot import ClusterSnapshot
 from shoal.scaling.unmet_demand import Explainer, can_hold
-from shoal.scaling.workload import encode, shapes_of
+from shoal.scaling.workload import Workload, encode, shapes_of
 from shoal.spec.cluster_spec import ClusterSpec
 
 # So many infeasible shapes are listed; the rest are counted.
@@ -116,18 +116,7 @@ class _PlanningPass:
         scale_down_result = scale_down.run(self._history, self._now)
         quiet_since = self._quiet_since(scale_up_result, scale_down_result)
         consolidation = self._consolidation(legacy.min_workers, quiet_since)
-        explainer = Explainer(
-            self._snapshot, self._offerings, scale_up.instance_selector, self._now
-        )
-        unmet = [
-            *explainer.explain(workload, scale_up_result),
-            *explainer.over_limit(self._over_limit.busy),
-        ]
-        unmet += [
-            explainer.infeasible_demand(*entry) for entry in infeasible[:MAX_INFEASIBLE_LISTED]
-        ]
-        if len(infeasible) > MAX_INFEASIBLE_LISTED:
-            unmet.append(explainer.unlisted(len(infeasible) - MAX_INFEASIBLE_LISTED))
+        unmet = self._unmet(scale_up, workload, scale_up_result, infeasible)
         launches = (*scale_up_result.launches, *consolidation.launches)
         drains = (*self._over_limit.drains, *scale_down_result.drains, *consolidation.drains)
         cancels = (*self._over_limit.cancels, *scale_down_result.cancels)
@@ -140,6 +129,24 @@ class _PlanningPass:
             price_per_hour=self._price(launches, removed),
             history=self._next_history(scale_down_result, consolidation, quiet_since),
         )
+
+    def _unmet(
+        self,
+        scale_up: ScaleUp,
+        workload: Workload,
+        scale_up_result: ScaleUpResult,
+        infeasible: Sequence[tuple[Shape, int, str]],
+    ) -> list[Unmet]:
+        explainer = Explainer(
+            self._snapshot, self._offerings, scale_up.instance_selector, self._now
+        )
+        unmet = [
+            *explainer.explain(workload, scale_up_result),
+            *explainer.over_limit(self._over_limit.busy),
+        ]
+        listed, unlisted = infeasible[:MAX_INFEASIBLE_LISTED], infeasible[MAX_INFEASIBLE_LISTED:]
+        unmet += [explainer.infeasible_demand(*entry) for entry in listed]
+        return [*unmet, explainer.unlisted(len(unlisted))] if unlisted else unmet
 
     def _split_feasible(self, demand: Demand) -> tuple[Demand, list[tuple[Shape, int, str]]]:
         """The demand without shapes that name a resource no node has, and those shapes. Axes for
@@ -231,7 +238,7 @@ class _PlanningPass:
             replacements, until = {}, 0.0
         return History(
             failures=recent_failures(before.failures, self._now),
-            given_up=before.given_up,
+            blocked=before.blocked,
             unneeded_since=scale_down_result.unneeded_since,
             initial_workers_reached=(
                 before.initial_workers_reached or initial is None or workers >= initial

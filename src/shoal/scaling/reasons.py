@@ -11,29 +11,29 @@ from shoal.scaling.workload import GangGroup, SingleNodeItem
 _MAX_LISTED = 3
 
 
-def because_of_minimum(node_type: str, wanted: int, have: int) -> Reason:
+def because_of_minimum(node_type: str, target: int, current: int) -> Reason:
     """The cluster has fewer workers of a type than `min_workers`."""
-    text = f"min_workers of {node_type} is {wanted}; {have} running or launching"
-    return Reason(Cause.MIN_WORKERS, text, {"wanted": wanted, "have": have})
+    text = f"min_workers of {node_type} is {target}; {current} running or launching"
+    return Reason(Cause.MIN_WORKERS, text, {"target": target, "current": current})
 
 
-def because_of_initial_workers(wanted: int, have: int) -> Reason:
+def because_of_initial_workers(target: int, current: int) -> Reason:
     """The cluster has fewer workers than `initial_workers`."""
-    text = f"initial_workers is {wanted}; {have} running or launching"
-    return Reason(Cause.INITIAL_WORKERS, text, {"wanted": wanted, "have": have})
+    text = f"initial_workers is {target}; {current} running or launching"
+    return Reason(Cause.INITIAL_WORKERS, text, {"target": target, "current": current})
 
 
-def because_of_utilization(wanted: int, have: int) -> Reason:
+def because_of_utilization(target: int, current: int) -> Reason:
     """Utilization is above `target_utilization_fraction`."""
-    text = f"target_utilization_fraction needs {wanted} workers at this load; there are {have}"
-    return Reason(Cause.UTILIZATION, text, {"wanted": wanted, "have": have})
+    text = f"target_utilization_fraction needs {target} workers at this load; there are {current}"
+    return Reason(Cause.UTILIZATION, text, {"target": target, "current": current})
 
 
 def because_of_floors(floors: Sequence[SingleNodeItem], lacking: int) -> Reason:
     """`request_resources` needs more than the total capacity of the cluster."""
     total = sum(floor.item.count for floor in floors)
     text = f"request_resources needs {_described(floors)}; {lacking:,} of {total:,} do not fit"
-    return Reason(Cause.FLOOR, text, {"lacking": lacking, "asked": total})
+    return Reason(Cause.FLOOR, text, {"lacking": lacking, "requested": total})
 
 
 def because_of_gangs(

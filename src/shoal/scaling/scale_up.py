@@ -98,8 +98,8 @@ class ScaleUp:
 
     def _launch_min_workers(self) -> None:
         for name, node_type in sorted(self._snapshot.spec.node_types.items()):
-            have = self._snapshot.serving_by_type[name]
-            lacking = node_type.min_workers - have
+            current = self._snapshot.serving_by_type[name]
+            lacking = node_type.min_workers - current
             if lacking <= 0:
                 continue
             index = self._cheapest({name})
@@ -110,7 +110,7 @@ class ScaleUp:
             )
             if index is not None and allowed > 0:
                 selection = self.instance_selector.add(index, allowed)
-                reason = because_of_minimum(name, node_type.min_workers, have)
+                reason = because_of_minimum(name, node_type.min_workers, current)
                 self._add_stage([selection], reason, throttled=False)
                 lacking -= allowed
             if lacking:
@@ -194,11 +194,11 @@ class ScaleUp:
         self, workers: int, reason: Callable[[int, int], Reason], *, throttled: bool
     ) -> None:
         """Launch workers of any type until there are this many."""
-        have = sum(self._snapshot.serving_by_type.values()) + sum(s.count for s in self.selected)
+        current = sum(self._snapshot.serving_by_type.values()) + sum(s.count for s in self.selected)
         selected: list[Selection] = []
         for _ in self._snapshot.spec.node_types:
             lacking = min(
-                workers - have - sum(s.count for s in selected), self.instance_selector.remaining
+                workers - current - sum(s.count for s in selected), self.instance_selector.remaining
             )
             index = self._cheapest(
                 {name for name, n in self.instance_selector.remaining_by_type.items() if n > 0}
@@ -209,7 +209,7 @@ class ScaleUp:
             allowed = self.instance_selector.remaining_by_type[node_type]
             selected.append(self.instance_selector.add(index, min(lacking, allowed)))
         launched = self._within_budget(selected) if throttled else selected
-        self._add_stage(launched, reason(workers, have), throttled=throttled)
+        self._add_stage(launched, reason(workers, current), throttled=throttled)
 
     def _cheapest(self, types: set[str]) -> int | None:
         """The option to use when any worker of these types will do; not the head's type if there is
@@ -239,15 +239,15 @@ class ScaleUp:
 
     def _within_budget(self, selected: Sequence[Selection]) -> list[Selection]:
         """As many instances as may be launched now, in the proportions of the whole mix."""
-        wanted = sum(s.count for s in selected)
+        total = sum(s.count for s in selected)
         used = sum(s.count for stage in self._stages if stage.throttled for s in stage.selections)
-        allowed = int(min(wanted, max(0, self._result.launch_budget - used)))
-        self._result.deferred += wanted - allowed
-        if allowed == wanted:
+        allowed = int(min(total, max(0, self._result.launch_budget - used)))
+        self._result.deferred += total - allowed
+        if allowed == total:
             return list(selected)
-        counts = [s.count * allowed // wanted for s in selected]
+        counts = [s.count * allowed // total for s in selected]
         by_remainder = sorted(
-            range(len(selected)), key=lambda i: (-(selected[i].count * allowed % wanted), i)
+            range(len(selected)), key=lambda i: (-(selected[i].count * allowed % total), i)
         )
         for index in by_remainder[: allowed - sum(counts)]:
             counts[index] += 1

@@ -25,7 +25,7 @@ class Cause(str, enum.Enum):
     INFEASIBLE = "infeasible"
     LIMIT = "limit"
     CAPACITY = "capacity"
-    GIVEN_UP = "given-up"
+    BLOCKED = "blocked"
     SPEED = "speed"
     BUSY = "busy"
 

@@ -98,8 +98,8 @@ class Explainer:
         backing_off = self._offerings.backing_off.get(name)
         if backing_off and self._offerings.cheapest(name) is None:
             return Unmet(subject, lacking, self._backing_off(backing_off))
-        if name in self._offerings.given_up:
-            return Unmet(subject, lacking, *self._given_up(name))
+        if name in self._offerings.blocked:
+            return Unmet(subject, lacking, *self._blocked(name))
         return Unmet(subject, lacking, *self._limit([name]))
 
     def _deferred(self, scale_up_result: ScaleUpResult) -> Unmet:
@@ -129,13 +129,13 @@ class Explainer:
         available = [t for t in types if t in offered]
         below_limit = [t for t in types if self._instance_selector.remaining_by_type.get(t, 0) > 0]
         backing_off = [b for t in below_limit for b in self._offerings.backing_off.get(t, ())]
-        given_up = [t for t in below_limit if t in self._offerings.given_up]
+        blocked = [t for t in below_limit if t in self._offerings.blocked]
         if self._instance_selector.remaining > 0 and not set(below_limit) & set(available):
             if backing_off:
                 fix = "add another node type, zone or market that it fits on"
                 return self._backing_off(backing_off), fix
-            if given_up:
-                return self._given_up(given_up[0])
+            if blocked:
+                return self._blocked(blocked[0])
         return self._limit(types)
 
     def _backing_off(self, backing_off: Sequence[OfferingBackoff]) -> Reason:
@@ -149,9 +149,9 @@ class Explainer:
         )
         return Reason(Cause.CAPACITY, text, {"failed_s_ago": ago, "retry_in_s": wait})
 
-    def _given_up(self, name: str) -> tuple[Reason, str]:
-        text = f"{name} is not launched any more: {self._offerings.given_up[name]}"
-        return Reason(Cause.GIVEN_UP, text), "fix the cause, then run `shoal up` to retry"
+    def _blocked(self, name: str) -> tuple[Reason, str]:
+        text = f"{name} is not launched any more: {self._offerings.blocked[name]}"
+        return Reason(Cause.BLOCKED, text), "fix the cause, then run `shoal up` to retry"
 
     def _limit(self, types: Sequence[str]) -> tuple[Reason, str]:
         overall = self._spec.scaling.max_workers

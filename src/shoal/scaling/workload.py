@@ -16,7 +16,7 @@ from shoal.scaling.resource_vectors import Item, ResourceSpace
 
 # More distinct shapes than this are grouped by size.
 MAX_SHAPES = 1_000
-_MAX_INFEASIBLE_LISTED = 100
+_MAX_INFEASIBLE_KEPT = 100
 _MAX_ALTERNATIVES = 64
 
 
@@ -163,7 +163,7 @@ def _limited(requests: list[Request], is_feasible: Callable[[Shape], bool]) -> _
         if len(grouped) <= MAX_SHAPES:
             break
     merged = sorted(_as_largest(group) for group in grouped.values())
-    planned = merged[:MAX_SHAPES] + infeasible[:_MAX_INFEASIBLE_LISTED]
+    planned = merged[:MAX_SHAPES] + infeasible[:_MAX_INFEASIBLE_KEPT]
     return _LimitedRequests(planned, len(merged) + len(infeasible) - len(planned))
 
 
