@@ -7,7 +7,7 @@ Run a program on a cluster and terminate it afterwards:
     with Cluster("cluster.yaml") as cluster:
         print(cluster.exec("python script.py").stdout)
 
-Use a few existing machines step by step, for example from a notebook:
+Use a few existing machines step by step, for example at a Python prompt:
 
     from shoal import InteractiveCluster
 

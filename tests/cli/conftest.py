@@ -1,4 +1,5 @@
-"""A home for the command line, short enough for Ray's sockets, and empty again at the end."""
+"""A temporary SHOAL_HOME for the command line, whose clusters are terminated at the end. Its path
+is short enough for Ray's sockets."""
 
 from __future__ import annotations
 
@@ -13,23 +14,23 @@ import pytest
 
 from tests.cli.shoal_command import Home
 
-_LAST_WRITES_S = 60
+_EXIT_SECONDS = 60
 
 
 @pytest.fixture(scope="module")
 def module_home() -> Iterator[Home]:
-    with home_for_a_while() as home:
+    with temporary_home() as home:
         yield home
 
 
 @pytest.fixture
 def home() -> Iterator[Home]:
-    with home_for_a_while() as home:
+    with temporary_home() as home:
         yield home
 
 
 @contextlib.contextmanager
-def home_for_a_while() -> Iterator[Home]:
+def temporary_home() -> Iterator[Home]:
     path = Path(tempfile.mkdtemp(prefix="shoal", dir="/tmp"))
     home = Home(path)
     try:
@@ -37,8 +38,8 @@ def home_for_a_while() -> Iterator[Home]:
     finally:
         machines = home.machines()
         done = home.shoal("down", "--all", "--yes")
-        deadline = time.monotonic() + _LAST_WRITES_S
+        deadline = time.monotonic() + _EXIT_SECONDS
         while home.left_over(machines) and time.monotonic() < deadline:
-            time.sleep(0.1)  # what still writes would be in the way
+            time.sleep(0.1)  # processes that still write would make rmtree fail
         shutil.rmtree(path)
         assert done.returncode == 0, done.stderr

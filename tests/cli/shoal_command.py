@@ -1,4 +1,4 @@
-"""Runs the real `shoal` command, with a home of its own, as a person would."""
+"""Runs the real `shoal` command in a subprocess, with its own SHOAL_HOME."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOAL = str(Path(sys.executable).parent / "shoal")
 
 @dataclass(frozen=True)
 class Home:
-    """A person's machine: where Shoal keeps its state, and how commands are run there."""
+    """A SHOAL_HOME, and the commands that use it."""
 
     path: Path
 
@@ -64,13 +64,13 @@ class Home:
         return {p.parent.name for p in self.path.glob("e/*/instance.json")}
 
     def left_over(self, machines: set[str]) -> list[str]:
-        """What is still there of these machines: processes and directories."""
-        found = []
+        """The remaining processes and directories of these machines."""
+        leftovers = []
         for process in itertools.chain(*processes.processes_of(machines).values()):
             with contextlib.suppress(psutil.NoSuchProcess):
-                found.append(f"{process.pid} {process.name()}")
-        found += [str(p) for p in self.path.glob("e/*/")]
-        return found
+                leftovers.append(f"{process.pid} {process.name()}")
+        leftovers += [str(p) for p in self.path.glob("e/*/")]
+        return leftovers
 
 
 def ray_daemons_of(machine: str) -> list[psutil.Process]:

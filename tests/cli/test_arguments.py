@@ -94,10 +94,21 @@ def completions(home: Home, typed: str, cwd: Path) -> list[str]:
     return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
 
-def test_commands_clusters_and_files_are_completions(home: Home, tmp_path: Path) -> None:
-    lab = default_embedded(Overrides(cluster_name="lab")).spec
+def record_cluster(home: Home, name: str) -> None:
+    spec = default_embedded(Overrides(cluster_name=name)).spec
     (home.path / "clusters").mkdir()
-    (home.path / "clusters" / "lab.json").write_text(json.dumps(to_json(lab)))
+    (home.path / "clusters" / f"{name}.json").write_text(json.dumps(to_json(spec)))
+
+
+def test_verbose_shows_the_log_on_standard_error(home: Home) -> None:
+    record_cluster(home, "lab")
+    message = "INFO    shoal.ops.cluster_lookup: using the recorded spec of cluster lab"
+    assert message in home.shoal("status", "lab", "-v").stderr
+    assert home.shoal("status", "lab").stderr == ""
+
+
+def test_commands_clusters_and_files_are_completed(home: Home, tmp_path: Path) -> None:
+    record_cluster(home, "lab")
     (tmp_path / "large.yaml").touch()
     (tmp_path / "letter.txt").touch()
     (tmp_path / "sub").mkdir()

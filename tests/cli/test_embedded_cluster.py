@@ -18,18 +18,18 @@ from tests.providers.local.ssh_bed import read_gcs
 pytestmark = pytest.mark.ray
 
 YAML = """
-cluster_name: rehearsal
+cluster_name: demo
 max_workers: 3
 provider: {type: embedded}
 available_node_types:
-  boss:
+  head:
     resources: {CPU: 0}
   fast:
-    resources: {CPU: 2, wheel: 1.5}
+    resources: {CPU: 2, disk_slot: 1.5}
     labels: {team: red}
     min_workers: 1
     max_workers: 3
-head_node_type: boss
+head_node_type: head
 setup_commands:
   - echo "set up as $RAY_NODE_TYPE_NAME in $(basename "$PWD")" > proof.txt
 """
@@ -38,7 +38,7 @@ PROGRAM = """
 import ray, sys
 ray.init(log_to_driver=False)
 
-@ray.remote(num_cpus=1, resources={"wheel": 0.5}, label_selector={"team": "red"})
+@ray.remote(num_cpus=1, resources={"disk_slot": 0.5}, label_selector={"team": "red"})
 def where():
     return ray.util.get_node_ip_address()
 
@@ -57,27 +57,27 @@ def yaml(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def up(module_home: Home, yaml: Path) -> Home:
     done = module_home.shoal("up", str(yaml))
     assert done.returncode == 0, done.stderr
-    assert "rehearsal is ready: 2 nodes" in done.stderr
+    assert "demo is ready: 2 nodes" in done.stderr
     return module_home
 
 
-def test_the_nodes_are_real_and_have_what_the_file_declares(up: Home, yaml: Path) -> None:
+def test_the_nodes_have_the_declared_resources(up: Home, yaml: Path) -> None:
     status = up.json("status", str(yaml))
     head, worker = status["nodes"]
     assert (head["name"], head["phase"]) == ("head", "ready")
     assert (worker["node_type"], worker["phase"]) == ("fast", "ready")
     assert head["address"] != worker["address"]
     assert worker["total"]["CPU"] == 2
-    assert worker["total"]["wheel"] == 1
+    assert worker["total"]["disk_slot"] == 1
     assert head["total"].get("CPU", 0) == 0
 
 
 def test_setup_commands_ran_once_on_every_node(up: Home) -> None:
     proofs = sorted(p.read_text() for p in up.path.glob("e/*/proof.txt"))
-    assert [proof.split()[3] for proof in proofs] == ["boss", "fast"]
+    assert [proof.split()[3] for proof in proofs] == ["fast", "head"]
 
 
-def test_a_program_finds_the_cluster_by_itself(up: Home, yaml: Path, tmp_path: Path) -> None:
+def test_a_program_finds_the_cluster(up: Home, yaml: Path, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     worker = up.json("status", str(yaml))["nodes"][1]
     done = up.shoal("exec", str(yaml), "python program.py 'a  b' \"$HOME\"", cwd=tmp_path)
@@ -86,10 +86,10 @@ def test_a_program_finds_the_cluster_by_itself(up: Home, yaml: Path, tmp_path: P
 
 
 def test_exec_returns_the_commands_own_exit_code(up: Home) -> None:
-    assert up.shoal("exec", "rehearsal", "exit 42").returncode == 42
+    assert up.shoal("exec", "demo", "exit 42").returncode == 42
 
 
-def test_nobody_gets_in_without_the_clusters_token(up: Home) -> None:
+def test_a_program_without_the_token_cannot_connect(up: Home) -> None:
     address = up.json("status")["address"]
     read = f'python -c "{read_gcs(address)}"'
     done = up.shoal("exec", f"unset RAY_AUTH_TOKEN_PATH RAY_AUTH_MODE; {read}")
@@ -99,7 +99,7 @@ def test_nobody_gets_in_without_the_clusters_token(up: Home) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_second_up_does_nothing_and_says_so(up: Home, yaml: Path) -> None:
+def test_a_second_up_does_nothing(up: Home, yaml: Path) -> None:
     before = up.machines()
     done = up.shoal("up", str(yaml))
     assert done.returncode == 0
@@ -107,9 +107,9 @@ def test_a_second_up_does_nothing_and_says_so(up: Home, yaml: Path) -> None:
     assert up.machines() == before
 
 
-def test_it_is_listed(up: Home) -> None:
+def test_ls_lists_the_cluster(up: Home) -> None:
     (entry,) = up.json("ls")
-    assert (entry["cluster"], entry["provider"], entry["nodes"]) == ("rehearsal", "embedded", 2)
+    assert (entry["cluster"], entry["provider"], entry["nodes"]) == ("demo", "embedded", 2)
 
 
 def test_up_restarts_only_the_node_that_died(up: Home, yaml: Path) -> None:
@@ -128,20 +128,20 @@ def test_up_restarts_only_the_node_that_died(up: Home, yaml: Path) -> None:
     assert events[-1]["event"] == "ready"
 
 
-def test_a_larger_minimum_adds_a_node_and_touches_no_other(up: Home, yaml: Path) -> None:
+def test_a_larger_minimum_only_adds_a_node(up: Home, yaml: Path) -> None:
     done = up.shoal("up", str(yaml), "--min-workers", "2")
     assert done.returncode == 0, done.stderr
     assert "+ create    1 x fast" in done.stderr
-    assert len(up.json("status", "rehearsal")["nodes"]) == 3
+    assert len(up.json("status", "demo")["nodes"]) == 3
 
 
-def test_submit_runs_a_script_where_it_is(up: Home, tmp_path: Path) -> None:
+def test_submit_runs_a_script_in_place(up: Home, tmp_path: Path) -> None:
     (tmp_path / "my script.py").write_text("import os, sys; print(os.getcwd(), sys.argv[1:])")
-    done = up.shoal("submit", "rehearsal", "my script.py", "--", "a  b", "$(id)", cwd=tmp_path)
+    done = up.shoal("submit", "demo", "my script.py", "--", "a  b", "$(id)", cwd=tmp_path)
     assert done.stdout == f"{tmp_path} ['a  b', '$(id)']\n"
 
 
-def test_a_shell_knows_the_cluster(up: Home) -> None:
+def test_attach_opens_a_shell_that_finds_the_cluster(up: Home) -> None:
     address = up.json("status")["address"]
     done = subprocess.run(
         [SHOAL, "attach"], env=up.env, input="echo $RAY_ADDRESS; exit 5", capture_output=True,
@@ -150,7 +150,7 @@ def test_a_shell_knows_the_cluster(up: Home) -> None:
     assert (done.returncode, done.stdout) == (5, f"{address}\n")
 
 
-def test_addresses_are_plain_lines(up: Home) -> None:
+def test_ip_addresses_are_printed_one_per_line(up: Home) -> None:
     nodes = up.json("status")["nodes"]
     assert up.shoal("get-head-ip").stdout == f"{nodes[0]['address']}\n"
     workers = [node["address"] for node in nodes[1:]]
@@ -160,7 +160,7 @@ def test_addresses_are_plain_lines(up: Home) -> None:
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
-        (("rsync-up", "rehearsal", ".", "/tmp"), "this machine's own files"),
+        (("rsync-up", "demo", ".", "/tmp"), "this machine's own files"),
         (("rsync-down",), "has no file_mounts"),
         (("ssh-config",), "are not reached by SSH"),
         (("exec", "true", "--tmux"), "its head is this machine"),
@@ -168,7 +168,7 @@ def test_addresses_are_plain_lines(up: Home) -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_what_makes_no_sense_on_one_machine_is_refused_with_the_reason(
+def test_commands_that_need_remote_nodes_say_why_they_fail(
     up: Home, command: tuple[str, ...], reason: str
 ) -> None:
     done = up.shoal(*command)
@@ -176,7 +176,7 @@ def test_what_makes_no_sense_on_one_machine_is_refused_with_the_reason(
     assert reason in done.stderr
 
 
-def test_the_dashboard_lets_in_who_has_its_address(up: Home) -> None:
+def test_the_dashboard_url_logs_in(up: Home) -> None:
     with up.start("dashboard", "--json") as running:
         assert running.stdout is not None
         login = json.loads(running.stdout.readline())["url"]
@@ -190,7 +190,7 @@ def test_the_dashboard_lets_in_who_has_its_address(up: Home) -> None:
         assert running.wait(20) == 0
 
 
-def test_stop_keeps_the_nodes_and_start_brings_their_ray_back(up: Home) -> None:
+def test_start_restarts_ray_after_stop(up: Home) -> None:
     machines = up.machines()
     assert up.shoal("stop", "--yes").returncode == 0
     status = up.shoal("status", "--json")
@@ -202,22 +202,22 @@ def test_stop_keeps_the_nodes_and_start_brings_their_ray_back(up: Home) -> None:
     assert up.machines() == machines
 
 
-def test_down_may_keep_the_head_and_the_minimum_of_workers(up: Home, yaml: Path) -> None:
+def test_down_can_keep_the_head_and_min_workers(up: Home, yaml: Path) -> None:
     done = up.shoal("down", str(yaml), "--workers-only", "--keep-min-workers", "--yes")
     assert "1 node terminated" in done.stderr
     assert [node["name"] for node in up.json("status")["nodes"]] == ["head", "worker-1"]
 
 
-def test_down_asks_and_takes_silence_for_no(up: Home) -> None:
-    done = up.shoal("down", "rehearsal")
+def test_down_without_a_terminal_requires_yes(up: Home) -> None:
+    done = up.shoal("down", "demo")
     assert done.returncode == 2
     assert "--yes" in done.stderr
     assert len(up.machines()) == 2
 
 
-def test_down_leaves_nothing(up: Home) -> None:
+def test_down_leaves_nothing_behind(up: Home) -> None:
     machines = up.machines()
-    done = up.shoal("down", "rehearsal", "--yes")
+    done = up.shoal("down", "demo", "--yes")
     assert done.returncode == 0, done.stderr
     assert up.left_over(machines) == []
     assert up.json("ls") == []

@@ -1,4 +1,4 @@
-"""Whatever ends a command, the next one finishes the job."""
+"""A command that was interrupted or killed is finished by the next one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.polling import until
 pytestmark = pytest.mark.ray
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
-async def test_down_gives_back_what_an_interrupted_up_began(
-    home: Home, sign: signal.Signals
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
+async def test_down_terminates_what_an_interrupted_up_started(
+    home: Home, signal_number: signal.Signals
 ) -> None:
     process = home.start("up", "--json")
     assert process.stdout is not None
@@ -24,9 +24,9 @@ async def test_down_gives_back_what_an_interrupted_up_began(
             break
     machines = home.machines()
     await until(lambda: any("gcs" in entry for entry in home.left_over(machines)), timeout=120)
-    process.send_signal(sign)
+    process.send_signal(signal_number)
     rest = process.communicate(timeout=90)[0]
-    if sign is signal.SIGINT:
+    if signal_number is signal.SIGINT:
         assert process.returncode == 130
         assert '"interrupted"' in rest
     assert len(machines) == 3
@@ -35,7 +35,7 @@ async def test_down_gives_back_what_an_interrupted_up_began(
     assert home.left_over(machines) == []
 
 
-def test_a_setup_command_that_fails_is_told_with_its_last_lines_and_can_be_mended(
+def test_a_failed_setup_command_shows_its_output_and_can_be_corrected(
     home: Home, tmp_path: Path
 ) -> None:
     yaml = tmp_path / "c.yaml"
@@ -59,7 +59,7 @@ def test_a_setup_command_that_fails_is_told_with_its_last_lines_and_can_be_mende
     assert "broken is ready: 1 node" in done.stderr
 
 
-def test_the_python_api_gives_the_cluster_back_when_its_block_fails(
+def test_the_python_api_terminates_the_cluster_when_its_block_fails(
     home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from shoal import Cluster, ShoalError

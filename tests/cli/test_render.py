@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 
 import pytest
 from rich.console import Console
@@ -23,6 +24,7 @@ from shoal.core.events import (
     Stage,
     Warned,
 )
+from shoal.core.logs import log_to_stderr
 from shoal.core.node_phase import Phase
 
 EVENTS: list[Event] = [
@@ -123,3 +125,23 @@ def test_a_price_estimate_shows_its_items_and_source(capsys: pytest.CaptureFixtu
     assert "price of c: at least $0.90/h, from the catalog of 2026-08" in printed
     assert "2 x gpu (g5.xlarge spot): $0.4/h each" in printed
     assert "1 x odd (x99.huge on-demand): price unknown" in printed
+
+
+def test_log_records_are_printed_above_the_live_table() -> None:
+    """Otherwise they would be drawn over by it."""
+    terminal = io.StringIO()
+    renderer = LiveRenderer(verbose=True)
+    renderer._console = renderer._live.console = Console(
+        file=terminal, force_terminal=True, width=100, stderr=True
+    )
+    logger = logging.getLogger("shoal")
+    handlers = list(logger.handlers)
+    log_to_stderr(2)
+    try:
+        with renderer:
+            renderer.event(EVENTS[3])
+            logging.getLogger("shoal.ops.up").debug("retrying a launch")
+    finally:
+        logger.handlers = handlers
+        logger.setLevel(logging.NOTSET)
+    assert "retrying a launch" in terminal.getvalue()

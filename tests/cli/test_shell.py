@@ -1,7 +1,5 @@
-"""The interactive cluster as a person uses it: typed at the prompt, in a terminal, with real Ray.
-
-The eight steps are those by which Ray's first users started a cluster.
-"""
+"""The interactive cluster in a terminal, with real Ray: the eight steps by which Ray's first users
+started a cluster."""
 
 from __future__ import annotations
 
@@ -58,12 +56,11 @@ print("on", flush=True)
 ray.get(ray.remote(where).remote(99))
 """
 
-# What a terminal is told beside the text.
-_CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
+_ESCAPE_CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
 
 
 class Prompt:
-    """A terminal with the prompt in it."""
+    """A terminal that shows the Python prompt."""
 
     def __init__(self, running: Running) -> None:
         self._running = running
@@ -72,10 +69,10 @@ class Prompt:
 
     async def _read(self) -> None:
         while data := await self._running.stdout.read(65536):
-            self.screen += _CONTROLS.sub("", data.decode(errors="replace"))
+            self.screen += _ESCAPE_CODES.sub("", data.decode(errors="replace"))
 
     async def ready(self, timeout: float = 60) -> str:
-        """What was shown until the next prompt."""
+        """The output until the next prompt."""
         await until(lambda: self.screen.endswith(">>> "), timeout=timeout)
         shown, self.screen = self.screen, ""
         return shown
@@ -85,13 +82,13 @@ class Prompt:
         await until(lambda: "\n" in self.screen, timeout=timeout)
         return await self.ready(timeout)
 
-    async def leave(self) -> int:
+    async def close(self) -> int:
         self._running.stdin.write(b"\x04")
         return await self._running.wait()
 
 
-class Steps:
-    """What a person has at hand."""
+class ShellBed:
+    """The laptop, the machines, the package index, and the prompt."""
 
     def __init__(self, laptop: Host, hosts: list[Host], index: PackageIndex) -> None:
         self.laptop = laptop
@@ -107,7 +104,7 @@ class Steps:
         )
 
     async def drive(self, shown: str) -> str:
-        """Run a driver on the head by the command that was shown."""
+        """Run a driver on the head with the command in this output."""
         attach = next(line for line in shown.splitlines() if "driver on the head" in line)
         command = attach.split("driver on the head")[1].strip()
         setup = command.partition(";")[0]
@@ -117,7 +114,7 @@ class Steps:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def steps(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Steps]:
+async def bed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ShellBed]:
     version = importlib.metadata.version("ray")
     wheels = fetch_wheels(tmp_path_factory.mktemp("wheels"), f"ray[default]=={version}")
     async with SimCloud() as cloud:
@@ -125,91 +122,91 @@ async def steps(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Steps
         index = await PackageIndex.open(cloud)
         index.add(*wheels)
         await index.configure(*hosts)
-        # Step 1: a file of the addresses. Step 2, that the machines reach one another, is given.
+        # Step 1 is the nodes file. Step 2, a network between the machines, exists already.
         await laptop.run("cat > nodes.txt", stdin="".join(f"{h.address}\n" for h in hosts))
-        steps = Steps(laptop, hosts, index)
+        bed = ShellBed(laptop, hosts, index)
         running = await laptop.popen(["script", "-qfec", COMMAND, "/dev/null"])
-        steps.prompt = Prompt(running)
-        yield steps
+        bed.prompt = Prompt(running)
+        yield bed
         running.kill()
 
 
-async def test_step_3_opens_a_prompt_that_tells_what_can_be_done(steps: Steps) -> None:
-    shown = await steps.prompt.ready()
+async def test_step_3_opens_a_prompt_with_help(bed: ShellBed) -> None:
+    shown = await bed.prompt.ready()
     assert "<cluster nodes: 2 machines>" in shown
     assert "cluster.install_ray()" in shown
     assert "Traceback" not in shown
 
 
-async def test_step_4_blocks_until_ray_is_installed_and_shows_each_nodes_output(
-    steps: Steps,
+async def test_step_4_installs_ray_and_shows_the_output_of_each_node(
+    bed: ShellBed,
 ) -> None:
-    shown = await steps.prompt.type("cluster.install_ray()", timeout=240)
+    shown = await bed.prompt.type("cluster.install_ray()", timeout=240)
     version = importlib.metadata.version("ray")
     assert f"nodes: installed Ray {version} on 2 nodes" in shown, shown
     assert re.search(r"head \| .*Successfully installed", shown)
     assert f"worker-1 | ray version: {version}" in shown
-    assert set(steps.index.downloads().values()) == {1}
+    assert set(bed.index.downloads().values()) == {1}
 
 
-async def test_step_5_the_installation_can_be_checked_on_each_node(steps: Steps) -> None:
-    for host in steps.hosts:
+async def test_step_5_ray_works_on_each_node(bed: ShellBed) -> None:
+    for host in bed.hosts:
         command = "source /home/ubuntu/setup-env.sh; ray --version"
         done = await host.run(f"bash -c '{command}'", user="ubuntu")
         assert done.stdout.startswith("ray, version"), done.stderr
 
 
-async def test_steps_6_and_7_start_ray_with_ones_own_code_on_every_node(steps: Steps) -> None:
-    await steps.write_code(answer=1)
+async def test_steps_6_and_7_start_ray_with_user_code_on_every_node(bed: ShellBed) -> None:
+    await bed.write_code(answer=1)
     call = 'cluster.start_ray("~/example_ray_code", num_workers_per_node=3)'
-    shown = await steps.prompt.type(call, timeout=120)
+    shown = await bed.prompt.type(call, timeout=120)
     assert "nodes is ready: 2 nodes" in shown, shown
-    printed = await steps.drive(shown)
-    for host in steps.hosts:
+    printed = await bed.drive(shown)
+    for host in bed.hosts:
         assert f"('{host.name}', 1)" in printed
     assert "6.0" in printed
 
 
-async def test_step_8_workers_are_restarted_with_other_code(steps: Steps) -> None:
-    await steps.write_code(answer=2)
+async def test_step_8_workers_are_restarted_with_other_code(bed: ShellBed) -> None:
+    await bed.write_code(answer=2)
     call = 'cluster.restart_workers("~/example_ray_code", num_workers_per_node=2)'
-    shown = await steps.prompt.type(call, timeout=120)
+    shown = await bed.prompt.type(call, timeout=120)
     assert "nodes is ready: 2 nodes" in shown, shown
-    printed = await steps.drive(shown)
-    assert f"('{steps.hosts[1].name}', 2)" in printed
+    printed = await bed.drive(shown)
+    assert f"('{bed.hosts[1].name}', 2)" in printed
     assert "4.0" in printed
 
 
-async def test_workers_with_something_to_do_are_not_restarted(steps: Steps) -> None:
+async def test_restart_fails_while_tasks_are_running(bed: ShellBed) -> None:
     command = f". /home/ubuntu/setup-env.sh; exec python -c {shlex.quote(BUSY)}"
-    running = await steps.hosts[0].popen(["bash", "-c", command], user="ubuntu")
+    running = await bed.hosts[0].popen(["bash", "-c", command], user="ubuntu")
     assert b"on" in await running.stdout.readline()
     call = 'cluster.restart_workers("~/example_ray_code")'
-    assert "tasks are running on" in await steps.prompt.type(call, timeout=120)
+    assert "tasks are running on" in await bed.prompt.type(call, timeout=120)
     running.kill()
     await running.wait()
 
 
-async def test_a_mistake_at_the_prompt_is_told_without_a_trace(steps: Steps) -> None:
-    shown = await steps.prompt.type('cluster.start_ray("nowhere")')
-    assert "nowhere is not a directory" in shown
+async def test_an_error_at_the_prompt_has_no_stack_trace(bed: ShellBed) -> None:
+    shown = await bed.prompt.type('cluster.start_ray("missing")')
+    assert "missing is not a directory" in shown
     assert "Traceback" not in shown
-    assert "ZeroDivisionError" in await steps.prompt.type("1 / 0")
+    assert "ZeroDivisionError" in await bed.prompt.type("1 / 0")
 
 
-async def test_stopping_ends_ray_on_every_machine_and_leaves_it_installed(steps: Steps) -> None:
-    shown = await steps.prompt.type("cluster.stop_ray()", timeout=120)
+async def test_stop_ray_keeps_it_installed(bed: ShellBed) -> None:
+    shown = await bed.prompt.type("cluster.stop_ray()", timeout=120)
     assert "stopped Ray on 2 nodes" in shown
-    for host in steps.hosts:
-        found = await host.run("pgrep -c 'raylet|gcs_server'", user="root")
-        assert found.stdout.strip() == "0"
-    assert (steps.hosts[1].root() / "home/ubuntu/ray/bin/ray").exists()
+    for host in bed.hosts:
+        result = await host.run("pgrep -c 'raylet|gcs_server'", user="root")
+        assert result.stdout.strip() == "0"
+    assert (bed.hosts[1].root() / "home/ubuntu/ray/bin/ray").exists()
 
 
-async def test_down_gives_the_machines_back_and_the_prompt_closes(steps: Steps) -> None:
-    shown = await steps.prompt.type("cluster.down()", timeout=60)
+async def test_down_releases_the_machines_and_the_prompt_closes(bed: ShellBed) -> None:
+    shown = await bed.prompt.type("cluster.down()", timeout=60)
     assert "nodes is terminated" in shown
-    assert await steps.prompt.leave() == 0
-    left = await steps.hosts[1].run("ls -a ~; cat ~/.ssh/authorized_keys", user="ubuntu")
+    assert await bed.prompt.close() == 0
+    left = await bed.hosts[1].run("ls -a ~; cat ~/.ssh/authorized_keys", user="ubuntu")
     assert ".shoal" not in left.stdout
     assert "shoal:nodes" not in left.stdout

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import home_for_a_while
+from tests.cli.conftest import temporary_home
 from tests.controller.elastic_cluster import Elastic, until
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
@@ -94,7 +94,7 @@ def test_a_node_whose_load_fits_elsewhere_is_drained_and_terminated_when_empty(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(SHORT_QUIET_TIME)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with home_for_a_while() as home:
+    with temporary_home() as home:
         elastic = Elastic(home, tmp_path, {"moving": MOVING})
         elastic.yaml.write_text(YAML)
         elastic.up()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import home_for_a_while
+from tests.cli.conftest import temporary_home
 from tests.controller.elastic_cluster import Elastic, until
 
 pytestmark = pytest.mark.ray
@@ -83,7 +83,7 @@ request_resources(bundles=[{"CPU": 1}] * int(sys.argv[1]))
 
 @pytest.fixture(scope="module")
 def elastic(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with home_for_a_while() as home:
+    with temporary_home() as home:
         programs = {
             "tasks": TASKS, "gangs": GANGS, "floor": FLOOR, "actors": ACTORS, "sleeper": SLEEPER,
         }  # fmt: skip

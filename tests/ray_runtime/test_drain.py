@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import home_for_a_while
+from tests.cli.conftest import temporary_home
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 
@@ -73,7 +73,7 @@ def test_draining_node_leaves_when_nothing_runs_on_it_and_not_before(
     file, program = tmp_path / "drains.yaml", tmp_path / "program.py"
     file.write_text(YAML)
     program.write_text(PROGRAM)
-    with home_for_a_while() as home:
+    with temporary_home() as home:
         done = home.shoal("up", str(file))
         assert done.returncode == 0, done.stderr
         done = home.shoal("exec", "drains", f"python {program}")

@@ -32,12 +32,23 @@ def log_to_stderr(verbosity: int) -> None:
     if verbosity <= 0:
         return
     level = logging.INFO if verbosity == 1 else logging.DEBUG
-    _attach(logging.StreamHandler(sys.stderr), level)
+    _attach(_StderrHandler(), level)
 
 
 def log_to_file(path: Path, level: int = logging.INFO) -> None:
     """Append Shoal's log records to a file."""
     _attach(logging.FileHandler(path, encoding="utf-8"), level)
+
+
+class _StderrHandler(logging.Handler):
+    """Writes to the current `sys.stderr`, which a live table replaces to print above itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:
+            self.handleError(record)
 
 
 def _attach(handler: logging.Handler, level: int) -> None:

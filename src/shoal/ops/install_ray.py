@@ -372,7 +372,7 @@ def _value_after(prefix: str, output_lines: Sequence[str]) -> str:
 
 
 def _incomplete(failures: dict[str, ShoalError], total: int) -> ShoalError:
-    """One error for all failed machines, which explains the most telling one."""
+    """One error for all failed machines, which explains one that has output, if any."""
     name, shown = next(iter(failures.items()))
     for candidate, error in failures.items():
         if not isinstance(error, UnreachableError) and error.output:

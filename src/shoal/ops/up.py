@@ -257,7 +257,7 @@ def incomplete(failures: Failures, total: int) -> ShoalError:
     name, first = next(iter(failures.items()))
     missing = ", ".join(failures)
     retry = "shoal up again retries only these nodes; shoal down terminates everything"
-    own_fix = "" if first.fix.startswith("shoal up again") else first.fix
+    own_fix = "" if first.fix.startswith("`shoal up`") else first.fix  # it would say the same
     return IncompleteError(
         f"{len(failures)} of {total} nodes did not come up: {missing}",
         why=f"{name}: {first.what}" + (f" ({first.why})" if first.why else ""),

@@ -60,9 +60,8 @@ async def why(
         return Explanation(decisions=report.state.decisions, alive=report.alive)
     nodes = _histories(report, node)
     if not nodes:  # the report only has recent nodes
-        nodes = tuple(_history(vars(found)) for found in await read_nodes(cluster, head, node))[
-            ::-1
-        ]
+        journaled = await read_nodes(cluster, head, node)
+        nodes = tuple(_history(vars(entry)) for entry in reversed(journaled))
     if not nodes:
         names = ", ".join(n["name"] for n in report.state.nodes)
         raise NotFoundError(f"unknown node: {node}", why=f"the nodes are {names}")
@@ -71,8 +70,9 @@ async def why(
 
 
 def _histories(report: StatusReport, node: str) -> tuple[NodeHistory, ...]:
-    found = [n for n in (*report.state.gone, *report.state.nodes) if node in (n["name"], n["id"])]
-    return tuple(_history(n) for n in reversed(found))
+    entries = [*report.state.gone, *report.state.nodes]
+    matching = [entry for entry in entries if node in (entry["name"], entry["id"])]
+    return tuple(_history(entry) for entry in reversed(matching))
 
 
 def _history(node: Mapping[str, Any]) -> NodeHistory:
