@@ -1,7 +1,7 @@
 """The protocol that runs one command over a connection: a program for the remote host, marks on
 the way back.
 
-Only constant scripts appear on a command line, here and there. The command, its environment and
+Only constant scripts appear on command lines, local or remote. The command, its environment and
 its input travel through the connection, so no process list shows a secret. The command runs while
 its standard input stays open; when that closes, for any reason, the remote script ends the command
 and everything that the command started.
