@@ -17,15 +17,15 @@ _SHORTHAND = {
 
 def run(command: str, client: Callable[[str], Any], directory: Path) -> None:
     """Run `aws SERVICE OPERATION --option value ...`."""
-    _, service, operation, *words = shlex.split(command)
+    _, service, operation, *rest = shlex.split(command)
     api = client(service)
     method = operation.replace("-", "_")
     shape = api.meta.service_model.operation_model(api.meta.method_to_api_mapping[method])
     members = {name.lower(): (name, member) for name, member in shape.input_shape.members.items()}
     arguments: dict[str, Any] = {}
-    while words:
-        option = words.pop(0)
-        value = words.pop(0) if words and not words[0].startswith("--") else None
+    while rest:
+        option = rest.pop(0)
+        value = rest.pop(0) if rest and not rest[0].startswith("--") else None
         for key in _SHORTHAND.get(option, (option[2:].replace("-", ""),)):
             name, shape_of_value = members[key.lower()]
             arguments[name] = _parse(shape_of_value, value, directory)

@@ -47,8 +47,8 @@ def records(bed: Bed, role: str = "*") -> list[dict[str, Any]]:
     """The cluster's instances that are not terminated."""
     filters = [*tags.cluster_filter(CLUSTER), {"Name": "tag:ray-node-type", "Values": [role]}]
     pages = bed.ec2.describe_instances(Filters=filters)["Reservations"]
-    found = [record for page in pages for record in page["Instances"]]
-    return [r for r in found if r["State"]["Name"] not in ("shutting-down", "terminated")]
+    listed = [record for page in pages for record in page["Instances"]]
+    return [r for r in listed if r["State"]["Name"] not in ("shutting-down", "terminated")]
 
 
 def hosts(bed: Bed, role: str) -> list[Host]:

@@ -170,16 +170,16 @@ async def test_a_lost_response_never_creates_anything_twice(account: Account) ->
 async def test_a_lagging_listing_hides_nothing_from_the_launching_laptop(account: Account) -> None:
     account.cloud.faults.lag_listings(3)
     created = await account.launch()
-    found = await account.provider().list_instances(CLUSTER)
-    assert {i.id for i in found} == {i.id for i in created}
+    instances = await account.provider().list_instances(CLUSTER)
+    assert {i.id for i in instances} == {i.id for i in created}
     await account.down()
 
 
 async def test_the_number_of_calls_is_independent_of_the_cluster_size(account: Account) -> None:
     def calls() -> int:
         """All calls except polls, whose number varies."""
-        made = account.cloud.ledger.calls()
-        return sum(made.values()) - made["DescribeInstances"]
+        calls_made = account.cloud.ledger.calls()
+        return sum(calls_made.values()) - calls_made["DescribeInstances"]
 
     counts = []
     for token, workers in (("few", 2), ("more", 9)):
@@ -226,16 +226,16 @@ async def test_resources_that_the_file_names_are_used_and_not_deleted(account: A
     account.file(available_node_types=node_types)
     await account.launch()
     assert {rental.type for rental in account.cloud.ledger.running()} == {"m5.large", "c5.large"}
-    made = set(account.cloud.ledger.calls()) & {"ImportKeyPair", "CreateRole"}
-    assert not made
+    created = set(account.cloud.ledger.calls()) & {"ImportKeyPair", "CreateRole"}
+    assert not created
     await account.down()
 
 
 async def test_down_waits_for_instances_that_are_already_terminating(account: Account) -> None:
     created = await account.launch()
     ec2(account).terminate_instances(InstanceIds=[i.id for i in created])
-    found = await account.provider().list_instances(CLUSTER)
-    assert {i.state for i in found} <= {State.TERMINATING}
+    instances = await account.provider().list_instances(CLUSTER)
+    assert {i.state for i in instances} <= {State.TERMINATING}
     await account.down()
 
 
@@ -245,18 +245,18 @@ async def test_a_security_group_in_use_elsewhere_is_kept_and_reported(
     monkeypatch.setattr(resources, "_DELETE_GROUP_SECONDS", 1.0)
     await account.launch()
     client = ec2(account)
-    found = client.describe_security_groups(Filters=tags.cluster_filter(CLUSTER))["SecurityGroups"]
+    groups = client.describe_security_groups(Filters=tags.cluster_filter(CLUSTER))["SecurityGroups"]
     other = client.run_instances(
         ImageId="ami-0387d929287ab193e", MinCount=1, MaxCount=1,
         SubnetId=client.describe_subnets(
-            Filters=[{"Name": "vpc-id", "Values": [found[0]["VpcId"]]}]
+            Filters=[{"Name": "vpc-id", "Values": [groups[0]["VpcId"]]}]
         )["Subnets"][0]["SubnetId"],
-        SecurityGroupIds=[found[0]["GroupId"]],
+        SecurityGroupIds=[groups[0]["GroupId"]],
     )["Instances"][0]["InstanceId"]  # fmt: skip
     with pytest.raises(AssertionError, match="security group"):
         await account.down()
     (warning,) = [e for e in account.events if isinstance(e, Warned)]
-    assert found[0]["GroupName"] in warning.what
+    assert groups[0]["GroupName"] in warning.what
     client.terminate_instances(InstanceIds=[other])
     await until(lambda: not account.cloud.ledger.running(), "the other instance is gone")
     await account.down()
@@ -268,8 +268,8 @@ async def test_concurrent_launches_end_with_one_head(account: Account) -> None:
     )
     succeeded = [outcome for outcome in outcomes if isinstance(outcome, list)]
     assert len(succeeded) == 1, outcomes
-    found = await account.provider().list_instances(CLUSTER)
-    assert {i.id for i in found} == {i.id for i in succeeded[0]}
+    instances = await account.provider().list_instances(CLUSTER)
+    assert {i.id for i in instances} == {i.id for i in succeeded[0]}
     await account.down()
 
 
@@ -299,8 +299,8 @@ async def test_a_head_may_pass_the_profile_that_the_file_names_for_workers(
     document = iam.get_role_policy(RoleName=head, PolicyName="buckets")["PolicyDocument"]
     (statement,) = document["Statement"]
     assert (statement["Action"], statement["Resource"]) == (["iam:PassRole"], [role])
-    made = iam.list_roles(PathPrefix="/aws-service-role/")["Roles"]
-    assert len(made) == 1, "a head may not create the service-linked role for spot"
+    service_roles = iam.list_roles(PathPrefix="/aws-service-role/")["Roles"]
+    assert len(service_roles) == 1, "a head may not create the service-linked role for spot"
     await account.down()
 
 
@@ -315,11 +315,11 @@ async def test_instances_stop_and_start_and_their_remaining_costs_are_reported(
     (costs,) = await provider.stop(account.spec, await provider.list_instances(CLUSTER))
     assert "100 GiB" in costs
     assert "$8.00 per month by AWS's list prices for us-west-2" in costs
-    found = await provider.list_instances(CLUSTER)
+    instances = await provider.list_instances(CLUSTER)
     # A spot instance cannot be stopped.
-    assert [(i.role, i.state) for i in found] == [("head", State.STOPPED)]
-    started = await provider.start(account.spec, found)
-    assert [(i.id, i.state) for i in started] == [(found[0].id, State.RUNNING)]
+    assert [(i.role, i.state) for i in instances] == [("head", State.STOPPED)]
+    started = await provider.start(account.spec, instances)
+    assert [(i.id, i.state) for i in started] == [(instances[0].id, State.RUNNING)]
     await account.down()
 
 
@@ -392,8 +392,8 @@ async def test_idle_workers_are_stopped_and_started_again(account: Account) -> N
     stop_or_terminate = head.capabilities.stop_or_terminate
     assert stop_or_terminate is not None
     await stop_or_terminate(account.spec, workers)
-    found = {i.id: i.state for i in await head.list_instances(CLUSTER, "worker")}
-    assert found == {worker.id: State.STOPPED for worker in workers}
+    states = {i.id: i.state for i in await head.list_instances(CLUSTER, "worker")}
+    assert states == {worker.id: State.STOPPED for worker in workers}
     for _ in range(2):  # the same token gets the same instances
         request = LaunchRequest("worker", "worker", 3, "more")
         created = await head.launch(account.spec, [request])
@@ -441,12 +441,12 @@ async def test_workers_that_cannot_be_stopped_are_terminated(account: Account, r
 async def test_a_head_launches_workers_with_its_own_resources(account: Account) -> None:
     """It may create none, and does not try."""
     head, *_ = sorted(await account.launch(workers=1), key=lambda i: i.role)
-    made = {"ImportKeyPair", "CreateSecurityGroup", "CreateRole"}
+    creating = {"ImportKeyPair", "CreateSecurityGroup", "CreateRole"}
     before = account.cloud.ledger.calls()
     provider = account.provider("head-home", on_head=True)
     (worker,) = await provider.launch(account.spec, [LaunchRequest("worker", "worker", 1, "more")])
     after = account.cloud.ledger.calls()
-    assert {name: after[name] for name in made} == {name: before[name] for name in made}
+    assert {name: after[name] for name in creating} == {name: before[name] for name in creating}
     answer = ec2(account).describe_instances(InstanceIds=[head.id, worker.id])
     first, second = (i for r in answer["Reservations"] for i in r["Instances"])
     assert first["KeyName"] == second["KeyName"]

@@ -35,7 +35,7 @@ def file_with(account: Account, **spot: bool) -> None:
 def without_login(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replaces everything that logs in to instances."""
 
-    async def observe(handle: ClusterHandle, there: Any = None) -> ObservedCluster:
+    async def observe(handle: ClusterHandle, instances: Any = None) -> ObservedCluster:
         return ObservedCluster(await handle.instances())
 
     async def stop_controller(handle: ClusterHandle, head: Instance) -> bool:
@@ -61,13 +61,13 @@ async def test_spot_instances_are_terminated_and_late_instances_are_stopped(
         await handle.provider.launch(handle.spec, [late])
         return False
 
-    monkeypatch.setattr(client, "dismiss", launch_late_worker)
+    monkeypatch.setattr(client, "stop_controller", launch_late_worker)
     stopped = await stop(context(account), account.spec)
     steps = {e.subject[:4]: e.action for e in account.events if isinstance(e, PlanStep)}
     assert steps == {"head": "stop", "work": "terminate"}
     assert stopped is not None and stopped.nodes == 2
-    found = await account.provider().list_instances(CLUSTER)
-    assert {(i.role, i.market, i.state) for i in found} == {
+    instances = await account.provider().list_instances(CLUSTER)
+    assert {(i.role, i.market, i.state) for i in instances} == {
         ("head", "on-demand", State.STOPPED),
         ("worker", "on-demand", State.STOPPED),
     }

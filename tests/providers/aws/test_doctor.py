@@ -17,7 +17,7 @@ pytestmark = pytest.mark.simcloud
 async def test_a_valid_file_has_no_findings(bed: Bed) -> None:
     done = await bed.shoal("doctor c.yaml")
     assert done.code == 0, done.stdout + done.stderr
-    assert "nothing was found" in done.stdout
+    assert "no problems found" in done.stdout
     assert not bed.running()
 
 
@@ -58,6 +58,6 @@ async def test_up_continues_when_a_lookup_is_denied(bed: Bed) -> None:
     assert "DescribeInstanceTypeOfferings" in warning["what"]
     before = bed.cloud.ledger.calls()
     assert (await bed.up("--min-workers 0"))[-1]["event"] == "unchanged"
-    made = set(bed.cloud.ledger.calls() - before)
-    assert made == {"DescribeInstances"}, "an existing cluster needs no preflight"
+    calls = set(bed.cloud.ledger.calls() - before)
+    assert calls == {"DescribeInstances"}, "an existing cluster needs no preflight"
     await bed.down()

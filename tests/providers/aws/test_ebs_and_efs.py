@@ -60,8 +60,8 @@ async def test_every_instance_has_its_volumes_and_down_deletes_them(account: Acc
         shoal={"volumes": {"/data": {"size": 20}, "/w": {"size": 5, "node_types": ["worker"]}}}
     )
     await account.launch(workers=1)
-    found = client(account, "ec2").describe_volumes()["Volumes"]
-    sizes = sorted((v["Attachments"][0]["Device"], v["Size"]) for v in found)
+    volumes = client(account, "ec2").describe_volumes()["Volumes"]
+    sizes = sorted((v["Attachments"][0]["Device"], v["Size"]) for v in volumes)
     assert sizes[-3:] == [("/dev/sdf", 20), ("/dev/sdf", 20), ("/dev/sdg", 5)]
     await account.down()
 
@@ -99,10 +99,12 @@ async def test_instances_may_use_the_buckets_of_the_file_and_workers_nothing_els
     later = await account.provider("head-home", on_head=True).launch(
         account.spec, [LaunchRequest("worker", "worker", 1, "later")]
     )
-    found = ec2.describe_instances(InstanceIds=[i.id for i in (*created, *later)])["Reservations"]
+    reservations = ec2.describe_instances(InstanceIds=[i.id for i in (*created, *later)])[
+        "Reservations"
+    ]
     profiles = {
         record["InstanceId"]: record["IamInstanceProfile"]["Arn"].rpartition("/")[2]
-        for reservation in found
+        for reservation in reservations
         for record in reservation["Instances"]
     }
     assert profiles == {i.id: head if i.role == "head" else workers for i in (*created, *later)}
@@ -140,7 +142,7 @@ async def test_a_file_system_is_found_by_name_and_the_heads_spec_has_its_id(
     account: Account,
 ) -> None:
     efs = client(account, "efs")
-    made = efs.create_file_system(
+    id = efs.create_file_system(
         CreationToken="x", Tags=[{"Key": "Name", "Value": "training-data"}]
     )["FileSystemId"]
     account.file(shoal={"mounts": {"/d": {"efs": "training-data"}, "/e": {"efs": "fs-0abc"}}})
@@ -150,14 +152,15 @@ async def test_a_file_system_is_found_by_name_and_the_heads_spec_has_its_id(
     assert capabilities.file_system_source is not None
     assert await provider.preflight(account.spec) == []
     region = capabilities.head_spec(account.spec).provider.settings["region"]
-    assert (
-        capabilities.file_system_source("training-data") == f"{made}.efs.{region}.amazonaws.com:/"
-    )
+    assert capabilities.file_system_source("training-data") == f"{id}.efs.{region}.amazonaws.com:/"
     assert capabilities.file_system_source("fs-0abc") == f"fs-0abc.efs.{region}.amazonaws.com:/"
     mounts = capabilities.head_spec(account.spec).shoal.mounts
-    assert {path: mount.efs for path, mount in mounts.items()} == {"/d": made, "/e": "fs-0abc"}
+    assert {path: mount.efs for path, mount in mounts.items()} == {
+        "/d": id,
+        "/e": "fs-0abc",
+    }
     account.file(shoal={"mounts": {"/d": {"efs": "trainning-data"}}})
     (finding,) = await provider.preflight(account.spec)
     assert finding.what.startswith("there is no EFS file system named trainning-data")
     assert "training-data" in finding.why
-    efs.delete_file_system(FileSystemId=made)
+    efs.delete_file_system(FileSystemId=id)

@@ -70,10 +70,10 @@ async def test_an_image_that_is_missing_or_too_large_is_reported_by_preflight(
     }
     for (image, password), (what, fix) in expected.items():
         await registry.write(**container_settings(image, 100))
-        found = json.loads((await doctor(registry, password)).stdout)
-        assert {f["what"] for f in found} == ({what} if what else set())
-        assert {f["fix"] for f in found if fix} == ({fix} if fix else set())
-        assert password not in json.dumps(found)
+        findings = json.loads((await doctor(registry, password)).stdout)
+        assert {f["what"] for f in findings} == ({what} if what else set())
+        assert {f["fix"] for f in findings if fix} == ({fix} if fix else set())
+        assert password not in json.dumps(findings)
 
 
 @pytest.mark.long
@@ -104,8 +104,8 @@ async def test_ecr_images_are_pulled_without_a_login_onto_a_volume_that_is_large
     docker = {"image": f"{SERVER}/box:1", "container_name": "box", "run_options": OPTIONS}
     await bed.write(docker=docker, shoal={"controller": False})
     up = "SSL_CERT_FILE=ca.crt shoal up c.yaml --yes --json"
-    found = [e for e in events_of(await bed.laptop.run(up)) if e["event"] == "finding"]
-    fixes = {e["what"]: e["fix"] for e in found if e["severity"] == "error"}
+    findings = [e for e in events_of(await bed.laptop.run(up)) if e["event"] == "finding"]
+    fixes = {e["what"]: e["fix"] for e in findings if e["severity"] == "error"}
     assert fixes[f"the image {SERVER}/box:1 does not fit on a root volume of 1 GiB"] == (
         "VolumeSize: 20"
     )

@@ -96,11 +96,11 @@ async def test_clusters_are_listed_and_gc_skips_new_ones(bed: Bed) -> None:
     lost = launch(bed.cloud, ray_cluster_name="lost", ray_node_type="worker")
     done = await bed.shoal("ls --all-regions --json")
     assert done.code == 0, done.stderr
-    found = {entry["cluster"]: entry for entry in json.loads(done.stdout)}
-    assert (found["mine"]["nodes"], found["mine"]["state"]) == (3, "up")
-    assert found["mine"]["price_per_hour"] > 0
-    assert (found["rays"]["made_by"], found["rays"]["state"]) == ("ray", "up")
-    assert found["lost"]["state"] == "no head yet"
+    clusters = {entry["cluster"]: entry for entry in json.loads(done.stdout)}
+    assert (clusters["mine"]["nodes"], clusters["mine"]["state"]) == (3, "up")
+    assert clusters["mine"]["price_per_hour"] > 0
+    assert (clusters["rays"]["made_by"], clusters["rays"]["state"]) == ("ray", "up")
+    assert clusters["lost"]["state"] == "no head yet"
 
     done = await bed.shoal("gc --yes")
     assert done.code == 0, done.stderr
@@ -115,9 +115,9 @@ async def test_gc_deletes_only_orphans_and_only_after_confirmation(account: Acco
     rays = launch(cloud, ray_cluster_name="rays", ray_node_type="head")
     lost = launch(cloud, ray_cluster_name="lost", ray_node_type="worker")
     left = create_orphaned_group(cloud)
-    found = await listings(account)
-    assert found["lost"].state == "no head; shoal gc"
-    assert found["left"].others == ("security group shoal-left",)
+    clusters = await listings(account)
+    assert clusters["lost"].state == "no head; shoal gc"
+    assert clusters["left"].others == ("security group shoal-left",)
 
     assert not await collect_garbage(context(account, lambda question: False))
     steps = [e.subject for e in account.events if isinstance(e, PlanStep)]
@@ -209,8 +209,8 @@ async def test_retained_volumes_are_reported_and_never_deleted(account: Account)
     await provider.terminate(account.spec, await provider.list_instances(CLUSTER))
     await provider.release(account.spec)
     ours = [{"Name": "tag-key", "Values": ["shoal-cluster"]}]
-    found = client(account.cloud).describe_volumes(Filters=ours)["Volumes"]
-    sizes = [volume["Size"] for volume in found]
+    volumes = client(account.cloud).describe_volumes(Filters=ours)["Volumes"]
+    sizes = [volume["Size"] for volume in volumes]
     assert sizes == [500, 500], "the root volumes were deleted"
     left = client(account.cloud).create_volume(
         AvailabilityZone="us-west-2a",
@@ -220,7 +220,7 @@ async def test_retained_volumes_are_reported_and_never_deleted(account: Account)
 
     assert await collect_garbage(context(account))
     assert account.events[-1] == ResourcesDeleted((f"volume {left}",))
-    assert client(account.cloud).describe_volumes(Filters=ours)["Volumes"] == found
+    assert client(account.cloud).describe_volumes(Filters=ours)["Volumes"] == volumes
     reported = [e for e in account.events if isinstance(e, Warned) and "is kept" in e.what]
     assert len(reported) == 2
     assert "500 GiB, about $40.00/month" in reported[0].what

@@ -203,7 +203,7 @@ def test_subnets_that_the_file_names_are_used_in_its_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("records", "zones", "words"),
+    ("records", "zones", "fix"),
     [
         ([], (), "create-default-vpc"),
         ([record("s1", "a")], ("z",), "availability_zone"),
@@ -211,11 +211,11 @@ def test_subnets_that_the_file_names_are_used_in_its_order() -> None:
     ],
 )
 def test_no_usable_subnet_is_an_error_with_a_fix(
-    records: list[dict[str, Any]], zones: tuple[str, ...], words: str
+    records: list[dict[str, Any]], zones: tuple[str, ...], fix: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         subnets.choose_subnets(records, ids=(), zones=zones, public=True)
-    assert words in caught.value.fix
+    assert fix in caught.value.fix
 
 
 def test_ssh_is_allowed_from_the_caller_only() -> None:

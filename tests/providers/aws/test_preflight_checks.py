@@ -67,18 +67,18 @@ def test_a_valid_node_type_has_no_findings() -> None:
 
 
 def test_a_misspelt_region_is_reported_with_the_right_one() -> None:
-    found = checks.check_region("us-wst-2", {"us-west-2", "eu-central-1"})
-    assert "provider: {region: us-west-2}" in as_text(found)
+    findings = checks.check_region("us-wst-2", {"us-west-2", "eu-central-1"})
+    assert "provider: {region: us-west-2}" in as_text(findings)
 
 
 def test_a_type_that_region_or_zones_do_not_offer_is_reported() -> None:
     assert "no instance type m99.huge" in as_text(
         checks.check_instance_type(node_type("m99.huge"), FACTS, ZONES, "us-west-2")
     )
-    found = checks.check_instance_type(node_type("g5.xlarge"), FACTS, ZONES, "us-west-2")
-    assert "g5.xlarge is not offered in us-west-2a, us-west-2b" in as_text(found)
-    assert 'provider: {availability_zone: "us-west-2c"}' in as_text(found)
-    assert found[0].at == ("node_types", "worker", "node_config", "InstanceType")
+    findings = checks.check_instance_type(node_type("g5.xlarge"), FACTS, ZONES, "us-west-2")
+    assert "g5.xlarge is not offered in us-west-2a, us-west-2b" in as_text(findings)
+    assert 'provider: {availability_zone: "us-west-2c"}' in as_text(findings)
+    assert findings[0].at == ("node_types", "worker", "node_config", "InstanceType")
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_a_container_image_must_fit_on_the_root_volume(gib: int, message: str) -
 
 def test_the_default_root_volume_has_the_size_of_the_amis_snapshot() -> None:
     checked = replace(node_type(ImageId="ami-x86"), container_images={"big": ("docker", "image")})
-    found = as_text(checks.check_container_images(checked, FACTS, {"big": 40 * 2**30}))
-    assert "a root volume of 30 GiB" in found
-    assert "BlockDeviceMappings: [{DeviceName: /dev/sda1, Ebs: {VolumeSize: 130}}]" in found
+    findings = as_text(checks.check_container_images(checked, FACTS, {"big": 40 * 2**30}))
+    assert "a root volume of 30 GiB" in findings
+    assert "BlockDeviceMappings: [{DeviceName: /dev/sda1, Ebs: {VolumeSize: 130}}]" in findings
 
 
 def test_a_container_image_of_unknown_size_is_not_reported() -> None:
@@ -144,9 +144,9 @@ def test_a_key_pair_without_its_private_key_is_reported(
     pair: str, key: str | None, message: str
 ) -> None:
     keys = [] if key is None else [key]
-    found = as_text(access.check_key_pair(node_type(KeyName=pair), PAIRS, keys))
-    assert message in found
-    assert bool(found) == bool(message)
+    findings = as_text(access.check_key_pair(node_type(KeyName=pair), PAIRS, keys))
+    assert message in findings
+    assert bool(findings) == bool(message)
 
 
 def test_a_key_that_ssh_may_find_itself_is_only_a_warning() -> None:
@@ -167,15 +167,17 @@ def test_a_key_that_ssh_may_find_itself_is_only_a_warning() -> None:
 def test_security_groups_without_ssh_from_the_caller_are_reported(
     group: str, is_denied: bool
 ) -> None:
-    found = access.check_security_groups(node_type(SecurityGroupIds=[group]), GROUPS, CALLER)
-    assert ("allows SSH from 203.0.113.7/32" in as_text(found)) == is_denied
+    findings = access.check_security_groups(node_type(SecurityGroupIds=[group]), GROUPS, CALLER)
+    assert ("allows SSH from 203.0.113.7/32" in as_text(findings)) == is_denied
 
 
 def test_a_security_group_with_a_prefix_list_is_only_a_warning() -> None:
     rule = {"IpProtocol": "tcp", "FromPort": 22, "ToPort": 22, "IpRanges": []}
-    company = {"sg-vpn": {"IpPermissions": [{**rule, "PrefixListIds": [{"PrefixListId": "pl-1"}]}]}}
-    (found,) = access.check_security_groups(node_type(SecurityGroupIds=["sg-vpn"]), company, CALLER)
-    assert found.severity == "warning"
+    groups = {"sg-vpn": {"IpPermissions": [{**rule, "PrefixListIds": [{"PrefixListId": "pl-1"}]}]}}
+    (finding,) = access.check_security_groups(
+        node_type(SecurityGroupIds=["sg-vpn"]), groups, CALLER
+    )
+    assert finding.severity == "warning"
 
 
 @pytest.mark.parametrize(
@@ -203,8 +205,10 @@ def test_public_addresses_depend_on_the_interface_or_the_subnets(
 def test_a_minimum_size_above_the_quota_is_reported_with_what_is_left() -> None:
     node_types = [node_type(workers=10), node_type("g5.xlarge", workers=1)]
     limits = {("standard", "on-demand"): 16.0, ("g", "on-demand"): 4.0}
-    found = quotas.check_quotas(node_types, FACTS.types, limits, {("standard", "on-demand"): 6.0})
-    (only,) = found
+    findings = quotas.check_quotas(
+        node_types, FACTS.types, limits, {("standard", "on-demand"): 6.0}
+    )
+    (only,) = findings
     assert only.what == (
         "the cluster needs 20 vCPUs of on-demand standard instances, but the quota leaves 10"
     )
@@ -241,8 +245,8 @@ def test_a_quota_is_an_error_only_if_no_fallback_fits(
     checked: NodeTypeCheck, limits: dict[quotas.Quota, float], severity: str
 ) -> None:
     types = {**FACTS.types, P3.name: P3}
-    (found,) = quotas.check_quotas([checked], types, limits, {})
-    assert found.severity == severity
+    (finding,) = quotas.check_quotas([checked], types, limits, {})
+    assert finding.severity == severity
 
 
 def check_type_and_ami(candidate: NodeTypeCheck) -> list[Finding]:
@@ -253,8 +257,8 @@ def check_type_and_ami(candidate: NodeTypeCheck) -> list[Finding]:
 
 def test_an_unavailable_type_with_a_usable_fallback_is_only_a_warning() -> None:
     checked = replace(node_type("g5.xlarge"), fallback=("m5.large",))
-    (found,) = checks.check_candidates(checked, check_type_and_ami)
-    assert (found.severity, "g5.xlarge is not offered" in found.what) == ("warning", True)
+    (finding,) = checks.check_candidates(checked, check_type_and_ami)
+    assert (finding.severity, "g5.xlarge is not offered" in finding.what) == ("warning", True)
 
 
 def test_fallback_types_are_checked_and_located_in_the_file() -> None:

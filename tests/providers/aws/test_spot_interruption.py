@@ -69,8 +69,8 @@ async def test_the_task_of_an_interrupted_instance_finishes_on_its_replacement(
     assert address not in out.read_text()
     decisions = [(d["action"], d["cause"]) for d in state(spot)["decisions"]]
     assert ("drain", "interruption") in decisions
-    told = await spot.shoal("why -n mine")
-    assert "the provider terminates the instance at" in told.stdout
+    explanation = await spot.shoal("why -n mine")
+    assert "the provider terminates the instance at" in explanation.stdout
     await until(lambda: interrupted not in spot.running(), "the instance is terminated")
 
 
