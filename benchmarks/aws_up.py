@@ -126,7 +126,7 @@ async def timed(name: str, launcher: Launcher, env: Mapping[str, str]) -> float:
             _create_ray_instance_profile(cloud)
         cloud.ec2.boot_delay(BOOT_SECONDS)
         await wait_until_quiet(_MAX_QUIET_WAIT_SECONDS)
-        began = time.monotonic()
+        started = time.monotonic()
         running = asyncio.ensure_future(launcher(cloud, laptop))
         try:
             head = await _booted_head(cloud)
@@ -135,8 +135,8 @@ async def timed(name: str, launcher: Launcher, env: Mapping[str, str]) -> float:
             await running
         finally:
             running.cancel()
-    print(f"{name:<10} all nodes after {joined - began:5.1f} s", flush=True)
-    return joined - began
+    print(f"{name:<10} all nodes after {joined - started:5.1f} s", flush=True)
+    return joined - started
 
 
 async def _booted_head(cloud: SimCloud) -> Host:

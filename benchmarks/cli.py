@@ -52,9 +52,9 @@ def _median_ms(command: Sequence[str], env: dict[str, str], rounds: int) -> floa
     """The median over some rounds, after one that warms the caches."""
     times = []
     for _ in range(rounds + 1):
-        began = time.perf_counter()
+        started = time.perf_counter()
         subprocess.run(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        times.append((time.perf_counter() - began) * 1000)
+        times.append((time.perf_counter() - started) * 1000)
     return statistics.median(times[1:])
 
 

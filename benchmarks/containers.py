@@ -86,9 +86,9 @@ async def _alternating_medians(
         for name, bed in clusters.items():
             if stop_first:
                 (await bed.shoal(f"stop {name}.yaml --yes")).require("shoal stop")
-            began = time.monotonic()
+            started = time.monotonic()
             (await bed.shoal(f"up {name}.yaml --yes")).require("shoal up")
-            times[name].append(time.monotonic() - began)
+            times[name].append(time.monotonic() - started)
     without, in_containers = (statistics.median(rest) for _, *rest in times.values())
     return without, in_containers
 

@@ -96,8 +96,8 @@ def _rounds(
     with _driver(command, env) as submit:
         for number in range(ROUNDS):
             time.sleep(random.uniform(0.5, 5.5))  # at a random time in either loop
-            began, _ = submit(f"r{number}")
-            waits.append(launched(number) - began)
+            started, _ = submit(f"r{number}")
+            waits.append(launched(number) - started)
     return waits
 
 
@@ -108,8 +108,8 @@ def _pending_to_running(home: Path) -> tuple[float, float]:
         above = []
         with _driver([SHOAL, "exec", "bench", f"python {home}/driver.py wait"], env) as submit:
             for number in range(NODES):
-                began, running = submit(f"r{number}")
-                above.append(running - began - _start_seconds(home, f"t{number}"))
+                started, running = submit(f"r{number}")
+                above.append(running - started - _start_seconds(home, f"t{number}"))
         restart_s = max(_restart_seconds(home) for _ in range(KILLS))
     return statistics.median(above), restart_s
 
@@ -136,13 +136,13 @@ def _restart_seconds(home: Path) -> float:
         return 0
 
     killed_pid = controller_pid()
-    began = time.monotonic()
+    started = time.monotonic()
     os.kill(killed_pid, signal.SIGKILL)
     while controller_pid() in (killed_pid, 0):
-        if time.monotonic() - began > 60:
+        if time.monotonic() - started > 60:
             raise SystemExit("the controller did not come back")
         time.sleep(0.02)
-    return time.monotonic() - began
+    return time.monotonic() - started
 
 
 @contextlib.contextmanager
@@ -186,8 +186,8 @@ def _driver(
         def submit(resource: str) -> tuple[float, float]:
             stdin.write(f"{resource}\n")
             stdin.flush()
-            began, running = map(float, stdout.readline().split())
-            return began, running
+            started, running = map(float, stdout.readline().split())
+            return started, running
 
         yield submit
         stdin.close()  # the driver exits at the end of its input
@@ -229,9 +229,9 @@ async def _idle_loop(nodes: int) -> None:
         controller = IdleCluster(nodes).controller(Path(directory))
         running = asyncio.ensure_future(controller.run())
         await asyncio.sleep(15.0)  # the first iteration adopts every node, which is not idle work
-        began, cpu = time.monotonic(), time.process_time()
+        started, cpu = time.monotonic(), time.process_time()
         await asyncio.sleep(IDLE_SECONDS)
-        share = (time.process_time() - cpu) / (time.monotonic() - began)
+        share = (time.process_time() - cpu) / (time.monotonic() - started)
         running.cancel()
         await asyncio.wait([running])
     print(share, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

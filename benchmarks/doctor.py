@@ -26,9 +26,9 @@ LONGEST_CHAIN = 2
 
 async def run_doctor(bed: Bed, scenario: Scenario, expected: list[str]) -> tuple[float, int]:
     """Seconds, and how many of the mistakes were reported."""
-    began = time.monotonic()
+    started = time.monotonic()
     result = await run_on_laptop(bed, scenario, "doctor c.yaml --json")
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - started
     findings = [finding["what"] for finding in json.loads(result.stdout)]
     reported = sum(any(text in what for what in findings) for text in expected)
     print(f"{reported} of {len(expected)} mistakes after {seconds:.2f} s", flush=True)

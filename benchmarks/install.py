@@ -49,23 +49,23 @@ async def main() -> None:
     )
 
 
-async def measure(hosts_count: int, wheels: Sequence[Path]) -> tuple[float, int]:
+async def measure(host_count: int, wheels: Sequence[Path]) -> tuple[float, int]:
     """The seconds it takes, and the highest number of fetches of any package."""
     async with SimCloud() as cloud:
         laptop, *hosts = await asyncio.gather(
-            cloud.laptop(), *(cloud.boot() for _ in range(hosts_count))
+            cloud.laptop(), *(cloud.boot() for _ in range(host_count))
         )
         index = await PackageIndex.open(cloud)
         index.add(*wheels)
         await index.configure(*hosts)
         await laptop.run("cat > nodes.txt", stdin="".join(f"{h.address}\n" for h in hosts))
-        began = time.monotonic()
+        started = time.monotonic()
         result = await laptop.run("python -", stdin=PROGRAM, timeout=TIMEOUT_SECONDS)
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - started
         result.require("install_ray()")
         max_fetches = max(index.downloads().values())
         print(
-            f"{hosts_count} hosts: {seconds:.1f} s, each package fetched {max_fetches} times",
+            f"{host_count} hosts: {seconds:.1f} s, each package fetched {max_fetches} times",
             flush=True,
         )
         return seconds, max_fetches

@@ -133,9 +133,9 @@ def _best_of(planner_input: PlannerInput, rounds: int = 5) -> tuple[float, Plan]
     times = []
     for _ in range(rounds):
         gc.collect()
-        began = time.process_time()
+        started = time.process_time()
         planned = planner_input.plan()
-        times.append(time.process_time() - began)
+        times.append(time.process_time() - started)
     return min(times), planned
 
 

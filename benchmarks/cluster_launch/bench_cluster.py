@@ -160,7 +160,7 @@ class NodeCount:
     def __init__(self, lines: asyncio.StreamReader) -> None:
         self._lines = lines
         self.joined: dict[int, float] = {}
-        """When each number of nodes was first reached; 0 is when the GCS began to listen."""
+        """When each number of nodes was first reached; 0 is when the GCS started to listen."""
 
     async def reaches(self, count: int) -> float:
         """Wait for this many nodes, and return when they had joined."""

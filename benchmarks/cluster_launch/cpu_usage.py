@@ -22,13 +22,13 @@ class CpuMeter:
 
     def __init__(self, hosts: Iterable[Host]) -> None:
         self._hosts = tuple(hosts)
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         self._total = _busy_seconds()
         self._own = self._own_seconds()
 
     def other_cores(self) -> float:
         """How many cores everything but these hosts and this process kept busy, on average."""
-        elapsed = time.monotonic() - self._began
+        elapsed = time.monotonic() - self._started
         other_seconds = _busy_seconds() - self._total - (self._own_seconds() - self._own)
         return max(0.0, other_seconds / elapsed)
 
