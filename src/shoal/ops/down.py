@@ -40,7 +40,7 @@ class Keep:
 async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> DownResult:
     """Terminate the cluster's instances, and wait until the provider confirms it. With
     `shoal.down: stop` in the file they are stopped instead, and the remaining costs reported."""
-    began = ctx.clock.monotonic()
+    started_at = ctx.clock.monotonic()
     cluster = ClusterHandle(providers.provider_for(spec, ctx.home, ctx.clock, ctx.emit), spec)
     instances = await cluster.instances()
     if instances and spec.shoal.down == "stop" and keep in (None, Keep()):
@@ -86,7 +86,7 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
         await cluster.release()
     for i in surplus:
         ctx.emit(i.entered(Phase.GONE))
-    seconds = ctx.clock.monotonic() - began
+    seconds = ctx.clock.monotonic() - started_at
     if kept:
         await _redeploy_controller(ctx, cluster, kept, keep)
         ctx.emit(ClusterScaledDown(spec.cluster_name, len(surplus), len(kept), seconds))

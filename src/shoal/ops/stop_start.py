@@ -38,7 +38,7 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
     """Stop Ray on every node and, on AWS, stop the instances; elsewhere, record on each machine
     that Ray was stopped on purpose. None when the user declined. Raises `IncompleteError` when
     nodes are unreachable."""
-    began = ctx.clock.monotonic()
+    started_at = ctx.clock.monotonic()
     cluster, observed = await _observe(ctx, spec)
     name = spec.cluster_name
     unreachable = [i for i in observed.instances if i.state is State.UNREACHABLE]
@@ -89,7 +89,7 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
     kept = [i for i in nodes if not (stops_instances and i.market == "spot")]
     for instance in nodes:
         ctx.emit(instance.entered(Phase.STOPPED if instance in kept else Phase.GONE))
-    seconds = ctx.clock.monotonic() - began
+    seconds = ctx.clock.monotonic() - started_at
     stopped = ClusterStopped(name, len(kept), seconds, tuple(remaining_costs))
     ctx.emit(stopped)
     if unreachable:
@@ -130,7 +130,7 @@ async def _wait_until_none_pending(ctx: Context, cluster: ClusterHandle) -> Sequ
 async def start(ctx: Context, spec: ClusterSpec) -> None:
     """Start stopped instances, and Ray where it is not running. Raises `IncompleteError` when
     nodes fail to start or are unreachable."""
-    began = ctx.clock.monotonic()
+    started_at = ctx.clock.monotonic()
     cluster, observed = await _observe(ctx, spec)
     stopped = [i for i in observed.instances if i.state in (State.STOPPED, State.STOPPING)]
     if not any(i.role == "head" for i in stopped):
@@ -183,7 +183,7 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
         await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
     if failures:
         raise incomplete(failures, len(nodes))
-    announce_ready(ctx, spec, head_plan.start, nodes=len(nodes), began=began)
+    announce_ready(ctx, spec, head_plan.start, nodes=len(nodes), started_at=started_at)
     if unreachable:
         raise _unreachable_error(cluster, unreachable, "Ray is running on all other nodes")
 

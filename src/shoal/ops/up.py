@@ -56,7 +56,7 @@ class UpOptions:
 async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) -> UpResult:
     """Bring the cluster to what `spec` says. Raises `ConfigError` before anything is changed when
     a preflight check fails, and `IncompleteError` when nodes are missing at the end."""
-    began = ctx.clock.monotonic()
+    started_at = ctx.clock.monotonic()
     options = options or UpOptions()
     launch_errors: list[str] = []
 
@@ -113,7 +113,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     if result.missing > 0:
         raise _could_not_launch(result.missing, total, launch_errors)
     start = cluster.node_plan(result.head, result.head).start
-    announce_ready(ctx, spec, start, nodes=total, began=began)
+    announce_ready(ctx, spec, start, nodes=total, started_at=started_at)
     return UpResult(plan, result.nodes)
 
 
@@ -183,14 +183,14 @@ async def _lost_instances(ctx: Context, cluster: ClusterHandle, result: _Result)
 
 
 def announce_ready(
-    ctx: Context, spec: ClusterSpec, start: RayStart, *, nodes: int, began: float
+    ctx: Context, spec: ClusterSpec, start: RayStart, *, nodes: int, started_at: float
 ) -> None:
-    """Emit that the cluster is ready, with the time since `began` and useful next commands."""
+    """Emit that the cluster is ready, with the time since `started_at` and useful next commands."""
     ctx.emit(
         ClusterReady(
             cluster=spec.cluster_name,
             nodes=nodes,
-            seconds=ctx.clock.monotonic() - began,
+            seconds=ctx.clock.monotonic() - started_at,
             address=start.gcs_address,
             dashboard=start.dashboard,
             next_steps=_next_steps(spec),

@@ -152,7 +152,7 @@ def _update_mode(
 ) -> tuple[Mode | None, str]:
     """How much of the bootstrap a node needs, regardless of other nodes, and why."""
     probe = observed.probes.get(instance.id)
-    goal = observed.desired_states[instance.id]
+    desired = observed.desired_states[instance.id]
     if restart == "only":
         return "restart", "requested by --restart-only"
     if instance.state in (State.STOPPED, State.STOPPING):
@@ -162,14 +162,14 @@ def _update_mode(
         return "update", "could not read its state"
     if probe is None or not probe.ray_runs:
         return "full", "Ray is not running on it"
-    if probe.applied_state == goal:
+    if probe.applied_state == desired:
         return None, ""
-    if probe.applied_state.container != goal.container and restart != "never":
+    if probe.applied_state.container != desired.container and restart != "never":
         return "full", "its container changed"
-    if probe.applied_state.volumes != goal.volumes and restart != "never":
+    if probe.applied_state.volumes != desired.volumes and restart != "never":
         return "full", "its volumes changed"
-    changed = "its files" if probe.applied_state.files != goal.files else "its setup"
-    if (probe.applied_state.files, probe.applied_state.setup) == (goal.files, goal.setup):
+    changed = "its files" if probe.applied_state.files != desired.files else "its setup"
+    if (probe.applied_state.files, probe.applied_state.setup) == (desired.files, desired.setup):
         return (None, "") if restart == "never" else ("restart", "its start commands changed")
     return ("update" if restart == "never" else "full"), f"{changed} changed"
 
@@ -194,13 +194,13 @@ def spare_workers(spec: ClusterSpec, instances: Sequence[Instance]) -> list[Inst
     """Stopped workers beyond the number to start with: they stay stopped until the controller
     needs them."""
     workers = [i for i in instances if i.role == "worker" and i.node_type in spec.node_types]
-    off = [i for i in workers if i.state in (State.STOPPED, State.STOPPING)]
-    room = Counter(_initial_workers(spec))
-    room.subtract(i.node_type for i in workers if i not in off)
+    stopped = [i for i in workers if i.state in (State.STOPPED, State.STOPPING)]
+    remaining = Counter(_initial_workers(spec))
+    remaining.subtract(i.node_type for i in workers if i not in stopped)
     spare = []
-    for instance in sorted(off, key=lambda i: i.created_at or 0.0):
-        room[instance.node_type] -= 1
-        if room[instance.node_type] < 0:
+    for instance in sorted(stopped, key=lambda i: i.created_at or 0.0):
+        remaining[instance.node_type] -= 1
+        if remaining[instance.node_type] < 0:
             spare.append(instance)
     return spare
 
@@ -208,17 +208,17 @@ def spare_workers(spec: ClusterSpec, instances: Sequence[Instance]) -> list[Inst
 def _split_by_limits(
     spec: ClusterSpec, instances: Sequence[Instance]
 ) -> tuple[list[Instance], list[Instance]]:
-    """Workers to keep, and surplus workers above max_workers, the youngest first."""
+    """Workers to keep, and surplus workers above max_workers. The oldest are kept."""
     keep: list[Instance] = []
     surplus: list[Instance] = []
-    room = Counter({name: t.max_workers for name, t in spec.node_types.items()})
-    total = spec.scaling.max_workers
+    remaining = Counter({name: t.max_workers for name, t in spec.node_types.items()})
+    remaining_total = spec.scaling.max_workers
     for instance in sorted(instances, key=lambda i: i.created_at or 0.0):
         if instance.role == "head":
             continue
-        if room[instance.node_type] > 0 and total > 0:
-            room[instance.node_type] -= 1
-            total -= 1
+        if remaining[instance.node_type] > 0 and remaining_total > 0:
+            remaining[instance.node_type] -= 1
+            remaining_total -= 1
             keep.append(instance)
         else:
             surplus.append(instance)
@@ -236,13 +236,14 @@ def _launches(
     if head is None:
         launches.append(LaunchRequest(spec.head_node_type, "head", 1, secrets.token_hex(8)))
         steps.append(PlanStep(action, f"1 x {spec.head_node_type}", "the head"))
-    have = Counter(i.node_type for i in keep)
+    existing = Counter(i.node_type for i in keep)
     for name, target in _initial_workers(spec).items():
-        missing = target - have[name]
+        missing = target - existing[name]
         if missing > 0:
             launches.append(LaunchRequest(name, "worker", missing, secrets.token_hex(8)))
-            existing = f", {have[name]} exist" if have[name] else ""
-            reason = f"min_workers is {target}{existing}"
+            reason = f"min_workers is {target}"
+            if existing[name]:
+                reason += f", {existing[name]} exist"
             steps.append(PlanStep(action, f"{missing} x {name}", reason))
     return launches, steps
 
