@@ -61,17 +61,17 @@ def test_a_type_without_capacity_is_replaced_by_another_during_its_backoff() -> 
 
 
 def test_the_backoff_of_a_failing_type_doubles_up_to_a_bound() -> None:
-    only = spec(C4)
+    cluster = spec(C4)
     history = NO_HISTORY
     pauses = []
     now = 0.0
     for _ in range(8):
         history = history.with_failure(LaunchFailure("c4", at=now))
-        tried_again = now
-        while not plan(only, [HEAD], demand(tasks(1, CPU=1)), history, tried_again).launches:
-            tried_again += 10.0
-        pauses.append(tried_again - now)
-        now = tried_again
+        retried_at = now
+        while not plan(cluster, [HEAD], demand(tasks(1, CPU=1)), history, retried_at).launches:
+            retried_at += 10.0
+        pauses.append(retried_at - now)
+        now = retried_at
     assert pauses[:4] == [60.0, 120.0, 240.0, 480.0]
     assert max(pauses) == 900.0
 
@@ -100,9 +100,9 @@ def test_the_cheapest_spot_zone_is_used_and_on_demand_when_spot_has_no_capacity(
     pending = demand(tasks(4, CPU=1))
     (first,) = plan(spec(C4), [HEAD], pending, NO_HISTORY, 0.0, offerings).launches
     assert (first.market, first.zone, first.price_per_hour) == ("spot", "b", 0.07)
-    without = NO_HISTORY.with_failure(LaunchFailure("c4", 0.0, market="spot", zone="b"))
-    without = without.with_failure(LaunchFailure("c4", 0.0, market="spot", zone="a"))
-    (second,) = plan(spec(C4), [HEAD], pending, without, 1.0, offerings).launches
+    history = NO_HISTORY.with_failure(LaunchFailure("c4", 0.0, market="spot", zone="b"))
+    history = history.with_failure(LaunchFailure("c4", 0.0, market="spot", zone="a"))
+    (second,) = plan(spec(C4), [HEAD], pending, history, 1.0, offerings).launches
     assert (second.market, second.zone) == ("on-demand", "a")
 
 
@@ -358,7 +358,7 @@ def test_work_on_an_interrupted_node_gets_another_node() -> None:
         CLUSTER, carried_out(result, [HEAD, interrupted]), demand(), NO_HISTORY, 0.0, OFFERINGS
     )
     assert again.is_empty
-    existing = plan(
+    with_capacity = plan(
         CLUSTER,
         [HEAD, interrupted, ready("b", C4, {"CPU": 3})],
         demand(),
@@ -366,7 +366,7 @@ def test_work_on_an_interrupted_node_gets_another_node() -> None:
         0.0,
         OFFERINGS,
     )
-    assert existing.is_empty, "it fits on another node"
+    assert with_capacity.is_empty, "it fits on another node"
 
 
 def test_an_interrupted_node_has_no_capacity_and_does_not_count_against_limits() -> None:
