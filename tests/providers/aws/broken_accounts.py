@@ -77,7 +77,7 @@ class Scenario:
             self._apply_step(step.partition(", or ")[0])
 
     def _apply_step(self, step: str) -> None:
-        if removed := re.match(r"(?:remove|take) (\S+)", step):
+        if removed := re.match(r"remove (\S+)", step):
             _for_each_owner(self.file, removed[1], lambda owner: owner.pop(removed[1]))
         elif added := re.match(r"add to (\w+): (.*)", step):
             rule = yaml.safe_load(added[2])

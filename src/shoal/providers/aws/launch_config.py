@@ -81,20 +81,20 @@ async def resolve_launch_configs(
     def resolve(name: str, config: Mapping[str, Any]) -> LaunchConfig:
         candidates = instance_types.candidates(spec, name, config)
         # Types that the region does not have are skipped, as long as it has one of them.
-        available = [name for name in candidates if name in type_infos] or candidates
+        available = [t for t in candidates if t in type_infos] or candidates
         in_container = _is_in_container(spec, name)
         return LaunchConfig(
             config=config,
             instance_types=available,
             subnets=subnets_for(spec, config, subnet_records),
             images={
-                name: _ami(
+                instance_type: _ami(
                     config,
-                    instance_types.require(aws, type_infos, name),
+                    instance_types.require(aws, type_infos, instance_type),
                     default_amis,
                     in_container,
                 )
-                for name in available
+                for instance_type in available
             },
         )
 
