@@ -89,7 +89,7 @@ def test_down_of_a_cluster_that_is_not_up_succeeds(home: Home, tmp_path: Path) -
     (tmp_path / "c.yaml").write_text("cluster_name: calm\nprovider: {type: embedded}\n")
     done = home.shoal("down", "c.yaml", "--yes", cwd=tmp_path)
     assert done.returncode == 0
-    assert "nothing to terminate" in done.stderr
+    assert "no nodes to terminate" in done.stderr
     assert home.shoal("status", "c.yaml", cwd=tmp_path).returncode == 3
 
 

@@ -29,7 +29,7 @@ from shoal.core.node_phase import Phase
 
 EVENTS: list[Event] = [
     Stage("checking"),
-    Warned("docker is ignored", "the nodes share this machine", "take it out"),
+    Warned("docker is ignored", "the nodes share this machine", "remove it"),
     PlanStep("create", "1 x head", "the head"),
     NodeChanged("head", "head", "head", Phase.STARTING, "", "127.77.0.1"),
     Output("head", "downloading \x1b[31mred\x1b[0m things"),

@@ -55,7 +55,7 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
             ctx.emit(Stage(f"deleted leftovers: {', '.join(removed)}"))
         _forget(ctx, spec.cluster_name)
     if not surplus:
-        ctx.emit(Unchanged(spec.cluster_name, "there is nothing to terminate"))
+        ctx.emit(Unchanged(spec.cluster_name, "there are no nodes to terminate"))
         return DownResult(0)
     for i in surplus:
         ctx.emit(PlanStep("terminate", i.name, f"{i.node_type}, {i.address}"))

@@ -131,21 +131,21 @@ class _Result:
 async def _execute(
     ctx: Context, cluster: ClusterHandle, observed: ObservedCluster, plan: UpPlan
 ) -> _Result:
-    created, started = await _change_instances(ctx, cluster, plan)
-    gone = {i.id for i in (*plan.terminate, *plan.spare, *created)}
+    launched, started = await _change_instances(ctx, cluster, plan)
+    gone = {i.id for i in (*plan.terminate, *plan.spare, *launched)}
     kept = [
         started.get(i.id, i)
         for i in observed.instances
         if i.id not in gone and i.state not in ABSENT_STATES
     ]
-    head = head_of((*kept, *created))
+    head = head_of((*kept, *launched))
     assert head is not None
     node_plans = [
         *(
             cluster.node_plan(started.get(update.instance.id, update.instance), head, update.mode)
             for update in plan.updates
         ),
-        *(cluster.node_plan(instance, head) for instance in created),
+        *(cluster.node_plan(instance, head) for instance in launched),
     ]
     head_plan = next((p for p in node_plans if p.instance is head), None)
     head_plan = head_plan or cluster.node_plan(head, head)
@@ -155,9 +155,9 @@ async def _execute(
     await tagger.flush()
     return _Result(
         head=head,
-        nodes=(*kept, *created),
+        nodes=(*kept, *launched),
         failures=failures,
-        missing=sum(launch.count for launch in plan.launches) - len(created),
+        missing=sum(launch.count for launch in plan.launches) - len(launched),
     )
 
 
@@ -211,12 +211,12 @@ async def _change_instances(
     updated = [update.instance for update in plan.updates]
     stopped = [i for i in updated if i.state in (State.STOPPED, State.STOPPING)]
     surplus = [i for i in plan.terminate if i not in plan.replaced]
-    created: list[Instance] = []
+    launched: list[Instance] = []
     started: dict[str, Instance] = {}
 
     async def replace_and_launch() -> None:
         await cluster.terminate(plan.replaced)
-        created.extend(await cluster.provider.launch(cluster.spec, plan.launches))
+        launched.extend(await cluster.provider.launch(cluster.spec, plan.launches))
 
     async def start() -> None:
         started.update({i.id: i for i in await cluster.provider.start(cluster.spec, stopped)})
@@ -230,13 +230,13 @@ async def _change_instances(
         ]
     )
     name = cluster.spec.cluster_name
-    cost.record_running(ctx, name, [*created, *started.values()])
+    cost.record_running(ctx, name, [*launched, *started.values()])
     cost.record_ended(ctx, name, plan.terminate)
     for instance in plan.terminate:
         ctx.emit(instance.entered(Phase.GONE))
-    for instance in created:
+    for instance in launched:
         ctx.emit(instance.entered(Phase.BOOTING))
-    return created, started
+    return launched, started
 
 
 def _outdated_warning(outdated: Sequence[Instance]) -> Warned:

@@ -82,7 +82,7 @@ async def test_a_cluster_comes_up_is_found_again_and_goes_down_completely(bed: B
     await bed.down(home="~/another-laptop")
     done = await bed.shoal("down c.yaml --yes")
     assert done.code == 0
-    assert "nothing to terminate" in done.stderr
+    assert "no nodes to terminate" in done.stderr
 
 
 @pytest.mark.long
@@ -227,7 +227,7 @@ async def test_an_instance_terminated_while_booting_is_replaced_in_the_same_up(
     events = [json.loads(line) async for line in laptop.stdout]
     assert await laptop.wait() == 0, events[-1]
     (warning,) = [e for e in events if e["event"] == "warning"]
-    assert "another is asked for" in warning["what"]
+    assert "launching a replacement" in warning["what"]
     assert events[-1]["nodes"] == 3
     assert len(bed.running()) == 3
     await bed.down()
