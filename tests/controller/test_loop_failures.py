@@ -61,7 +61,7 @@ async def test_an_auth_error_is_not_retried_before_the_next_up(
     harness.cluster.set_pending_tasks(1)
     await harness.iterate(3, seconds=2000)
     assert len(harness.cluster.launch_requests) == 1
-    assert "log in" in harness.reasons("give up")[0]
+    assert "log in" in harness.reasons("block")[0]
     harness.restart()
     await harness.iterate(2, seconds=2000)
     assert len(harness.cluster.launch_requests) == 1, "a restart of the controller changes nothing"
@@ -91,7 +91,7 @@ async def test_a_type_whose_setups_keep_failing_is_blocked(harness: Harness) -> 
     await harness.iterate(12, seconds=500)
     assert len(harness.cluster.launch_requests) == MAX_SETUP_FAILURES
     assert harness.cluster.workers == []
-    assert "setup failed on 3 nodes in a row" in harness.reasons("give up")[0]
+    assert "setup failed on 3 nodes in a row" in harness.reasons("block")[0]
 
 
 async def test_setup_failures_count_in_every_market_and_zone(harness: Harness) -> None:

@@ -19,7 +19,7 @@ _RECENT = 5
 _COLOURS = {
     "launch": "green",
     "failed": "red",
-    "give up": "red",
+    "block": "red",
     "unmet": "red",
     "anomaly": "yellow",
     "interruption": "yellow",

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from shoal.controller.controller_config import ControllerConfig
 from shoal.controller.executor import ActionExecutor, as_shoal_error
-from shoal.controller.state import ControllerState
+from shoal.controller.state import Action, ControllerState
 from shoal.core.backoff import Backoff
 from shoal.core.clock import Clock
 from shoal.core.errors import ShoalError
@@ -43,7 +43,7 @@ class Autostop:
         executor: ActionExecutor,
         gcs: GcsActivity,
         clock: Clock,
-        decide: Callable[[str, str], None],
+        decide: Callable[[Action, str], None],
     ) -> None:
         self._executor = executor
         self._gcs = gcs

@@ -18,6 +18,7 @@ from shoal.controller.journal import Journal
 from shoal.controller.lifecycle import DEADLINES, Node, with_phase
 from shoal.controller.node_manager import LaunchResult, NodeManager
 from shoal.controller.state import (
+    Action,
     Blocked,
     Decision,
     Failure,
@@ -48,7 +49,7 @@ _log = logging.getLogger(__name__)
 # After this many failed setups in a row, a node type is not launched again before `shoal up`.
 MAX_SETUP_FAILURES = 3
 _MAX_OUTPUT_LINES = 2000
-# How long a drained node may take to finish its work, as far as Ray is told.
+# The deadline for Ray, where neither the user nor the provider sets one.
 _DRAIN_SECONDS = 3600.0
 
 
@@ -313,7 +314,7 @@ class ActionExecutor:
 
     def _block(self, node_type: str, why: str) -> None:
         if node_type not in self._journal.state.blocked:
-            self._journal.record(Blocked(node_type, why), self._decision("give up", node_type, why))
+            self._journal.record(Blocked(node_type, why), self._decision("block", node_type, why))
 
     async def _drain(self, node: Node, ray_id: str, reason: scaling.Reason) -> None:
         self.transition(node.id, Phase.DRAINING, reason.text, ended=reason.text)
@@ -372,10 +373,10 @@ class ActionExecutor:
             return
         self.transition(node_id, Phase.GONE, why)
 
-    def _planned_decision(self, action: str, subject: str, reason: scaling.Reason) -> Decision:
+    def _planned_decision(self, action: Action, subject: str, reason: scaling.Reason) -> Decision:
         return self._decision(action, subject, reason.text, str(reason.cause))
 
-    def _decision(self, action: str, subject: str, why: str, cause: str = "") -> Decision:
+    def _decision(self, action: Action, subject: str, why: str, cause: str = "") -> Decision:
         return Decision(self._clock.now(), action, subject, why, cause)
 
 

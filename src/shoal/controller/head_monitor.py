@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from shoal.controller.executor import ActionExecutor, as_shoal_error
 from shoal.controller.journal import Journal
-from shoal.controller.state import Decision
+from shoal.controller.state import Action, Decision
 from shoal.core.backoff import Backoff
 from shoal.core.clock import Clock
 from shoal.core.events import Event, NodeChanged
@@ -97,5 +97,5 @@ class HeadMonitor:
         if isinstance(event, NodeChanged) and event.phase is not Phase.FAILED and head is not None:
             self._executor.transition(head.id, event.phase, event.detail)
 
-    def _decide(self, action: str, why: str) -> None:
+    def _decide(self, action: Action, why: str) -> None:
         self._journal.record(Decision(self._clock.now(), action, "head", why))

@@ -23,7 +23,7 @@ from shoal.controller.node_manager import NodeManager
 from shoal.controller.observer import GcsReader, Observer
 from shoal.controller.planner_input import ClusterPlanner, OfferingCache, limit_to_usable_hosts
 from shoal.controller.reconcile import Observation, reconcile
-from shoal.controller.state import ConfigApplied, ControllerState, Decision, NodeUpdated
+from shoal.controller.state import Action, ConfigApplied, ControllerState, Decision, NodeUpdated
 from shoal.controller.status_publisher import GcsReporter, Metrics, StatusPublisher
 from shoal.controller.supervisor import STALLED_SECONDS
 from shoal.core.clock import Clock
@@ -359,10 +359,10 @@ class Controller:
             waking.cancel()
             sleeping.cancel()
 
-    def _decide_once(self, action: str, subject: str, why: str, cause: str = "") -> None:
+    def _decide_once(self, action: Action, subject: str, why: str, cause: str = "") -> None:
         """Record a decision unless the last one about its subject was the same."""
         decision = self._decision(action, subject, why, cause)
         self._journal.record_new([decision], self._clock.now())
 
-    def _decision(self, action: str, subject: str, why: str, cause: str = "") -> Decision:
+    def _decision(self, action: Action, subject: str, why: str, cause: str = "") -> Decision:
         return Decision(self._clock.now(), action, subject, why, cause)

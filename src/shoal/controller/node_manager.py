@@ -252,4 +252,4 @@ async def is_in_use_on_any(runners: Sequence[Runner], gcs_address: str) -> bool:
 
 def _session_check(gcs_address: str) -> list[str]:
     script = read_script("shoal.controller.scripts", _SESSION_SCRIPT)
-    return ["sh", "-c", script, _SESSION_SCRIPT, f"{IN_USE_VARIABLE}={gcs_address}"]
+    return ["sh", "-c", script, _SESSION_SCRIPT, IN_USE_VARIABLE, gcs_address]

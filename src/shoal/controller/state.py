@@ -18,6 +18,27 @@ _MAX_GONE = 200
 _MAX_FAILURES = 50
 
 
+# "unmet": demand for which no node can be launched; "anomaly": observations that contradict each
+# other; "keep": a drain or autostop that was cancelled; "block": a node type that is not launched
+# again before the next `shoal up`.
+Action = Literal[
+    "launch",
+    "drain",
+    "drained",
+    "cancel",
+    "keep",
+    "retry",
+    "failed",
+    "block",
+    "unmet",
+    "anomaly",
+    "interruption",
+    "reconfigure",
+    "restart",
+    "stop",
+]
+
+
 @dataclass(frozen=True)
 class Entry:
     """Base of all journal entries. `kind` identifies the type on disk."""
@@ -100,7 +121,7 @@ class Decision(Entry):
 
     kind = "decision"
     at: float
-    action: str
+    action: Action
     subject: str
     why: str
     cause: str = ""
