@@ -14,7 +14,7 @@ pytestmark = pytest.mark.simcloud
 async def test_down_can_keep_the_head_or_the_minimum_of_workers(bed: Bed) -> None:
     await bed.up()
     nothing = await bed.shoal("down mine --yes --workers-only --keep-min-workers")
-    assert "nothing to terminate" in nothing.stderr
+    assert "no nodes to terminate" in nothing.stderr
     assert len(await node_names(bed)) == 3
     done = await bed.shoal("down mine --yes --workers-only")
     assert done.code == 0, done.stderr
