@@ -36,10 +36,10 @@ def temporary_home() -> Iterator[Home]:
     try:
         yield home
     finally:
-        machines = home.machines()
+        instance_ids = home.instance_ids()
         done = home.shoal("down", "--all", "--yes")
         deadline = time.monotonic() + _EXIT_SECONDS
-        while home.left_over(machines) and time.monotonic() < deadline:
+        while home.leftovers(instance_ids) and time.monotonic() < deadline:
             time.sleep(0.1)  # processes that still write would make rmtree fail
         shutil.rmtree(path)
         assert done.returncode == 0, done.stderr

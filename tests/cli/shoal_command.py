@@ -60,18 +60,18 @@ class Home:
         event: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return event
 
-    def machines(self) -> set[str]:
+    def instance_ids(self) -> set[str]:
         return {p.parent.name for p in self.path.glob("e/*/instance.json")}
 
-    def left_over(self, machines: set[str]) -> list[str]:
-        """The remaining processes and directories of these machines."""
+    def leftovers(self, instance_ids: set[str]) -> list[str]:
+        """The remaining processes and directories of these instances."""
         leftovers = []
-        for process in itertools.chain(*processes.processes_of(machines).values()):
+        for process in itertools.chain(*processes.processes_of(instance_ids).values()):
             with contextlib.suppress(psutil.NoSuchProcess):
                 leftovers.append(f"{process.pid} {process.name()}")
         leftovers += [str(p) for p in self.path.glob("e/*/")]
         return leftovers
 
 
-def ray_daemons_of(machine: str) -> list[psutil.Process]:
-    return [p for p in processes.processes_of({machine})[machine] if p.name() == "raylet"]
+def ray_daemons_of(instance_id: str) -> list[psutil.Process]:
+    return [p for p in processes.processes_of({instance_id})[instance_id] if p.name() == "raylet"]

@@ -51,7 +51,7 @@ def test_all_errors_are_reported_at_once_with_their_lines(home: Home, tmp_path: 
         "did you mean 'max_workers'?",
         "c.yaml:6  head_node_type  'gppu' is not in available_node_types; did you mean 'gpu'?",
     ]
-    assert home.machines() == set()
+    assert home.instance_ids() == set()
 
 
 def test_an_error_is_printed_as_json(home: Home, tmp_path: Path) -> None:

@@ -100,11 +100,11 @@ def test_a_program_without_the_token_cannot_connect(up: Home) -> None:
 
 
 def test_a_second_up_does_nothing(up: Home, yaml: Path) -> None:
-    before = up.machines()
+    before = up.instance_ids()
     done = up.shoal("up", str(yaml))
     assert done.returncode == 0
     assert "nothing to do" in done.stderr
-    assert up.machines() == before
+    assert up.instance_ids() == before
 
 
 def test_ls_lists_the_cluster(up: Home) -> None:
@@ -114,7 +114,9 @@ def test_ls_lists_the_cluster(up: Home) -> None:
 
 def test_up_restarts_only_the_node_that_died(up: Home, yaml: Path) -> None:
     worker = next(
-        m for m in up.machines() if "worker" in (up.path / "e" / m / "instance.json").read_text()
+        m
+        for m in up.instance_ids()
+        if "worker" in (up.path / "e" / m / "instance.json").read_text()
     )
     for daemon in ray_daemons_of(worker):
         daemon.kill()
@@ -191,7 +193,7 @@ def test_the_dashboard_url_logs_in(up: Home) -> None:
 
 
 def test_start_restarts_ray_after_stop(up: Home) -> None:
-    machines = up.machines()
+    instance_ids = up.instance_ids()
     assert up.shoal("stop", "--yes").returncode == 0
     status = up.shoal("status", "--json")
     assert status.returncode == 4
@@ -199,7 +201,7 @@ def test_start_restarts_ray_after_stop(up: Home) -> None:
     done = up.shoal("start")
     assert done.returncode == 0, done.stderr
     assert up.shoal("status").returncode == 0
-    assert up.machines() == machines
+    assert up.instance_ids() == instance_ids
 
 
 def test_down_can_keep_the_head_and_min_workers(up: Home, yaml: Path) -> None:
@@ -212,12 +214,12 @@ def test_down_without_a_terminal_requires_yes(up: Home) -> None:
     done = up.shoal("down", "demo")
     assert done.returncode == 2
     assert "--yes" in done.stderr
-    assert len(up.machines()) == 2
+    assert len(up.instance_ids()) == 2
 
 
 def test_down_leaves_nothing_behind(up: Home) -> None:
-    machines = up.machines()
+    instance_ids = up.instance_ids()
     done = up.shoal("down", "demo", "--yes")
     assert done.returncode == 0, done.stderr
-    assert up.left_over(machines) == []
+    assert up.leftovers(instance_ids) == []
     assert up.json("ls") == []

@@ -22,17 +22,17 @@ async def test_down_terminates_what_an_interrupted_up_started(
     for line in process.stdout:
         if '"starting"' in line:
             break
-    machines = home.machines()
-    await until(lambda: any("gcs" in entry for entry in home.left_over(machines)), timeout=120)
+    instance_ids = home.instance_ids()
+    await until(lambda: any("gcs" in entry for entry in home.leftovers(instance_ids)), timeout=120)
     process.send_signal(signal_number)
     rest = process.communicate(timeout=90)[0]
     if signal_number is signal.SIGINT:
         assert process.returncode == 130
         assert '"interrupted"' in rest
-    assert len(machines) == 3
+    assert len(instance_ids) == 3
     done = home.shoal("down", "--all", "--yes")
     assert done.returncode == 0, done.stderr
-    assert home.left_over(machines) == []
+    assert home.leftovers(instance_ids) == []
 
 
 def test_a_failed_setup_command_shows_its_output_and_can_be_corrected(
@@ -72,9 +72,9 @@ def test_the_python_api_terminates_the_cluster_when_its_block_fails(
         pytest.raises(ShoalError, match="exit code 3"),
         Cluster(yaml, cluster_name="api") as cluster,
     ):
-        machines = home.machines()
+        instance_ids = home.instance_ids()
         assert cluster.exec("echo hello").stdout == "hello"
         assert cluster.status().ready
         cluster.exec("echo why; exit 3")
-    assert len(machines) == 1
-    assert home.left_over(machines) == []
+    assert len(instance_ids) == 1
+    assert home.leftovers(instance_ids) == []

@@ -96,7 +96,7 @@ class Elastic:
         return int(lock.read_text())
 
     def has_scaled_down(self) -> bool:
-        return len(self.state()["nodes"]) == 1 and len(self.home.machines()) == 1
+        return len(self.state()["nodes"]) == 1 and len(self.home.instance_ids()) == 1
 
 
 def until(condition: Callable[[], bool], seconds: float = 150.0) -> float:

@@ -109,8 +109,8 @@ def _check_consolidation(elastic: Elastic, tmp_path: Path) -> None:
     (draining,) = elastic.workers("draining")
     assert "fits on other nodes" in draining["ended"]
     drained.touch()
-    until(lambda: len(elastic.home.machines()) == 2)
-    assert draining["id"] not in elastic.home.machines()
+    until(lambda: len(elastic.home.instance_ids()) == 2)
+    assert draining["id"] not in elastic.home.instance_ids()
     gone.touch()
     printed = program.communicate(timeout=60)[0]
     assert "the task there is done: True" in printed

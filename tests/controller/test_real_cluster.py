@@ -224,9 +224,9 @@ def test_autostop_shuts_down_an_unused_cluster(elastic: Elastic, tmp_path: Path)
     until(lambda: elastic.state()["limits"]["autostop_s"] == 3, 60.0)
     seen = elastic.state()["at"]
     until(lambda: elastic.state()["at"] > seen + 9)  # three times the idle limit
-    machines = elastic.home.machines()
-    assert len(machines) == 1, "a driver is connected, and a user session runs"
+    instance_ids = elastic.home.instance_ids()
+    assert len(instance_ids) == 1, "a driver is connected, and a user session runs"
     enough.touch()
     assert program.wait(timeout=90) == 0
-    until(lambda: elastic.home.left_over(machines) == [], 90)
+    until(lambda: elastic.home.leftovers(instance_ids) == [], 90)
     assert elastic.home.shoal("status", "elastic").returncode == 3

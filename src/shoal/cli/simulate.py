@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shoal.cli.formatting import columns, duration
-from shoal.cli.run import run
+from shoal.cli.run import json_option, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +58,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write a chart of the node counts to this file.",
 )
-@click.option("--json", "json", is_flag=True, help="Print JSON.")
+@json_option
 def command(
     cluster: str,
     trace: Path,
