@@ -45,7 +45,7 @@ def test_all_errors_are_reported_at_once_with_their_lines(home: Home, tmp_path: 
     done = home.shoal("up", "c.yaml", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "error: 3 errors, nothing was changed",
+        "error: 3 problems, nothing was changed",
         "c.yaml:4  available_node_types.gpu.min_workers  must be 0 or more, not -1",
         "c.yaml:5  available_node_types.gpu.max_worker  is not a known key; "
         "did you mean 'max_workers'?",

@@ -138,7 +138,7 @@ def raise_on_errors(ctx: Context, findings: Sequence[Finding], source_of: Source
         raise ConfigError(what, why=only.why, fix=only.fix)
     if errors:
         raise ConfigError(
-            f"{len(errors)} errors found, nothing was changed",
+            f"{len(errors)} problems found, nothing was changed",
             why="each of them would keep the cluster from coming up",
-            fix="apply the fix given for each error, then run shoal up again",
+            fix="apply the fix given for each problem, then run shoal up again",
         )

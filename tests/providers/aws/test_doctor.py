@@ -44,7 +44,7 @@ async def test_twelve_mistakes_are_reported_at_once_with_lines_and_fixes(
     events = events_of(refused)
     reported = [{**e, "event": ""} for e in events if e["event"] == "finding"]
     assert sorted(reported, key=str) == sorted(({**f, "event": ""} for f in findings), key=str)
-    assert events[-1]["what"] == "12 errors found, nothing was changed"
+    assert events[-1]["what"] == "12 problems found, nothing was changed"
     assert not bed.running()
 
 

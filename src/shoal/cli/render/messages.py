@@ -47,7 +47,8 @@ def lines(event: Event) -> list[str]:
     if isinstance(event, Stage):
         return [click.style(event.text, dim=True)]
     if isinstance(event, Warned):
-        return block("warning", "yellow", event.what, event.why, event.fix)
+        what = f"{event.node}: {event.what}" if event.node else event.what
+        return block("warning", "yellow", what, event.why, event.fix)
     if isinstance(event, PreflightFinding):
         return finding_lines(event)
     if isinstance(event, PlanStep):
@@ -141,7 +142,7 @@ def error_lines(error: ShoalError) -> list[str]:
     what = f"{error.node}: {error.what}" if error.node else error.what
     problems = what.splitlines()
     if len(problems) > 1:
-        title = f"{len(problems)} errors, nothing was changed"
+        title = f"{len(problems)} problems, nothing was changed"
         lines = [*block("error", "red", title, error.why, ""), *problems]
     else:
         lines = block("error", "red", what, error.why, "")
