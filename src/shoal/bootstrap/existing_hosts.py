@@ -36,7 +36,7 @@ class ExistingHosts:
         self._provider = provider
         self._hosts = {host.id: host for host in hosts}
         head, *_ = hosts
-        self._forget_key = cluster_secrets.revoke_command(spec.cluster_name, head.id)
+        self._revoke_key_command = cluster_secrets.revoke_command(spec.cluster_name, head.id)
         self._without_key: set[str] = set()
 
     async def authorize_key(self, credentials: Credentials) -> None:
@@ -59,7 +59,7 @@ class ExistingHosts:
             instances,
             self._runner,
             "clean up",
-            lambda i: self._clean_up_commands(i, forget_key=includes_head),
+            lambda i: self._clean_up_commands(i, revoke_key=includes_head),
         )
         if includes_head:
             self._without_key |= ids
@@ -71,29 +71,32 @@ class ExistingHosts:
             [i for i in self._hosts.values() if i.id not in self._without_key]
         )
 
-    def _clean_up_commands(self, instance: Instance, *, forget_key: bool) -> list[str]:
+    def _clean_up_commands(self, instance: Instance, *, revoke_key: bool) -> list[str]:
         claim = self._provider.capabilities.claim
         commands = [stop_command(instance.id), cleanup_command(instance)]
-        forget = [self._forget_key] if forget_key else []
+        revoke = [self._revoke_key_command] if revoke_key else []
         if claim is None:
-            return [*commands, *forget]
+            return [*commands, *revoke]
         owner = claim(instance).owner
         guarded = [claims.unless_claimed_by_others(owner, command) for command in commands]
-        return [*guarded, *forget, claims.release_command(owner)]
+        return [*guarded, *revoke, claims.release_command(owner)]
 
     async def _remove_key(self, hosts: Sequence[Instance]) -> list[str]:
         names = []
 
-        async def forget(host: Instance) -> None:
+        async def revoke(host: Instance) -> None:
             done, lines = await capture(
-                self._runner(host), self._forget_key, timeout=_CONNECT_SECONDS, skip_profile=True
+                self._runner(host),
+                self._revoke_key_command,
+                timeout=_CONNECT_SECONDS,
+                skip_profile=True,
             )
             if done.ok:
                 self._without_key.add(host.id)
             if lines:
                 names.append(host.name)
 
-        await self._on_reachable(hosts, forget)
+        await self._on_reachable(hosts, revoke)
         return sorted(names)
 
     async def _on_reachable(

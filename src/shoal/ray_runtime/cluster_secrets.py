@@ -30,7 +30,7 @@ class Credentials:
 
 
 def _key_comment(cluster: str, head_id: str) -> str:
-    """The comment of a cluster's key, which tells it from other keys, also from those of clusters
+    """The comment of a cluster's key, which distinguishes it from other keys, even of clusters
     with the same name."""
     return f"shoal:{cluster}@{head_id}"
 

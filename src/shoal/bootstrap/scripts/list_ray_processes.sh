@@ -3,8 +3,8 @@
 #
 #   list_ray_processes.sh INSTANCE_ID
 #
-# Ray's processes carry the instance id in their environment, which tells them from those of another
-# cluster on the same host.
+# Ray's processes carry the instance id in their environment, which distinguishes them from those
+# of another cluster on the same host.
 variable=RAY_CLOUD_INSTANCE_ID=$1
 if [ -d /proc/self ]; then
   # shellcheck disable=SC2013 # these paths have no spaces
