@@ -47,6 +47,9 @@ async def lab() -> AsyncIterator[Lab]:
             volumes = {"/data": {"device": "/dev/first", "docker_data_root": True}}
             settings = {**QUICK_START, "shoal": {**QUICK_START["shoal"], "volumes": volumes}}
             await lab.bed.write(**settings)
+            daemon = f"mkdir -p /etc/docker; echo '{{\"debug\": true}}' > /{DAEMON}"
+            await lab.bed.head.run(daemon)
+            await lab.bed.up()
             yield lab
 
 
@@ -56,11 +59,9 @@ async def mounted(host: Host, path: str = "/data") -> str:
 
 async def test_blank_disks_are_formatted_mounted_and_owned_by_the_user(lab: Lab) -> None:
     bed = lab.bed
-    await bed.head.run(f"mkdir -p /etc/docker; echo '{{\"debug\": true}}' > /{DAEMON}")
-    await bed.up()
     for host in bed.hosts:
         assert await mounted(host) == "ext4"
-        await bed.read(host, "touch /data/mine")
+        await bed.read(host, "touch /data/writable")
         (line,) = (await host.run("grep /data /etc/fstab")).stdout.splitlines()
         assert line.startswith("UUID=") and "nofail" in line
     settings = json.loads((bed.head.root() / DAEMON).read_text())
@@ -75,6 +76,7 @@ async def test_volume_is_mounted_again_with_its_files_after_a_reboot(
     lab: Lab,
 ) -> None:
     for host in lab.bed.hosts:
+        await lab.bed.read(host, "touch /data/mine")
         await host.reboot()  # a simulated host mounts nothing at boot
         assert await mounted(host) == ""
     await lab.plug_in()
@@ -85,8 +87,6 @@ async def test_volume_is_mounted_again_with_its_files_after_a_reboot(
 
 
 async def test_missing_disk_is_reported_with_the_disks_of_the_host(lab: Lab) -> None:
-    settings = {"volumes": {"/data": {"device": "/dev/first"}, "/more": {"device": "/dev/second"}}}
-    await lab.bed.write(shoal=settings)
     short_wait = "s/_DEVICE_SECONDS = 90.0/_DEVICE_SECONDS = 1.0/"
     error = await _mount(lab.spare, short_wait, **_request("/dev/second"))
     assert error["what"] == "no disk /dev/second"
@@ -227,6 +227,7 @@ async def test_bucket_is_mounted_for_the_user_if_mount_s3_is_installed(lab: Lab)
     assert await _mount(lab.spare, **request) == {}
     called = (await lab.spare.run("cat /calls")).stdout
     assert called == "models /models --allow-other --uid=1000 --gid=1000 --read-only\n"
+    await lab.spare.run("rm /usr/local/sbin/mount-s3")
 
 
 async def test_ebs_device_name_is_read_from_the_nvme_controller() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tests.bootstrap.containers import container_runtimes
@@ -22,6 +23,25 @@ DOCKER = {
     "pull_before_run": False,
     "run_options": OPTIONS,
 }
+
+
+@dataclass
+class SharedCluster:
+    """A cluster that the tests of a module share. `is_original` is whether it is up with its
+    original settings; a test that changes it must set that to False."""
+
+    bed: Bed
+    settings: Mapping[str, Any]
+    is_original: bool = False
+
+    async def restore(self) -> Bed:
+        """The cluster, up with its original settings."""
+        if not self.is_original:
+            self.bed.settings.clear()
+            await self.bed.write(**self.settings)
+            await self.bed.up()
+            self.is_original = True
+        return self.bed
 
 
 async def _prepare(host: Host, runtime: Runtime) -> None:

@@ -1,4 +1,4 @@
-"""Container errors have what, why and fix: one host, used by the tests in order."""
+"""Container errors have what, why and fix: one host for all tests."""
 
 from __future__ import annotations
 
@@ -22,22 +22,41 @@ PASSWORD = "hunter2 'with' \"quotes\" $x"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bed() -> AsyncIterator[Bed]:
-    """A host with docker, whose user may not use it."""
+async def docker_bed() -> AsyncIterator[Bed]:
+    """A host with docker, whose user may use it."""
     container_runtimes.require("docker")
     async with SimCloud() as cloud:
         laptop, host = await cloud.laptop(), await cloud.boot()
         bed = Bed(cloud, laptop, [host])
-        await bed.write(**QUICK_START)
-        await start_docker(bed)
+        await container_runtimes.start(host)
         await container_runtimes.make_image(host, ROOT_IMAGE)
         yield bed
 
 
-async def start_docker(bed: Bed) -> None:
-    """Start docker, for root only."""
-    await container_runtimes.start(bed.head)
+@pytest_asyncio.fixture(loop_scope="module")
+async def bed(docker_bed: Bed) -> Bed:
+    """The host, with the default settings and no cluster on it."""
+    docker_bed.settings.clear()
+    await docker_bed.write(**QUICK_START)
+    return docker_bed
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def outside_docker_group(bed: Bed) -> AsyncIterator[None]:
+    """The user of the host is not in the group docker. An open SSH connection would keep the
+    membership that it began with."""
+    end_connections = "pkill -KILL ssh || true"
     await bed.head.run("sed -i 's/^\\(docker:.*:\\).*/\\1/' /etc/group")
+    await bed.laptop.run(end_connections)
+    yield
+    await bed.head.run("usermod -aG docker ubuntu")
+    await bed.laptop.run(end_connections)
+
+
+async def start_private_registry(bed: Bed) -> None:
+    """Start a registry with a login, whose image the host does not have yet."""
+    await container_runtimes.start_registry(bed.head, f"me:{PASSWORD}")
+    await bed.head.run(f"docker rmi -f {REGISTRY}/box:1")
 
 
 async def fails(bed: Bed, env: dict[str, str] | None = None, **settings: Any) -> dict[str, Any]:
@@ -61,22 +80,23 @@ async def test_docker_that_is_not_running(bed: Bed) -> None:
     try:
         error = await fails(bed, **box())
     finally:
-        await start_docker(bed)
+        await container_runtimes.start(bed.head)
     assert error["what"] == "docker is not running on the host"
     assert "systemctl start docker" in error["fix"]
 
 
-async def test_user_who_is_not_in_the_docker_group(bed: Bed) -> None:
+async def test_user_who_is_not_in_the_docker_group(bed: Bed, outside_docker_group: None) -> None:
     error = await fails(bed, **box())
     assert error["what"] == "ubuntu may not use docker on the host"
     assert "sudo usermod -aG docker ubuntu" in error["fix"]
 
 
-async def test_user_added_to_the_docker_group_during_up_needs_no_second_up(bed: Bed) -> None:
+async def test_user_added_to_the_docker_group_during_up_needs_no_second_up(
+    bed: Bed, outside_docker_group: None
+) -> None:
     await bed.write(**box(), initialization_commands=["sudo usermod -aG docker ubuntu"])
     await bed.up()
     assert (await bed.shoal("down c.yaml --yes")).code == 0
-    await bed.write(initialization_commands=[])
 
 
 async def test_docker_that_is_not_installed(bed: Bed) -> None:
@@ -102,7 +122,6 @@ async def test_files_reach_an_image_without_rsync(bed: Bed) -> None:
     assert done.stdout == "one\n2\n2\nray\n", done.stderr
     assert await bed.read(bed.head, "ls .shoal/staged") == ""
     assert (await bed.shoal("down c.yaml --yes")).code == 0
-    await bed.write(file_mounts={})
 
 
 async def test_container_that_exits_at_once(bed: Bed) -> None:
@@ -144,7 +163,6 @@ async def test_host_taken_from_another_cluster_loses_its_container(bed: Bed) -> 
     after = await bed.read(bed.head, "docker ps -aq")
     assert len(after.split()) == 1 and after != before
     assert (await bed.shoal("down c.yaml --yes")).code == 0
-    await bed.write(cluster_name="mine")
 
 
 async def test_wrong_image_name(bed: Bed) -> None:
@@ -156,6 +174,7 @@ async def test_wrong_image_name(bed: Bed) -> None:
 
 
 async def test_image_larger_than_the_disk_is_refused_before_it_is_pulled(bed: Bed) -> None:
+    await container_runtimes.start_registry(bed.head)
     image = f"{REGISTRY}/huge:1"
     error = await fails(bed, **box(head_image=image))
     assert error["what"] == f"image {image} does not fit on the host's disk"
@@ -164,13 +183,14 @@ async def test_image_larger_than_the_disk_is_refused_before_it_is_pulled(bed: Be
 
 
 async def test_private_registry_without_a_login(bed: Bed) -> None:
-    await container_runtimes.start_registry(bed.head, f"me:{PASSWORD}")
+    await start_private_registry(bed)
     error = await fails(bed, **box(head_image=f"{REGISTRY}/box:1"))
     assert error["what"] == f"the registry of {REGISTRY}/box:1 denied access"
     assert "shoal.registry" in error["fix"]
 
 
 async def test_registry_password_is_left_nowhere(bed: Bed) -> None:
+    await start_private_registry(bed)
     login = {"server": REGISTRY, "username": "me", "password_env": "IMAGES"}
     settings = {**box(head_image=f"{REGISTRY}/box:1"), "shoal": {"registry": login}}
     error = await fails(bed, **settings)
@@ -190,6 +210,7 @@ async def test_registry_password_is_left_nowhere(bed: Bed) -> None:
     await bed.read(bed.head, f"docker rmi {REGISTRY}/box:1")
     await bed.up()
     assert await traces(bed, "hunter2") == []
+    assert (await bed.shoal("down c.yaml --yes")).code == 0
 
 
 async def traces(bed: Bed, word: str) -> list[str]:

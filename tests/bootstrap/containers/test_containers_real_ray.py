@@ -53,7 +53,9 @@ async def real() -> AsyncIterator[Bed]:
         yield bed
 
 
-async def test_controller_in_the_heads_container_adds_a_worker_in_another(real: Bed) -> None:
+async def test_controller_in_the_heads_container_adds_and_removes_a_worker_in_another(
+    real: Bed,
+) -> None:
     done = await real.shoal("exec c.yaml 'python code/across.py'", timeout=120)
     assert done.code == 0, done.stderr
     head, worker = (host.address for host in real.hosts)
@@ -64,12 +66,10 @@ async def test_controller_in_the_heads_container_adds_a_worker_in_another(real: 
 
     await until(is_complete, "status is complete, with or without the worker", every=1)
 
-
-async def test_idle_worker_leaves_no_container_behind(real: Bed) -> None:
     async def is_clean() -> bool:
         output = await real.read(real.workers[0], "docker ps -aq; ls -d ~/.shoal || true")
         return output == ""
 
-    await until(is_clean, "the idle worker is released", timeout=60)
+    await until(is_clean, "the idle worker is released without a trace", timeout=60)
     assert (await real.shoal("down c.yaml --yes")).code == 0
     assert await real.read(real.head, "docker ps -aq") == ""

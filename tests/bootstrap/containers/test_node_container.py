@@ -1,4 +1,4 @@
-"""Nodes in containers, on two hosts with docker: one cluster, used by the tests in order."""
+"""Nodes in containers, on two hosts with docker: one cluster for all tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.bootstrap.containers.container_bed import DOCKER, OPTIONS, container_bed
+from tests.bootstrap.containers.container_bed import DOCKER, SharedCluster, container_bed
 from tests.bootstrap.containers.container_runtimes import HOME, USER_ID
 from tests.polling import until
 from tests.providers.local.ssh_bed import Bed, actions
@@ -23,7 +23,7 @@ AWKWARD = "two  spaces 'single' \"double\" $(id) `id` $HOME \\ * ünïcödé ; &
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bed() -> AsyncIterator[Bed]:
+async def cluster() -> AsyncIterator[SharedCluster]:
     async with container_bed(
         initialization_commands=["id -un > ~/initialized"],
         setup_commands=["id -un >> ~/set_up; test -s ~/code/hello.txt"],
@@ -32,8 +32,21 @@ async def bed() -> AsyncIterator[Bed]:
         cluster_synced_files=["~/made"],
     ) as bed:
         await bed.laptop.run("mkdir code; echo hello > code/hello.txt")
-        await bed.up()
-        yield bed
+        yield SharedCluster(bed, dict(bed.settings))
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def bed(cluster: SharedCluster) -> Bed:
+    """The cluster with its original settings."""
+    return await cluster.restore()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def changing_bed(cluster: SharedCluster) -> Bed:
+    """The cluster, for a test that changes its settings or its hosts."""
+    bed = await cluster.restore()
+    cluster.is_original = False
+    return bed
 
 
 async def inside(bed: Bed, host: Host, command: str) -> str:
@@ -46,7 +59,7 @@ async def container_id(bed: Bed, host: Host) -> str:
 
 
 async def test_each_role_has_its_image_and_its_commands_run_there(bed: Bed) -> None:
-    assert await bed.read(bed.head, "cat initialized; ls") == "ubuntu\ninitialized"
+    assert await bed.read(bed.head, "cat initialized; ls set_up 2>/dev/null || true") == "ubuntu"
     assert await inside(bed, bed.head, f"cat {HOME}/set_up") == "ray"
     assert await inside(bed, bed.workers[0], "cat /root/set_up") == "root"
     image = "docker inspect -f {{.Config.Image}} ray_box"
@@ -173,7 +186,8 @@ async def test_stop_and_start_keep_the_containers(bed: Bed) -> None:
     assert [await container_id(bed, host) for host in bed.hosts] == before
 
 
-async def test_container_is_replaced_when_its_settings_change(bed: Bed) -> None:
+async def test_container_is_replaced_when_its_settings_change(changing_bed: Bed) -> None:
+    bed = changing_bed
     before = [await container_id(bed, host) for host in bed.hosts]
     changed = {**DOCKER, "worker_run_options": ["--env=WHERE='two words'"]}
     await bed.write(docker=changed)
@@ -189,20 +203,23 @@ async def test_container_is_replaced_when_its_settings_change(bed: Bed) -> None:
     )
 
 
-async def test_cluster_moves_out_of_its_containers_and_back(bed: Bed) -> None:
+async def test_cluster_moves_out_of_its_containers_and_back(changing_bed: Bed) -> None:
+    bed = changing_bed
     await bed.write(docker={}, file_mounts={"~/code": "code"})
     await bed.up()
     for host in bed.hosts:
         assert await container_id(bed, host) == ""
         assert await bed.read(host, "cat set_up; pgrep -c raylet") == "ubuntu\n1"
-    await bed.write(docker={**DOCKER, "run_options": OPTIONS})
+    await bed.write(docker=DOCKER)
     await bed.up()
     for host in bed.hosts:
         assert await inside(bed, host, "pgrep -c raylet") == "1"
         assert await bed.read(host, "pgrep -cu ubuntu raylet || true") == "0"
+        await bed.read(host, "rm -rf set_up code made")
 
 
-async def test_down_removes_the_containers_and_leaves_the_images(bed: Bed) -> None:
+async def test_down_removes_the_containers_and_leaves_the_images(changing_bed: Bed) -> None:
+    bed = changing_bed
     await bed.write(docker={})  # even if the file no longer has a docker section
     done = await bed.shoal("down c.yaml --yes")
     assert done.code == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Rootless podman: the whole lifecycle of a node, on one host."""
+"""Rootless podman: the lifecycle of a node, on one host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import pytest
 import pytest_asyncio
 
 from tests.bootstrap.containers import container_runtimes
-from tests.bootstrap.containers.container_bed import DOCKER, USER_IMAGE, container_bed
+from tests.bootstrap.containers.container_bed import (
+    DOCKER,
+    USER_IMAGE,
+    SharedCluster,
+    container_bed,
+)
 from tests.bootstrap.containers.container_runtimes import HOME, REGISTRY
 from tests.polling import until
 from tests.providers.local.ssh_bed import Bed, actions
@@ -17,7 +22,7 @@ pytestmark = [pytest.mark.simcloud, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def bed() -> AsyncIterator[Bed]:
+async def cluster() -> AsyncIterator[SharedCluster]:
     async with container_bed(
         ["podman"],
         docker={**DOCKER, "use_podman": True},
@@ -25,8 +30,21 @@ async def bed() -> AsyncIterator[Bed]:
         file_mounts={"~/code": "code"},
     ) as bed:
         await bed.laptop.run("mkdir code; echo hello > code/hello.txt")
-        await bed.up()
-        yield bed
+        yield SharedCluster(bed, dict(bed.settings))
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def bed(cluster: SharedCluster) -> Bed:
+    """The cluster with its original settings."""
+    return await cluster.restore()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def changing_bed(cluster: SharedCluster) -> Bed:
+    """The cluster, for a test that changes its settings or ends it."""
+    bed = await cluster.restore()
+    cluster.is_original = False
+    return bed
 
 
 async def test_commands_run_and_files_are_inside_the_container(bed: Bed) -> None:
@@ -63,7 +81,8 @@ async def test_stopped_container_is_restarted(bed: Bed) -> None:
     assert await bed.read(bed.head, "podman ps -q") == before
 
 
-async def test_image_of_a_private_registry_is_pulled_if_it_fits(bed: Bed) -> None:
+async def test_image_of_a_private_registry_is_pulled_if_it_fits(changing_bed: Bed) -> None:
+    bed = changing_bed
     await container_runtimes.start_registry(bed.head, "me:secret")
     trust = "mkdir -p ~/.config/containers && cp -r /etc/docker/certs.d ~/.config/containers/"
     await bed.read(bed.head, trust)
@@ -82,7 +101,8 @@ async def test_image_of_a_private_registry_is_pulled_if_it_fits(bed: Bed) -> Non
     assert await bed.read(bed.head, "ls -a ~/.shoal | grep login || true") == ""
 
 
-async def test_down_removes_the_container_and_leaves_the_images(bed: Bed) -> None:
+async def test_down_removes_the_container_and_leaves_the_images(changing_bed: Bed) -> None:
+    bed = changing_bed
     done = await bed.shoal("down c.yaml --yes")
     assert done.code == 0, done.stderr
     assert await bed.read(bed.head, "podman ps -aq") == ""
