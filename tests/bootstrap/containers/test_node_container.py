@@ -205,12 +205,13 @@ async def test_container_is_replaced_when_its_settings_change(changing_bed: Bed)
 
 async def test_cluster_moves_out_of_its_containers_and_back(changing_bed: Bed) -> None:
     bed = changing_bed
+    original_mounts = bed.settings["file_mounts"]
     await bed.write(docker={}, file_mounts={"~/code": "code"})
     await bed.up()
     for host in bed.hosts:
         assert await container_id(bed, host) == ""
         assert await bed.read(host, "cat set_up; pgrep -c raylet") == "ubuntu\n1"
-    await bed.write(docker=DOCKER)
+    await bed.write(docker=DOCKER, file_mounts=original_mounts)
     await bed.up()
     for host in bed.hosts:
         assert await inside(bed, host, "pgrep -c raylet") == "1"
