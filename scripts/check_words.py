@@ -44,7 +44,7 @@ BANNED = {
     r"take(s|n)? stock": "list, probe",
     r"the same instant": "at the same time, in parallel",
     r"to be had": "available",
-    r"told": "reported, told -> say what happens",
+    r"told": "reported, notified",
     r"vigil": "waiter",
     r"vitals": "probe",
     r"whoever": "the caller, the component",
