@@ -38,6 +38,7 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_words.py
 	$(BIN)/shellcheck $$(git ls-files '*.sh') scripts/debian-packages
 	@$(MAKE) --no-print-directory docs
 
