@@ -24,6 +24,5 @@ python3 -c "import ensurepip" 2>/dev/null || for _ in 1 2 3 4 5 6; do
 done
 
 python3 -m venv "$directory" && "$directory/bin/pip" install -q -U "$requirement" || exit
-# shellcheck disable=SC2016 # expanded when the file is read
-line='export PATH="$HOME/.shoal/ray/bin:$PATH"'
+line="export PATH=\"\$HOME/.shoal/ray/bin:\$PATH\""
 grep -qsxF "$line" ~/.bashrc || echo "$line" >> ~/.bashrc
