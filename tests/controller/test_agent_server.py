@@ -102,7 +102,7 @@ async def test_a_lease_is_granted_without_a_token_unless_the_loop_is_stalled(
 async def test_invalid_requests_are_rejected(cluster: Cluster) -> None:
     for request in (
         "GET / HTTP/1.0\r\n\r\n",
-        "GET /lease/nobody HTTP/1.0\r\n\r\n",
+        "GET /lease/unknown HTTP/1.0\r\n\r\n",
         "\r\n\r\n",
         "GET " + 9000 * "x" + "\r\n\r\n",
     ):
