@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shoal.bootstrap.containers.registry_login import PASSWORD_VARIABLE
-from shoal.controller import supervisor
+from shoal.controller import heartbeat, supervisor
 from shoal.controller.__main__ import main
 from shoal.controller.paths import CONFIG, CONTROLLER_LOCK, HEARTBEAT, SUPERVISOR_LOCK
 from shoal.core.file_lock import FileLock
@@ -24,9 +24,9 @@ PROGRAM = """
 import signal, sys, time
 from pathlib import Path
 from shoal.core.file_lock import FileLock
-from shoal.controller import paths, supervisor
+from shoal.controller import heartbeat, paths, supervisor
 
-supervisor.HEARTBEAT_CHECK_SECONDS, supervisor.MAX_MISSED_HEARTBEATS = 0.1, 30
+heartbeat.CHECK_SECONDS, heartbeat.MAX_MISSED = 0.1, 30
 
 def control():
     if "ignore-sigterm" in sys.argv:
@@ -77,8 +77,8 @@ async def test_a_stalled_controller_is_replaced_and_a_running_one_is_not(
     await until(lambda: holder(directory, CONTROLLER_LOCK) > 0, "a controller runs")
     first = holder(directory, CONTROLLER_LOCK)
     await until((directory / HEARTBEAT).exists, "it has a heartbeat")
-    watchdog = supervisor.Watchdog(directory)
-    for _ in range(3 * supervisor.MAX_MISSED_HEARTBEATS):
+    watchdog = heartbeat.Watchdog(directory)
+    for _ in range(3 * heartbeat.MAX_MISSED):
         watchdog.check()
         seen = (directory / HEARTBEAT).stat().st_mtime_ns
         await until(lambda seen=seen: (directory / HEARTBEAT).stat().st_mtime_ns > seen)  # type: ignore[misc]

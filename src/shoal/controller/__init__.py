@@ -20,7 +20,8 @@ Around the loop:
 
     agent server   agent_server.py   HTTP: renews node leases, receives interruption.py notices
     standby        standby.py        renews leases while `shoal up` has paused the controller
-    supervisor     supervisor.py     forks the controller, restarts it, kills it when it stalls;
+    supervisor     supervisor.py     forks the controller and restarts it; heartbeat.py kills one
+                                     whose loop is stalled;
                                      crontab.py starts the supervisor after a reboot
     config         controller_config.py  what `shoal up` wants, written to config.json
     client         client.py         the laptop's side: deploy, pause, stop, read the status

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from shoal.catalog import offerings_for
-from shoal.controller import controller_config, paths, status_file
+from shoal.controller import controller_config, heartbeat, paths, status_file
 from shoal.controller.autostop import Autostop, GcsActivity
 from shoal.controller.controller_config import ControllerConfig
 from shoal.controller.executor import ActionExecutor, GcsDrainer
@@ -25,7 +25,6 @@ from shoal.controller.planner_input import ClusterPlanner, OfferingCache, limit_
 from shoal.controller.reconcile import Observation, reconcile
 from shoal.controller.state import Action, ConfigApplied, ControllerState, Decision, NodeUpdated
 from shoal.controller.status_publisher import GcsReporter, Metrics, StatusPublisher
-from shoal.controller.supervisor import STALLED_SECONDS
 from shoal.core.clock import Clock
 from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Role
@@ -163,7 +162,7 @@ class Controller:
     def lease(self, role: Role) -> float | None:
         """For how long a node may run on without hearing from the controller; see
         `agent_server.Handler`."""
-        if self._clock.monotonic() - self._iterated_at > STALLED_SECONDS:
+        if self._clock.monotonic() - self._iterated_at > heartbeat.STALLED_SECONDS:
             return None
         return self._config.spec.shoal.lease_for(role)
 
@@ -341,9 +340,7 @@ class Controller:
     def _heartbeat(self) -> None:
         """Show the supervisor and the agent server that the loop is alive."""
         self._iterated_at = self._clock.monotonic()
-        # The cluster may be shutting down, or its disk be full.
-        with suppress_and_log(_log, "touch the heartbeat file", OSError):
-            (self._directory / paths.HEARTBEAT).touch()
+        heartbeat.touch(self._directory)
 
     async def _pause(self) -> None:
         """Wait for the next iteration; the end of a task starts it early."""

@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from shoal.controller import heartbeat
 from shoal.controller.paths import (
     CONFIG,
     CONTROLLER_LOCK,
-    HEARTBEAT,
     LOG,
     STANDBY_LOCK,
     SUPERVISOR_LOCK,
@@ -41,12 +41,6 @@ _HEALTHY_SECONDS = 30.0
 _TERM_SECONDS = 5.0
 _KILL_SECONDS = 10.0
 _POLL_SECONDS = 0.05
-# How often the heartbeat is checked, and how many checks in a row may find it unchanged. An
-# iteration takes seconds, and half a minute where every call is slow.
-HEARTBEAT_CHECK_SECONDS = 5.0
-MAX_MISSED_HEARTBEATS = 12
-# A loop without an iteration for this long is stalled.
-STALLED_SECONDS = HEARTBEAT_CHECK_SECONDS * MAX_MISSED_HEARTBEATS
 MAX_LOG_BYTES = 10_000_000
 # Without this, macOS ends a process that forks after it has loaded certain libraries.
 _FORK_ENVIRONMENT = {"OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
@@ -131,14 +125,15 @@ class _Supervisor:
             _log.error("could not import the controller: %s", error)
         # The signal interrupts the wait for the lock, which then continues. A thread is not
         # possible: a process that forks must have only one.
-        watchdog = Watchdog(self._directory)
+        watchdog = heartbeat.Watchdog(self._directory)
 
         def on_alarm(*_: object) -> None:
             watchdog.check()
             rotate_log(self._directory / LOG)
 
         signal.signal(signal.SIGALRM, on_alarm)
-        signal.setitimer(signal.ITIMER_REAL, HEARTBEAT_CHECK_SECONDS, HEARTBEAT_CHECK_SECONDS)
+        interval = heartbeat.CHECK_SECONDS
+        signal.setitimer(signal.ITIMER_REAL, interval, interval)
         failures = 0
         child: int | None = None
         began = time.monotonic()
@@ -186,29 +181,6 @@ class _Supervisor:
         return (self._directory / CONFIG).exists()
 
 
-class Watchdog:
-    """Kills a controller that holds its lock but has no heartbeat. It counts checks, not seconds:
-    while the whole machine is suspended, no check is missed."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._last_heartbeat: int | None = None
-        self._missed = 0
-
-    def check(self) -> None:
-        """Check the heartbeat once."""
-        heartbeat = _modified_at(self._directory / HEARTBEAT)
-        self._missed = self._missed + 1 if heartbeat == self._last_heartbeat else 0
-        self._last_heartbeat = heartbeat
-        if self._missed < MAX_MISSED_HEARTBEATS:
-            return
-        self._missed = 0
-        if pid := lock_owner(self._directory / CONTROLLER_LOCK):
-            _log.warning("controller loop is stalled; killing process %d", pid)
-            with suppress_and_log(_log, f"kill process {pid}", ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-
 def rotate_log(path: Path) -> None:
     """Move a log that has grown large to a second file, which replaces the previous one. The log is
     truncated in place, because running processes append to it."""
@@ -217,13 +189,6 @@ def rotate_log(path: Path) -> None:
             with suppress_and_log(_log, f"copy {path}", OSError):  # the disk may be full
                 shutil.copyfile(path, path.with_name(f"{path.name}.1"))
             os.truncate(path, 0)
-
-
-def _modified_at(path: Path) -> int | None:
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return None
 
 
 def _wait_for_exit(child: int | None) -> int | None:
