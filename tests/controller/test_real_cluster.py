@@ -59,7 +59,7 @@ class Actor:
 # All at once, so that none gives up its node before the others have one.
 actors = [Actor.options(max_restarts=n).remote() for n in range(int(sys.argv[1]))]
 print("on", len(set(ray.get([actor.where.remote() for actor in actors]))), "nodes")
-print("pinned:", len(Gcs(os.environ["RAY_ADDRESS"]).pinned()))
+print("nodes with actors:", len(Gcs(os.environ["RAY_ADDRESS"]).nodes_with_actors()))
 """
 
 # A driver that is connected, and requests nothing or what no node has.
@@ -178,7 +178,7 @@ def test_killed_during_a_launch_it_is_restarted_and_launches_nothing_twice(
     assert elastic.launched_nodes(since=killed) == 0, "it knows which nodes are pending"
     printed = program.communicate(timeout=150)[0]
     assert "on 2 nodes" in printed
-    assert "pinned: 2\n" in printed, "including the one that Ray would restart elsewhere"
+    assert "nodes with actors: 2\n" in printed, "including the one that Ray would restart elsewhere"
     until(elastic.has_scaled_down)
     assert len(elastic.ever() - before) == elastic.launched_nodes(since=began)
 
