@@ -37,7 +37,7 @@ def test_one_gpu_task_among_many_cpu_tasks_launches_one_small_gpu_node() -> None
     """Ray's scheduler launches a node with eight GPUs here and leaves seven idle."""
     pending = demand(tasks(100, CPU=1), tasks(1, CPU=1, GPU=1))
     result = plan(CLUSTER, [HEAD], pending, NO_HISTORY, 0.0, OFFERINGS)
-    assert counts(result) == {"c4": 24, "g1": 1}  # 24 x 4 + 8 = 104 CPUs
+    assert counts(result) == {"c16": 6, "g1": 1}  # 6 x 16 + 8 = 104 CPUs
 
 
 def test_cpu_work_launches_no_gpu_nodes_when_prices_are_unknown() -> None:
@@ -55,9 +55,9 @@ def test_min_workers_are_launched_at_once_regardless_of_upscaling_speed() -> Non
 
 def test_a_type_without_capacity_is_replaced_by_another_during_its_backoff() -> None:
     failed = NO_HISTORY.with_failure(LaunchFailure("c4", at=100.0))
-    pending = demand(tasks(16, CPU=1))
+    pending = demand(tasks(12, CPU=1))
     assert counts(plan(CLUSTER, [HEAD], pending, failed, 110.0, OFFERINGS)) == {"c16": 1}
-    assert counts(plan(CLUSTER, [HEAD], pending, failed, 161.0, OFFERINGS)) == {"c4": 4}
+    assert counts(plan(CLUSTER, [HEAD], pending, failed, 161.0, OFFERINGS)) == {"c4": 3}
 
 
 def test_the_backoff_of_a_failing_type_doubles_up_to_a_bound() -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.scaling.exact_search import MAX_BINS, Bin, packs
+from shoal.scaling.exact_search import MAX_BINS, Bin, pack_exactly
 from shoal.scaling.free_capacity import FreeCapacity, Row
 from shoal.scaling.greedy_packing import BinType, item_values
-from shoal.scaling.instance_mix import MixProblem, unplaced_items
+from shoal.scaling.instance_mix import MixProblem, best_packing
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 
 
@@ -19,18 +19,37 @@ def pack(free_capacity: FreeCapacity, items: Sequence[Item]) -> list[int]:
     """How many of each item do not fit: nodes in use are filled first, then empty ones. Changes
     nothing in `free_capacity`."""
     space = free_capacity.space
-    remaining = [
-        space.resized(i, n)
-        for i, n in zip(items, free_capacity.unplaced_on_used_nodes(items), strict=True)
-    ]
+    remaining = _resized(space, items, free_capacity.unplaced_on_used_nodes(items))
     empty_nodes = free_capacity.empty_nodes()
     left = empty_nodes.copy().pack(remaining)
     if not any(left) or not _could_hold(free_capacity, items):
         return left
-    greedy_left = _pack_greedily(empty_nodes, remaining)
-    if not any(greedy_left) or _packs_exactly(free_capacity, items):
+    greedy_left, _ = _pack_greedily(empty_nodes, remaining)
+    if not any(greedy_left) or _pack_exactly(free_capacity, items) is not None:
         return [0] * len(items)
     return min(left, greedy_left, key=lambda result: (_weight(space, items, result), result))
+
+
+def packed(free_capacity: FreeCapacity, items: Sequence[Item]) -> tuple[list[int], FreeCapacity]:
+    """How many of each item do not fit, found as `pack` does, and a copy of the free capacity that
+    holds the others."""
+    used = free_capacity.used_nodes()
+    remaining = _resized(free_capacity.space, items, used.pack(items))
+    empty_nodes = free_capacity.empty_nodes()
+    best_fit = empty_nodes.copy()
+    left = best_fit.pack(remaining)
+    if any(left) and _could_hold(free_capacity, items):
+        greedy_left, greedy = _pack_greedily(empty_nodes, remaining)
+        if not any(greedy_left):
+            return [0] * len(items), used.joined(greedy)
+        exact = _pack_exactly(free_capacity, items)
+        if exact is not None:
+            return [0] * len(items), exact
+    return left, used.joined(best_fit)
+
+
+def _resized(space: ResourceSpace, items: Sequence[Item], counts: Sequence[int]) -> list[Item]:
+    return [space.resized(i, n) for i, n in zip(items, counts, strict=True)]
 
 
 def _could_hold(free_capacity: FreeCapacity, items: Sequence[Item]) -> bool:
@@ -44,19 +63,20 @@ def _could_hold(free_capacity: FreeCapacity, items: Sequence[Item]) -> bool:
 
 
 def _weight(space: ResourceSpace, items: Sequence[Item], left: Sequence[int]) -> float:
-    return sum(
-        n * sum(amount * space.weight[axis] for axis, amount in item.nonzero)
-        for item, n in zip(items, left, strict=True)
-    )
+    return sum(n * space.size(item) for item, n in zip(items, left, strict=True))
 
 
-def _pack_greedily(empty_nodes: FreeCapacity, items: Sequence[Item]) -> list[int]:
-    """What is left over when empty nodes are packed in the way that instances are selected."""
+def _pack_greedily(
+    empty_nodes: FreeCapacity, items: Sequence[Item]
+) -> tuple[list[int], FreeCapacity]:
+    """What is left over when empty nodes are packed in the way that instances are selected, and
+    what is then free."""
     rows = empty_nodes.rows
     bin_types = [
         BinType(row.free, row.labels, row.scarce, row.price, group)
         for group, row in enumerate(rows)
     ]
+    result = empty_nodes.copy()
     values = item_values(empty_nodes.space, items, bin_types)
     left = [item.count for item in items]
     fitting = [i for i, item in enumerate(items) if item.count and values[i] > 0]
@@ -64,14 +84,26 @@ def _pack_greedily(empty_nodes: FreeCapacity, items: Sequence[Item]) -> list[int
         problem = MixProblem(
             empty_nodes.space, [items[i] for i in fitting], bin_types, [row.count for row in rows]
         )
-        for i, n in zip(fitting, unplaced_items(problem), strict=True):
+        unplaced, bins = best_packing(problem)
+        for i, n in zip(fitting, unplaced, strict=True):
             left[i] = n
-    return left
+        for group in bins:
+            result.fill(rows[group.bin_type], [(items[fitting[i]], n) for i, n in group.pattern],
+                        group.count)  # fmt: skip
+    return left, result
 
 
-def _packs_exactly(free_capacity: FreeCapacity, items: Sequence[Item]) -> bool:
+def _pack_exactly(free_capacity: FreeCapacity, items: Sequence[Item]) -> FreeCapacity | None:
     bins = small_bins(free_capacity.rows)
-    return bins is not None and packs(free_capacity.space, items, bins)
+    free = None if bins is None else pack_exactly(free_capacity.space, items, bins)
+    if free is None:
+        return None
+    result = FreeCapacity(free_capacity.space)
+    rows = (row for row in free_capacity.rows for _ in range(row.count))
+    for row, after in zip(rows, free, strict=True):
+        is_empty = row.is_empty and after == row.free
+        result.add(after, row.labels, row.scarce, row.price, is_empty, 1)
+    return result
 
 
 def small_bins(rows: Sequence[Row]) -> list[Bin] | None:

@@ -52,8 +52,8 @@ Selector = tuple[LabelRule, ...]
 class Shape:
     """What one task, actor or bundle needs on one node.
 
-    `selectors` are alternatives: a node must meet every rule of at least one. Without selectors,
-    any node matches. Make shapes with `Shape.of`, which validates and sorts.
+    `selectors` are alternatives in order of preference: a node must meet every rule of at least
+    one. Without selectors, any node matches. Make shapes with `Shape.of`, which validates.
     """
 
     resources: tuple[tuple[str, float], ...]
@@ -61,30 +61,42 @@ class Shape:
 
     @classmethod
     def of(cls, resources: Resources, selectors: Iterable[Iterable[LabelRule]] = ()) -> Shape:
-        """The shape with these needs. Zero amounts and empty selectors are dropped."""
+        """The shape with these needs. Zero amounts are dropped, and so is every selector after one
+        without rules, which matches every node."""
         for name, amount in resources.items():
             if not math.isfinite(amount) or amount < 0:
                 raise ConfigError(
                     f"invalid request for {amount} {name}",
                     why="amounts must be finite and not negative",
                 )
-        alternatives = [tuple(sorted(set(rules))) for rules in selectors]
-        if any(not rules for rules in alternatives):
-            alternatives = []  # an alternative without rules matches every node
+        alternatives: dict[Selector, None] = {}
+        for rules in selectors:
+            alternatives[tuple(sorted(set(rules)))] = None
+            if () in alternatives:
+                break
         return cls(
             tuple(sorted((name, amount) for name, amount in resources.items() if amount > 0)),
-            tuple(sorted(set(alternatives))),
+            () if next(iter(alternatives), None) == () else tuple(alternatives),
         )
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether a node with these labels may hold this shape."""
-        return not self.selectors or any(
-            all(rule.matches(labels) for rule in rules) for rules in self.selectors
-        )
+        return self.preference(labels) is not None
+
+    def preference(self, labels: Mapping[str, str]) -> int | None:
+        """The position of the first selector that a node with these labels meets, if any."""
+        if not self.selectors:
+            return 0
+        for position, rules in enumerate(self.selectors):
+            if all(rule.matches(labels) for rule in rules):
+                return position
+        return None
 
     def __str__(self) -> str:
         needs = ", ".join(f"{name}: {amount:g}" for name, amount in self.resources)
-        labels = " or ".join(" and ".join(map(str, rules)) for rules in self.selectors)
+        labels = " or ".join(
+            " and ".join(map(str, rules)) or "any node" for rules in self.selectors
+        )
         return f"{{{needs}}}" + (f" where {labels}" if labels else "")
 
 

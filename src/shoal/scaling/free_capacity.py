@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
+from shoal.scaling.greedy_packing import BinType
 from shoal.scaling.resource_vectors import Item, LabelClass, ResourceSpace, Vector
 
 RowKey = tuple[Vector, LabelClass, int, float, bool]
@@ -57,6 +58,8 @@ class FreeCapacity:
         # Cached results of `unplaced_on_used_nodes`. Adding empty nodes does not change them, and
         # between two calls usually nothing else happens.
         self._unplaced_on_used_nodes: dict[tuple[Item, ...], tuple[int, ...]] = {}
+        # The changes of an attempt that may have to be undone, as rows with added nodes.
+        self._changes: list[tuple[Row, int]] | None = None
         for row in rows:
             self._add_with_free(row, row.free, row.count, row.is_empty)
 
@@ -81,7 +84,9 @@ class FreeCapacity:
             row.count += count
         elif count:
             slack = sum([f * w for f, w in zip(free, self.space.weight, strict=True)])
-            bucket[key] = Row(free, labels, scarce, price, is_empty, count, slack)
+            row = bucket[key] = Row(free, labels, scarce, price, is_empty, count, slack)
+        if self._changes is not None and row is not None:
+            self._changes.append((row, count))
 
     def copy(self) -> FreeCapacity:
         """An independent copy, to try a placement in."""
@@ -97,6 +102,14 @@ class FreeCapacity:
         """A copy of the empty nodes only."""
         return FreeCapacity(self.space, [row for row in self._iter_rows() if row.is_empty])
 
+    def used_nodes(self) -> FreeCapacity:
+        """A copy of the nodes in use only."""
+        return FreeCapacity(self.space, [row for row in self._iter_rows() if not row.is_empty])
+
+    def joined(self, other: FreeCapacity) -> FreeCapacity:
+        """The nodes of both."""
+        return FreeCapacity(self.space, [*self._iter_rows(), *other._iter_rows()])
+
     def _iter_rows(self) -> Iterator[Row]:
         return itertools.chain.from_iterable(bucket.values() for bucket in self._buckets.values())
 
@@ -104,8 +117,7 @@ class FreeCapacity:
         """How many of each item do not fit on the nodes in use. Places nothing."""
         key = tuple(items)
         if key not in self._unplaced_on_used_nodes:
-            used = FreeCapacity(self.space, [row for row in self._iter_rows() if not row.is_empty])
-            self._unplaced_on_used_nodes[key] = tuple(used.pack(items))
+            self._unplaced_on_used_nodes[key] = tuple(self.used_nodes().pack(items))
         return self._unplaced_on_used_nodes[key]
 
     @property
@@ -122,28 +134,40 @@ class FreeCapacity:
             left[index] = self._place(items[index])
         return left
 
+    def try_pack(self, items: Iterable[Item]) -> bool:
+        """Place all of the items, or none if one does not fit."""
+        changes: list[tuple[Row, int]] = []
+        self._changes = changes
+        all_fit = not any(self.pack(items))
+        self._changes = None
+        if not all_fit:
+            for row, added in reversed(changes):
+                self._change_count(row, -added)
+        return all_fit
+
     def _place(self, item: Item) -> int:
         """Place the copies of one item. Returns how many do not fit."""
         left = item.count
         if not left:
             return 0
-        for row in self._candidates(item):
+        for row in self.candidates(item):
             each = left
             for axis, amount in item.nonzero:
                 fit = row.free[axis] // amount
                 if fit < each:
                     each = fit
             full = min(row.count, left // each)
-            self._allocate(row, item, each, full)
+            self.allocate(row, item, each, full)
             left -= full * each
             if not left:
                 return 0
             if left < each and row.count:
-                self._allocate(row, item, left, 1)
+                self.allocate(row, item, left, 1)
                 return 0
         return left
 
-    def _candidates(self, item: Item) -> list[Row]:
+    def candidates(self, item: Item) -> list[Row]:
+        """The rows whose nodes can hold the item, best first."""
         # The planner's hottest loop: one pass over the rows per item.
         size = self.space.size_class(item.amounts)
         candidates = [
@@ -160,42 +184,44 @@ class FreeCapacity:
         unneeded = ~item.scarce
         # Nodes with scarce resources that this item does not need come last, fuller nodes first.
         candidates.sort(key=lambda row: ((row.scarce & unneeded).bit_count(), row.slack, row.key))
+        if item.selector and self.space.has_alternatives(item.selector):
+            preference = self.space.preference
+            candidates.sort(key=lambda row: preference(item.selector, row.labels) or 0)
         return candidates
 
-    def _allocate(self, row: Row, item: Item, each: int, nodes: int) -> None:
-        if not nodes:
-            return
-        self._remove(row, nodes)
+    def empty_row(self, bin_type: BinType) -> Row | None:
+        """The row of empty nodes of this type, if there are any."""
+        bucket = self._buckets.get((bin_type.scarce, self.space.size_class(bin_type.capacity)), {})
+        return bucket.get(
+            (bin_type.capacity, bin_type.labels, bin_type.scarce, bin_type.price, True)
+        )
+
+    def allocate(self, row: Row, item: Item, each: int, nodes: int) -> None:
+        """Place this many copies of the item on each of this many nodes of the row."""
+        if nodes:
+            self.fill(row, ((item, each),), nodes)
+
+    def fill(self, row: Row, pattern: Iterable[tuple[Item, int]], nodes: int) -> None:
+        """Place this many copies of several items on each of this many nodes of the row."""
         free = list(row.free)
-        for axis, amount in item.nonzero:
-            free[axis] -= amount * each
+        for item, copies in pattern:
+            for axis, amount in item.nonzero:
+                free[axis] -= amount * copies
+        self._remove(row, nodes)
         self._add_with_free(row, tuple(free), nodes, False)
 
     def _add_with_free(self, row: Row, free: Vector, nodes: int, is_empty: bool) -> None:
         self.add(free, row.labels, row.scarce, row.price, is_empty, nodes)
 
-    def place_on_distinct_nodes(self, items: Sequence[Item]) -> list[int]:
-        """Place one copy of each item, each on a different node, all or none. Returns the indices
-        of the items without a node; if there are any, nothing is placed."""
-        taken: list[tuple[Row, Item]] = []
-        missing = []
-        for index in sorted(range(len(items)), key=lambda i: items[i].hardness):
-            candidates = self._candidates(items[index])
-            if candidates:
-                taken.append((candidates[0], items[index]))
-                self._remove(candidates[0], 1)
-            else:
-                missing.append(index)
-        for row, item in taken:
-            if missing:
-                self._add_with_free(row, row.free, 1, row.is_empty)
-            else:
-                free = tuple([f - n for f, n in zip(row.free, item.amounts, strict=True)])
-                self._add_with_free(row, free, 1, False)
-        return missing
-
     def _remove(self, row: Row, nodes: int) -> None:
+        if self._changes is not None:
+            self._changes.append((row, -nodes))
+        self._change_count(row, -nodes)
+
+    def _change_count(self, row: Row, added: int) -> None:
         self._unplaced_on_used_nodes = {}
-        row.count -= nodes
-        if not row.count:
-            del self._buckets[row.scarce, self.space.size_class(row.free)][row.key]
+        bucket = self._buckets.setdefault((row.scarce, self.space.size_class(row.free)), {})
+        current = bucket.setdefault(row.key, row)
+        current.count += added
+        if not current.count:
+            del bucket[row.key]

@@ -13,8 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal.scaling.column_generation import MAX_COLUMN_ITEMS, FractionalMix
-from shoal.scaling.exact_search import Bin, cheapest_cover
-from shoal.scaling.greedy_packing import BinType, GreedyPacker, PackedBins, item_values
+from shoal.scaling.exact_search import Bin, CoverOption, cheapest_copies, cheapest_cover
+from shoal.scaling.greedy_packing import (
+    BinType,
+    GreedyPacker,
+    PackedBins,
+    copies_that_fit,
+    item_values,
+)
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 
 # Mixes up to this size are solved exactly.
@@ -54,6 +60,8 @@ class MixProblem:
 
 def cheapest_mix(problem: MixProblem) -> Mix:
     """The best mix found."""
+    if len(problem.items) == 1:
+        return _mix_for_one_item(problem)
     values = item_values(problem.space, problem.items, problem.bin_types)
     mix, packed = _greedy(problem, values)
     if not any(mix.left) and mix.total <= MAX_EXACT_INSTANCES:
@@ -62,16 +70,61 @@ def cheapest_mix(problem: MixProblem) -> Mix:
         other, other_packed = _rounded_relaxation(problem)
         if _rank(other, values) < _rank(mix, values):
             mix, packed = other, other_packed
-    return mix if any(mix.left) else _improved(problem, mix, packed)
+    if not any(mix.left):
+        mix = _improved(problem, mix, packed)
+    return _merged(problem, mix)
 
 
-def unplaced_items(problem: MixProblem) -> tuple[int, ...]:
-    """How many of each item do not fit, regardless of price: the bins exist already."""
+def _mix_for_one_item(problem: MixProblem) -> Mix:
+    (item,) = problem.items
+    options: dict[int, CoverOption] = {}
+    for index, bin_type in enumerate(problem.bin_types):
+        copies = copies_that_fit(problem.space, bin_type, item)
+        group, limit = bin_type.group, problem.limits[bin_type.group]
+        # Bin types of a group differ only in labels, so that one of them is enough.
+        if copies and limit > 0 and (group not in options or bin_type.price < options[group].price):
+            options[group] = CoverOption(index, copies, bin_type.price, limit)
+    counts = cheapest_copies(list(options.values()), item.count, problem.total_limit)
+    held = sum(counts.get(o.index, 0) * o.copies for o in options.values())
+    all_counts = [counts.get(i, 0) for i in range(len(problem.bin_types))]
+    return _mix_of(problem, all_counts, [max(0, item.count - held)])
+
+
+def _merged(problem: MixProblem, mix: Mix) -> Mix:
+    """The mix with several bins replaced by one that is as large as all of them together, where
+    that costs no more: fewer instances boot, join and fail less."""
+    counts = list(mix.counts)
+    limits = list(problem.limits)
+    for index, n in enumerate(counts):
+        limits[problem.bin_types[index].group] -= n
+    for large in sorted(range(len(counts)), key=lambda i: -problem.bin_types[i].price):
+        for small in range(len(counts)):
+            a, b = problem.bin_types[small], problem.bin_types[large]
+            most = min(
+                (y // x for x, y in zip(a.capacity, b.capacity, strict=True) if x), default=0
+            )
+            fewest = math.ceil(b.price / a.price - 1e-9)
+            if a.labels != b.labels or not 1 < fewest <= most:
+                continue
+            merged = min(counts[small] // most, limits[b.group])
+            if merged > 0:
+                counts[small] -= int(merged) * most
+                counts[large] += int(merged)
+                limits[a.group] += merged * most
+                limits[b.group] -= merged
+    return _mix_of(problem, counts, mix.left)
+
+
+def best_packing(problem: MixProblem) -> tuple[tuple[int, ...], list[PackedBins]]:
+    """How many of each item do not fit regardless of price, because the bins exist already, and how
+    the others are packed."""
     values = item_values(problem.space, problem.items, problem.bin_types)
-    mix, _ = _greedy(problem, values, ignore_price=True)
+    mix, packed = _greedy(problem, values, ignore_price=True)
     if any(mix.left) and len(problem.items) <= MAX_COLUMN_ITEMS:
-        mix = min(mix, _rounded_relaxation(problem)[0], key=lambda other: _rank(other, values))
-    return mix.left
+        other, other_packed = _rounded_relaxation(problem)
+        if _rank(other, values) < _rank(mix, values):
+            mix, packed = other, other_packed
+    return mix.left, packed
 
 
 def _rounded_relaxation(problem: MixProblem) -> tuple[Mix, list[PackedBins]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from shoal.scaling.bin_packing import pack, small_bins
 from shoal.scaling.free_capacity import FreeCapacity
@@ -12,10 +12,18 @@ from shoal.scaling.greedy_packing import BinType, copies_that_fit
 from shoal.scaling.instance_mix import MAX_EXACT_INSTANCES, Mix, MixProblem, cheapest_mix, exact_mix
 from shoal.scaling.offerings import InstanceOption
 from shoal.scaling.resource_vectors import Item, ResourceSpace
-from shoal.scaling.workload import GangGroup
+from shoal.scaling.strict_spread import LaunchChoices
 
 # Selecting for what is left is repeated only where priorities differ.
 _MAX_ROUNDS = 20
+# Every instance counts as this much of the cheapest one more than its price: too little to prefer a
+# dearer mix, enough to prefer fewer instances.
+SURCHARGE = 1e-8
+# Costs of instances for a STRICT_SPREAD gang, as integers: label selectors go before priorities,
+# and those before prices.
+_COST_UNIT = 1e-10
+_RANK_COST = 10**20
+_PREFERENCE_COST = 10**30
 
 
 @dataclass(frozen=True)
@@ -60,7 +68,9 @@ class InstanceSelector:
                 group=self._types.index(option.node_type),
             )
             cheapest.setdefault((option.node_type, bin_type.labels), (bin_type, option))
-        self.bin_types = [bin_type for bin_type, _ in cheapest.values()]
+        # At equal price fewer instances are better.
+        surcharge = SURCHARGE * min((b.price for b, _ in cheapest.values()), default=0.0)
+        self.bin_types = [replace(b, price=b.price + surcharge) for b, _ in cheapest.values()]
         self.options = [option for _, option in cheapest.values()]
         self._single_priority = len({option.priority for option in self.options}) <= 1
 
@@ -106,6 +116,8 @@ class InstanceSelector:
         items = [item for item in items if item.count]
         if not items:
             return []
+        if not self._could_hold(items):
+            return None
         before = self.remaining_by_type, self.remaining
         self.remaining_by_type = dict(self.remaining_by_type)
         selected: list[Selection] = []
@@ -127,6 +139,24 @@ class InstanceSelector:
             return None
         return [self.add(o, n) for o, n in zip(options, mix.counts, strict=True) if n]
 
+    def _could_hold(self, items: Sequence[Item]) -> bool:
+        """Whether the limits allow enough of every resource, so that trying makes sense."""
+        for axis in range(len(self._space.names)):
+            needed = sum(item.amounts[axis] * item.count for item in items)
+            capacity, instances = 0, self.remaining
+            largest = sorted(
+                ((b.capacity[axis], self.remaining_by_type[self._types[b.group]])
+                 for b in self.bin_types), reverse=True)  # fmt: skip
+            for amount, allowed in largest:
+                n = max(0, min(allowed, instances))
+                capacity += amount * n
+                instances -= n
+                if capacity >= needed:
+                    break
+            if capacity < needed:
+                return False
+        return True
+
     def can_select_all(self, items: Sequence[Item]) -> bool:
         """Whether `select_all` would succeed."""
         remaining_by_type, remaining = dict(self.remaining_by_type), self.remaining
@@ -146,15 +176,32 @@ class InstanceSelector:
         return self.remaining > 0 and self.remaining_by_type[self.options[index].node_type] > 0
 
     def _open_options_for(self, item: Item) -> list[int]:
-        return [i for i in self.options_for(item) if self._is_open(i)]
+        """The options that can hold the item within the limits; of its label selectors, those that
+        meet the first for which there is any."""
+        options = [i for i in self.options_for(item) if self._is_open(i)]
+        if not item.selector or not self._space.has_alternatives(item.selector):
+            return options
+        first = min((self._preference(item, i) for i in options), default=0)
+        return [i for i in options if self._preference(item, i) == first]
+
+    def is_any_open(self) -> bool:
+        """Whether the limits allow any instance."""
+        return any(map(self._is_open, range(len(self.options))))
+
+    def limits(self) -> tuple[list[int], int]:
+        """How many more instances are allowed, per group of bin types and in total."""
+        return [self.remaining_by_type[t] for t in self._types], self.remaining
+
+    def price_of(self, selection: Selection) -> float:
+        """The price to compare by: with the surcharge of every instance."""
+        return self.bin_types[self.options.index(selection.option)].price * selection.count
 
     def _problem(self, items: Sequence[Item], options: Sequence[int]) -> MixProblem:
         return MixProblem(
             self._space,
             items,
             [self.bin_types[o] for o in options],
-            [self.remaining_by_type[t] for t in self._types],
-            self.remaining,
+            *self.limits(),
         )
 
     def _cheapest_mix(self, items: Sequence[Item], options: Sequence[int]) -> Mix:
@@ -175,62 +222,60 @@ class InstanceSelector:
                 groups.setdefault(tuple(self._preferred(item, candidates)), []).append(item)
         if not groups:
             return None
-        if self._single_priority:
+        if not self.has_preferences(items):
             all_options = sorted(set().union(*groups))
             return [item for group in groups.values() for item in group], all_options
         options, chosen_items = next(iter(groups.items()))
         return chosen_items, list(options)
+
+    def has_preferences(self, items: Iterable[Item]) -> bool:
+        """Whether anything but the price decides: priorities, or the order of label selectors."""
+        return not self._single_priority or any(
+            self._space.has_alternatives(item.selector) for item in items
+        )
 
     def _preferred(self, item: Item, candidates: Sequence[int]) -> Sequence[int]:
         """The options of the highest priority. An option with scarce resources that the item does
         not need does not profit from its priority: it must not attract CPU work."""
         if self._single_priority:
             return candidates
+        rank = self._ranks(item, candidates)
+        highest = max(rank.values())
+        return [i for i in candidates if rank[i] == highest]
+
+    def _ranks(self, item: Item, candidates: Sequence[int]) -> dict[int, float]:
         without_extra = [i for i in candidates if not self.bin_types[i].scarce & ~item.scarce]
         ceiling = min((self.options[i].priority for i in without_extra), default=math.inf)
+        return {
+            i: own if i in without_extra else min(own, ceiling)
+            for i in candidates
+            for own in (self.options[i].priority,)
+        }
 
-        def rank(i: int) -> float:
-            own = self.options[i].priority
-            return own if i in without_extra else min(own, ceiling)
+    def _preference(self, item: Item, index: int) -> int:
+        """The position of the label selector that an option meets; the first is preferred."""
+        labels = self.bin_types[index].labels
+        return self._space.preference(item.selector, labels) or 0 if item.selector else 0
 
-        highest = max(rank(i) for i in candidates)
-        return [i for i in candidates if rank(i) == highest]
-
-    def select_for_strict_spread(
-        self, free_capacity: FreeCapacity, gang_group: GangGroup
-    ) -> list[Selection]:
-        """Instances for all gangs of a STRICT_SPREAD group, as far as the limits allow: gang by
-        gang, each using what the gangs before it left."""
-        free_capacity = free_capacity.copy()
-        bundles = [self._space.resized(item, 1) for item in gang_group.single_bundles()]
-        selected: list[Selection] = []
-        for placed in range(gang_group.count):
-            missing = free_capacity.place_on_distinct_nodes(bundles)
-            if not missing:
-                continue
-            more = self._one_instance_each([bundles[i] for i in missing], gang_group.count - placed)
-            if more is None:
-                break
-            for selection in more:
-                add_selection(free_capacity, selection)
-            selected += more
-            free_capacity.place_on_distinct_nodes(bundles)
-        return selected
-
-    def _one_instance_each(self, bundles: Sequence[Item], gangs: int) -> list[Selection] | None:
-        """One instance for each bundle, the cheapest over all remaining gangs; all or nothing."""
-        remaining_by_type, remaining = dict(self.remaining_by_type), self.remaining
-        selected = []
+    def choices(self, bundles: Sequence[Item], gangs: int) -> LaunchChoices:
+        """The instances that may be launched for one of this many equal STRICT_SPREAD gangs. The
+        cost of an option is that of all gangs, which can share its instances."""
+        costs: list[dict[int, int]] = []
         for item in bundles:
             many = self._space.resized(item, gangs)
-            candidates = self._open_options_for(item)
-            if not candidates:
-                self.remaining_by_type, self.remaining = remaining_by_type, remaining
-                return None
-            preferred = self._preferred(item, candidates)
-            best = min(preferred, key=lambda i: (self._price_for(i, many), i))
-            selected.append(self.add(best, 1))
-        return selected
+            options = self.options_for(item)
+            rank = self._ranks(item, options)
+            highest = max(rank.values(), default=0.0)
+            costs.append(
+                {
+                    o: int(highest - rank[o]) * _RANK_COST
+                    + self._preference(item, o) * _PREFERENCE_COST
+                    + round(self._price_for(o, many) / _COST_UNIT)
+                    for o in options
+                }
+            )
+        limits = [max(0, self.remaining_by_type[t]) for t in self._types]
+        return LaunchChoices(self.bin_types, costs, limits, max(0, self.remaining))
 
     def _price_for(self, index: int, item: Item) -> float:
         bin_type = self.bin_types[index]
@@ -253,3 +298,12 @@ def add_selection(free_capacity: FreeCapacity, selection: Selection) -> None:
         True,
         selection.count,
     )
+
+
+def with_selections(free_capacity: FreeCapacity, selections: Iterable[Selection]) -> FreeCapacity:
+    """A copy of the free capacity with selected instances added."""
+    result = free_capacity.copy()
+    for selection in selections:
+        if selection.count:
+            add_selection(result, selection)
+    return result

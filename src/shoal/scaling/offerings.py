@@ -19,11 +19,14 @@ MAX_BACKOFF_S = 900.0
 # Older failures do not count towards the backoff.
 FAILURE_WINDOW_S = 3600.0
 
-# Assumed prices where none is known: close enough to the large clouds' to rank instance sizes and
-# to keep CPU work off accelerator nodes.
+# Assumed prices where none is known. They rank instance sizes, and an accelerator costs more than
+# the largest CPU instance, so that CPU work stays off accelerator nodes.
 _ASSUMED_PER_UNIT = {"CPU": 0.04, "memory": 0.005 / 2**30, "object_store_memory": 0.0}
-_ASSUMED_PER_SCARCE = 1.0
 _COMMON_RESOURCES = frozenset(_ASSUMED_PER_UNIT)
+_ACCELERATORS = frozenset({"GPU", "TPU", "HPU", "NPU", "RBLN", "neuron_cores"})
+_ASSUMED_PER_ACCELERATOR = 30.0
+# A custom resource costs nothing, but work that does not need it prefers a node without it.
+_ASSUMED_FOR_CUSTOM = 0.0001
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,14 @@ def is_scarce(resource: str) -> bool:
 
 def estimated_price(resources: Resources) -> float:
     """A price per hour to decide by, for resources whose price is unknown."""
-    price = sum(
-        amount * _ASSUMED_PER_UNIT.get(name, _ASSUMED_PER_SCARCE if is_scarce(name) else 0.0)
-        for name, amount in sorted(resources.items())
-    )
+    price = 0.0
+    for name, amount in sorted(resources.items()):
+        if name in _ACCELERATORS:
+            price += amount * _ASSUMED_PER_ACCELERATOR
+        elif name in _ASSUMED_PER_UNIT:
+            price += amount * _ASSUMED_PER_UNIT[name]
+        elif amount > 0 and is_scarce(name):
+            price += _ASSUMED_FOR_CUSTOM
     return max(price, 0.001)
 
 

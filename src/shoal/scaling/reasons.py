@@ -49,10 +49,10 @@ def because_of_gangs(
     ]
     parts += [
         f"{n:,} x {gang.subject}"
-        for gang, n in zip(strict_pack_gangs, unplaced.single_items, strict=True)
+        for gang, n in zip(strict_pack_gangs, unplaced.strict_pack_gangs, strict=True)
         if n
     ]
-    lacking = sum(unplaced.gang_groups) + sum(unplaced.single_items)
+    lacking = sum(unplaced.gang_groups) + sum(unplaced.strict_pack_gangs)
     return Reason(
         Cause.GANG,
         f"{_listed(parts)} {'does' if lacking == 1 else 'do'} not fit",

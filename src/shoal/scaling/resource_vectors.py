@@ -49,7 +49,7 @@ class ResourceSpace:
         self._keys = sorted(
             {r.key for alternatives in self._selectors for rules in alternatives for r in rules}
         )
-        self._matches: dict[tuple[int, LabelClass], bool] = {}
+        self._preferences: dict[tuple[int, LabelClass], int | None] = {}
         self._defaults = [(name, 1.0 if name.startswith(_IMPLICIT) else 0.0) for name in self.names]
         self._vectors: dict[int, tuple[Resources, Vector]] = {}
         self._scarce_bits: dict[str, int] = {}
@@ -85,6 +85,10 @@ class ResourceSpace:
         for name, amount in shape.resources:
             amounts[self._axis[name]] = max(1, to_fixed_point(amount))
         return self._item(tuple(amounts), self._selectors[shape.selectors], count)
+
+    def size(self, item: Item) -> float:
+        """The size of one copy of an item: the sum of its shares of the largest node."""
+        return sum([amount * self.weight[axis] for axis, amount in item.nonzero])
 
     def resized(self, item: Item, count: int) -> Item:
         """The same item with another count."""
@@ -124,15 +128,21 @@ class ResourceSpace:
 
     def matches(self, selector: int, label_class: LabelClass) -> bool:
         """Whether nodes of this label class match this selector."""
-        if selector == 0:
-            return True
-        known = self._matches.get((selector, label_class))
-        if known is None:
+        return selector == 0 or self.preference(selector, label_class) is not None
+
+    def preference(self, selector: int, label_class: LabelClass) -> int | None:
+        """The position of the alternative that these nodes match; None if they match none."""
+        key = (selector, label_class)
+        if key not in self._preferences:
             pairs = zip(self._keys, label_class, strict=True)
-            labels = {key: value for key, value in pairs if value != _ABSENT}
-            known = Shape((), self._alternatives[selector]).matches(labels)
-            self._matches[selector, label_class] = known
-        return known
+            labels = {name: value for name, value in pairs if value != _ABSENT}
+            shape = Shape((), self._alternatives[selector])
+            self._preferences[key] = shape.preference(labels)
+        return self._preferences[key]
+
+    def has_alternatives(self, selector: int) -> bool:
+        """Whether a selector prefers some nodes that match it to others."""
+        return len(self._alternatives[selector]) > 1
 
 
 def to_fixed_point(amount: float) -> int:

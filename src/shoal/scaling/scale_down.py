@@ -76,9 +76,7 @@ class ScaleDown:
             return []
         rows: dict[object, list[NodeView]] = {}
         for node in idle_or_launching:
-            labels = self._space.label_class(self._snapshot.labels_of(node))
-            total = self._snapshot.total_of(node)
-            rows.setdefault((node.node_type, self._space.vector(total), labels), []).append(node)
+            rows.setdefault(self._group(node), []).append(node)
         candidates: list[NodeView] = []
         for nodes in rows.values():
             spare = len(nodes) - self._nodes_usable_by_demand(nodes[0])
@@ -135,22 +133,37 @@ class ScaleDown:
         return spare
 
     def _above_floors(self, nodes: list[NodeView]) -> list[NodeView]:
-        """The longest prefix of these nodes that the floors do not need."""
+        """The nodes that the floors do not need: of each group of equal nodes, as many as can go,
+        one group after the other."""
         floors = self._workload.floors
         if not floors or not nodes:
             return nodes
+        groups: dict[object, list[NodeView]] = {}
+        for node in nodes:
+            groups.setdefault(self._group(node), []).append(node)
+        removed: set[str] = set()
 
-        def unplaced(removed: int) -> int:
-            removed_ids = {n.id for n in nodes[:removed]}
+        def unplaced(more: Iterable[NodeView]) -> int:
             free_capacity = self._snapshot.free_capacity(
-                self._space, ignore_usage=True, without=removed_ids
+                self._space, ignore_usage=True, without={*removed, *(n.id for n in more)}
             )
             for selection in self._selected:
                 add_selection(free_capacity, selection)
-            return sum(place(free_capacity, (), floors).single_items)
+            return sum(place(free_capacity, tasks=floors).tasks)
 
-        unplaced_now = unplaced(0)
-        return nodes[: largest_feasible(len(nodes), lambda n: unplaced(n) <= unplaced_now)]
+        now = unplaced(())
+        for group in groups.values():
+
+            def can_go(count: int, group: list[NodeView] = group) -> bool:
+                return unplaced(group[:count]) <= now
+
+            removed.update(n.id for n in group[: largest_feasible(len(group), can_go)])
+        return [n for n in nodes if n.id in removed]
+
+    def _group(self, node: NodeView) -> object:
+        """Equal for nodes that can hold the same work."""
+        labels = self._space.label_class(self._snapshot.labels_of(node))
+        return node.node_type, self._space.vector(self._snapshot.total_of(node)), labels
 
     def _drain(self, node: NodeView) -> PlannedDrain:
         timeout = self._idle_timeout(node)

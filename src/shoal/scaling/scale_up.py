@@ -13,13 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from shoal.scaling.exact_search import MAX_ITEMS, CoverBounds, cheapest_set
 from shoal.scaling.free_capacity import FreeCapacity
 from shoal.scaling.gangs import select_for_gangs
+from shoal.scaling.instance_mix import MAX_EXACT_INSTANCES
 from shoal.scaling.instance_selection import (
     ExistingCapacity,
     InstanceSelector,
     Selection,
     add_selection,
+    with_selections,
 )
 from shoal.scaling.legacy_targets import LegacyTargets
 from shoal.scaling.offerings import InstanceOption, Offerings
@@ -42,8 +45,16 @@ MIN_UPSCALING_STEP = 5
 # Each round selects instances for what the last one left; more than a few rounds are needed only
 # where priorities differ or limits are tight.
 MAX_ROUNDS = 40
+# Up to so many items, and items times groups of nodes, everything is placed again to find what is
+# not needed.
+MAX_REPEATED_ITEMS = 200
+MAX_REPEATED_WORK = 20_000
+# How many sets of instances the exact search over all work may try.
+JOINT_STEPS = 1_500
+# Launches that depend on the work; the others are for targets of their own.
+_FOR_WORK = frozenset({Cause.FLOOR, Cause.GANG, Cause.DEMAND})
 
-_NONE = Unplaced((), ())
+_NONE = Unplaced((), (), ())
 
 
 @dataclass
@@ -80,6 +91,7 @@ class ScaleUp:
             space, offerings.options, snapshot.remaining_by_type(), snapshot.remaining_total()
         )
         self._stages: list[_Stage] = []
+        self._launched_throttled = 0
         self._result = ScaleUpResult()
 
     def run(self, legacy_targets: LegacyTargets) -> ScaleUpResult:
@@ -90,9 +102,15 @@ class ScaleUp:
         self._top_up(legacy_targets.initial, because_of_initial_workers, throttled=False)
         self._result.launch_budget = self._launch_budget()
         self._launch_for_tasks()
+        for _ in range(MAX_ROUNDS):
+            if not self._drop_surplus():
+                break
+            if self._result.unplaced:
+                self._launch_for_gangs()
+                self._launch_for_tasks()
+        self._replace_by_cheapest()
+        self._apply_budget()
         self._top_up(legacy_targets.utilization, because_of_utilization, throttled=True)
-        while self._drop_surplus() and not self._result.deferred:
-            self._launch_for_tasks()
         self._result.launches = [launch for stage in self._stages for launch in stage.launches()]
         return self._result
 
@@ -122,16 +140,16 @@ class ScaleUp:
             return
         total_capacity = self._free_capacity(ignore_usage=True)
         for _ in range(MAX_ROUNDS):
-            self._result.unplaced_floors = unplaced = place(total_capacity, (), floors)
+            self._result.unplaced_floors = place(total_capacity, tasks=floors)
+            left = self._result.unplaced_floors.tasks
             selected = self._select_for(
-                floors, unplaced.single_items, ExistingCapacity(total_capacity, _items(floors))
+                floors, left, ExistingCapacity(total_capacity, _items(floors))
             )
             if not selected:
                 return
             for selection in selected:
                 add_selection(total_capacity, selection)
-            lacking = sum(unplaced.single_items)
-            self._add_stage(selected, because_of_floors(floors, lacking), throttled=False)
+            self._add_stage(selected, because_of_floors(floors, sum(left)), throttled=False)
 
     def _launch_for_gangs(self) -> None:
         gang_groups = self._workload.gang_groups
@@ -141,8 +159,10 @@ class ScaleUp:
         free_capacity = self._free_capacity()
         for _ in range(MAX_ROUNDS):
             unplaced = place(free_capacity, gang_groups, strict_pack_gangs)
+            if not unplaced:
+                return
             selected = select_for_gangs(
-                self.instance_selector, free_capacity, gang_groups, strict_pack_gangs, unplaced
+                self.instance_selector, free_capacity, gang_groups, strict_pack_gangs
             )
             if not selected:
                 return
@@ -155,31 +175,35 @@ class ScaleUp:
             )
 
     def _launch_for_tasks(self) -> None:
-        gang_groups = self._workload.gang_groups
-        single_items = [*self._workload.strict_pack_gangs, *self._workload.tasks]
-        first_task = len(self._workload.strict_pack_gangs)
-        if not gang_groups and not single_items:
+        workload = self._workload
+        if not workload.gang_groups and not workload.strict_pack_gangs and not workload.tasks:
             return  # adding up the capacity of thousands of nodes is most of the cost of a plan
         free_capacity = self._free_capacity()
         selected: list[Selection] = []
         lacking: Sequence[int] = ()
+        existing = None
+        if not workload.gang_groups:
+            work = [*workload.strict_pack_gangs, *workload.tasks]
+            existing = ExistingCapacity(free_capacity, _items(work))
         for number in range(MAX_ROUNDS):
-            self._result.unplaced = unplaced = place(free_capacity, gang_groups, single_items)
-            left = unplaced.single_items[first_task:]
+            self._result.unplaced = self._place_work(free_capacity)
+            left = self._result.unplaced.tasks
             if number == 0:
                 lacking = left
-            existing = (
-                None if gang_groups else ExistingCapacity(free_capacity, _items(single_items))
-            )
-            more = self._select_for(self._workload.tasks, left, existing)
+            more = self._select_for(workload.tasks, left, existing)
             if not more:
                 break
             selected += more
             for selection in more:
                 add_selection(free_capacity, selection)
-        allowed = self._within_budget(selected)
-        if allowed:
-            self._add_stage(allowed, self._reason_for_tasks(lacking), throttled=True)
+        if selected:
+            self._add_stage(selected, self._reason_for_tasks(lacking), throttled=True)
+
+    def _place_work(self, free_capacity: FreeCapacity) -> Unplaced:
+        workload = self._workload
+        return place(
+            free_capacity, workload.gang_groups, workload.strict_pack_gangs, workload.tasks
+        )
 
     def _reason_for_tasks(self, lacking: Sequence[int]) -> Reason:
         """Names the tasks that some node type can hold; the others are listed as unmet."""
@@ -237,19 +261,28 @@ class ScaleUp:
         )
         return max(0, allowed + self._interrupted - self._snapshot.throttled_count)
 
+    def _apply_budget(self) -> None:
+        """Leave what `upscaling_speed` does not allow now for later."""
+        for stage in self._stages:
+            if stage.throttled:
+                stage.selections = self._within_budget(stage.selections)
+
     def _within_budget(self, selected: Sequence[Selection]) -> list[Selection]:
-        """As many instances as may be launched now, in the proportions of the whole mix."""
+        """As many instances as may be launched now, in proportion to what each option costs in the
+        whole mix: large instances bring most of the capacity, and each kind of work its share."""
         total = sum(s.count for s in selected)
-        used = sum(s.count for stage in self._stages if stage.throttled for s in stage.selections)
-        allowed = int(min(total, max(0, self._result.launch_budget - used)))
+        allowed = int(min(total, max(0, self._result.launch_budget - self._launched_throttled)))
+        self._launched_throttled += allowed
         self._result.deferred += total - allowed
         if allowed == total:
             return list(selected)
-        counts = [s.count * allowed // total for s in selected]
-        by_remainder = sorted(
-            range(len(selected)), key=lambda i: (-(selected[i].count * allowed % total), i)
-        )
-        for index in by_remainder[: allowed - sum(counts)]:
+        counts = [0] * len(selected)
+        for _ in range(allowed):
+            # The option that is furthest behind its share (highest averages).
+            index = max(
+                (i for i, s in enumerate(selected) if counts[i] < s.count),
+                key=lambda i: (selected[i].count * selected[i].option.price / (counts[i] + 1), -i),
+            )
             counts[index] += 1
         return [Selection(s.option, n) for s, n in zip(selected, counts, strict=True) if n]
 
@@ -276,36 +309,178 @@ class ScaleUp:
         return free_capacity
 
     def _drop_surplus(self) -> int:
-        """Drop launches for floors that later stages made unnecessary, and return how many. Floors
-        come first so that tasks cannot use up their capacity, but nodes launched for tasks and
-        gangs count for the floors as well."""
-        return sum(
-            self._drop_surplus_from(stage, index)
-            for stage in self._stages
-            if stage.reason.cause is Cause.FLOOR
-            for index in range(len(stage.selections))
+        """Drop launches that later stages made unnecessary, and return how many. Floors come first
+        so that tasks cannot use up their capacity, but nodes launched for tasks and gangs count for
+        the floors as well; and a mix found for a part of the work may be more than the whole
+        needs."""
+        stages = [stage for stage in self._stages if stage.reason.cause in _FOR_WORK]
+        if not self._is_small():
+            stages = [stage for stage in stages if stage.reason.cause is Cause.FLOOR]
+        choices = [(stage, index) for stage in stages for index in range(len(stage.selections))]
+        choices.sort(key=lambda choice: -choice[0].selections[choice[1]].option.price)
+        if not choices:
+            return 0
+        before = self._all_unplaced()
+        slack = self._slack(before)
+        dropped = 0
+        for stage, index in choices:
+            option = stage.selections[index].option
+            if not self._covers(slack, option):
+                continue
+            surplus = self._drop_surplus_from(stage, index, before)
+            amounts = self._space.vector(option.resources)
+            slack = [[s - surplus * a for s, a in zip(x, amounts, strict=True)] for x in slack]
+            dropped += surplus
+        return dropped
+
+    def _is_small(self) -> bool:
+        """Whether everything can be placed again many times."""
+        items = len(self._all_items()) + len(self._workload.floors)
+        return (
+            items <= MAX_REPEATED_ITEMS and items * len(self._snapshot.serving) <= MAX_REPEATED_WORK
         )
 
-    def _drop_surplus_from(self, stage: _Stage, index: int) -> int:
-        unplaced = self._all_unplaced()
+    def _all_items(self) -> list[Item]:
+        space, workload = self._space, self._workload
+        bundles = [i for g in workload.gang_groups for i in g.bundles_of(space, g.count)]
+        return [*bundles, *_items(workload.strict_pack_gangs), *_items(workload.tasks)]
+
+    def _slack(self, unplaced: tuple[Unplaced, Unplaced]) -> list[list[int]]:
+        """The capacity beyond what everything that fits needs, per resource: for floors, and for
+        work."""
+        workload = self._workload
+        floors_left, left = unplaced
+        gangs_left = [
+            self._space.resized(i, i.count * n)
+            for g, n in zip(workload.gang_groups, left.gang_groups, strict=True)
+            for i in g.bundles
+        ]
+        work_left = [
+            *gangs_left,
+            *self._resized(workload.strict_pack_gangs, left.strict_pack_gangs),
+            *self._resized(workload.tasks, left.tasks),
+        ]
+        floor_items = _items(workload.floors)
+        return [
+            _slack_of(
+                self._free_capacity(ignore_usage=True),
+                floor_items,
+                self._resized(workload.floors, floors_left.tasks),
+            ),
+            _slack_of(self._free_capacity(), self._all_items(), work_left),
+        ]
+
+    def _covers(self, slack: Sequence[Sequence[int]], option: InstanceOption) -> bool:
+        """Whether the slack is enough to do without one instance."""
+        amounts = self._space.vector(option.resources)
+        return all(s >= a for x in slack for s, a in zip(x, amounts, strict=True))
+
+    def _drop_surplus_from(
+        self, stage: _Stage, index: int, unplaced: tuple[Unplaced, Unplaced]
+    ) -> int:
         selection = stage.selections[index]
 
         def is_enough_without(fewer: int) -> bool:
             stage.selections[index] = Selection(selection.option, selection.count - fewer)
             return self._all_unplaced() == unplaced
 
-        surplus = largest_feasible(selection.count, is_enough_without)
+        surplus = 0
+        if is_enough_without(1):
+            surplus = 1 + largest_feasible(
+                selection.count - 1, lambda fewer: is_enough_without(fewer + 1)
+            )
         stage.selections[index] = Selection(selection.option, selection.count - surplus)
         self.instance_selector.remove(selection.option.node_type, surplus)
         return surplus
 
     def _all_unplaced(self) -> tuple[Unplaced, Unplaced]:
         """What does not fit with everything selected so far: floors, and work."""
-        single_items = [*self._workload.strict_pack_gangs, *self._workload.tasks]
         return (
-            place(self._free_capacity(ignore_usage=True), (), self._workload.floors),
-            place(self._free_capacity(), self._workload.gang_groups, single_items),
+            place(self._free_capacity(ignore_usage=True), tasks=self._workload.floors),
+            self._place_work(self._free_capacity()),
         )
+
+    def _replace_by_cheapest(self) -> None:
+        """In small cases, replace the launches for floors, gangs and tasks by the cheapest set of
+        instances that meets all of them together, found by exact search."""
+        stages = [stage for stage in self._stages if stage.reason.cause in _FOR_WORK]
+        selected = [s for stage in stages for s in stage.selections if s.count]
+        work, floors = self._all_items(), _items(self._workload.floors)
+        selector = self.instance_selector
+        if (
+            not 0 < sum(s.count for s in selected) <= MAX_EXACT_INSTANCES
+            or not self._is_small()
+            or selector.has_preferences([*work, *floors])
+            or len(work) + len(floors) > MAX_ITEMS
+            or any(self._all_unplaced())
+        ):
+            return
+        others = [stage for stage in self._stages if stage not in stages]
+        before, self._stages = self._stages, others
+        for selection in selected:
+            selector.remove(selection.option.node_type, selection.count)
+        better = self._cheapest_for_all(work, floors, sum(map(selector.price_of, selected)))
+        if better is None:
+            self._stages = before
+            for selection in selected:
+                selector.add(selector.options.index(selection.option), selection.count)
+            return
+        self._add_by_need([selector.add(i, n) for i, n in enumerate(better) if n])
+
+    def _cheapest_for_all(
+        self, work: Sequence[Item], floors: Sequence[Item], price: float
+    ) -> list[int] | None:
+        selector, space = self.instance_selector, self._space
+        free, total = self._free_capacity(), self._free_capacity(ignore_usage=True)
+
+        def bounds(capacity: FreeCapacity, items: Sequence[Item]) -> CoverBounds:
+            bins = [(row.free, row.labels, row.count) for row in capacity.rows]
+            return CoverBounds(space, items, bins, selector.bin_types)
+
+        def fits(chosen: tuple[int, ...]) -> bool:
+            selections = [Selection(selector.options[i], 1) for i in chosen]
+            if floors and place(with_selections(total, selections), tasks=self._workload.floors):
+                return False
+            return not self._place_work(with_selections(free, selections))
+
+        limits, total_limit = selector.limits()
+        return cheapest_set(
+            selector.bin_types,
+            limits,
+            total_limit,
+            price,
+            [bounds(free, work), bounds(total, floors)],
+            fits,
+            steps=JOINT_STEPS,
+        )
+
+    def _add_by_need(self, selections: Sequence[Selection]) -> None:
+        """Add launches as stages: what floors need of them, what gangs need, and the rest, which
+        tasks need."""
+        workload = self._workload
+        total, free = self._free_capacity(ignore_usage=True), self._free_capacity()
+        lacking = place(total, tasks=workload.floors)
+
+        def floors_fit(chosen: Sequence[Selection]) -> bool:
+            return not place(with_selections(total, chosen), tasks=workload.floors)
+
+        for_floors, rest = _split(selections, floors_fit)
+        if for_floors:
+            reason = because_of_floors(workload.floors, sum(lacking.tasks))
+            self._add_stage(for_floors, reason, throttled=False)
+        free = with_selections(free, for_floors)
+        gangs = workload.gang_groups, workload.strict_pack_gangs
+        lacking = place(free, *gangs)
+
+        def gangs_fit(chosen: Sequence[Selection]) -> bool:
+            return not place(with_selections(free, chosen), *gangs)
+
+        for_gangs, rest = _split(rest, gangs_fit)
+        if for_gangs:
+            self._add_stage(for_gangs, because_of_gangs(*gangs, lacking), throttled=False)
+        if rest:
+            lacking = self._place_work(with_selections(free, for_gangs))
+            self._add_stage(rest, self._reason_for_tasks(lacking.tasks), throttled=True)
 
     @property
     def selected(self) -> list[Selection]:
@@ -352,3 +527,33 @@ class _Stage:
 
 def _items(single_items: Sequence[SingleNodeItem]) -> list[Item]:
     return [entry.item for entry in single_items]
+
+
+def _slack_of(capacity: FreeCapacity, items: Sequence[Item], left: Sequence[Item]) -> list[int]:
+    rows = capacity.rows
+    return [
+        sum(row.free[axis] * row.count for row in rows)
+        - sum(i.amounts[axis] * i.count for i in items)
+        + sum(i.amounts[axis] * i.count for i in left)
+        for axis in range(len(capacity.space.names))
+    ]
+
+
+def _split(
+    selections: Sequence[Selection], fits: Callable[[Sequence[Selection]], bool]
+) -> tuple[list[Selection], list[Selection]]:
+    """The selections that are needed to fit, the dearest left out first, and the others."""
+    needed, rest = list(selections), []
+    for index in sorted(range(len(needed)), key=lambda i: -needed[i].option.price):
+        option, count = needed[index].option, needed[index].count
+
+        def fits_without(fewer: int, index: int = index, count: int = count) -> bool:
+            changed = [*needed]
+            changed[index] = Selection(needed[index].option, count - fewer)
+            return fits(changed)
+
+        spare = largest_feasible(count, fits_without)
+        needed[index] = Selection(option, count - spare)
+        if spare:
+            rest.append(Selection(option, spare))
+    return [s for s in needed if s.count], rest

@@ -34,9 +34,7 @@ class Explainer:
         unmet = [
             self._minimum(name, n) for name, n in sorted(scale_up_result.below_minimum.items())
         ]
-        for floor, n in zip(
-            workload.floors, scale_up_result.unplaced_floors.single_items, strict=False
-        ):
+        for floor, n in zip(workload.floors, scale_up_result.unplaced_floors.tasks, strict=False):
             if n:
                 reason, fix = self._reason_and_fix(floor.shape)
                 unmet.append(Unmet(floor_name(floor.shape), n, reason, fix))
@@ -46,7 +44,9 @@ class Explainer:
             if n:
                 unmet.append(self._gang(gang_group, n))
         single_items = (*workload.strict_pack_gangs, *workload.tasks)
-        for entry, n in zip(single_items, scale_up_result.unplaced.single_items, strict=False):
+        unplaced = scale_up_result.unplaced
+        left = (*unplaced.strict_pack_gangs, *unplaced.tasks)
+        for entry, n in zip(single_items, left, strict=False):
             if n:
                 unmet.append(self._single_item(entry, n))
         if scale_up_result.deferred:
