@@ -101,6 +101,50 @@ class TestTopLevelMinWorkers:
         assert "min_workers is ignored" in str(result.warnings[0])
 
 
+INIT_COMMANDS = """\
+provider: {type: aws, region: us-west-2}
+head_node: {InstanceType: m5.large}
+worker_nodes: {InstanceType: m5.large}
+head_init_commands:
+  - cd ~/ray; git fetch
+  - pip install boto3
+  - ~/.local/bin/ray stop
+  - ~/.local/bin/ray start --head --port=6379
+worker_init_commands:
+  - ray  start --address=$RAY_HEAD_IP:6379
+"""
+
+
+class TestInitCommands:
+    """`head_init_commands` and `worker_init_commands` of 2017."""
+
+    def test_they_set_a_node_up_and_then_start_ray(self) -> None:
+        spec = loaded(INIT_COMMANDS).spec
+        worker = spec.node_types["ray-legacy-worker-node-type"].setup
+        assert spec.head_setup.setup_commands == ("cd ~/ray; git fetch", "pip install boto3")
+        assert spec.head_setup.start_commands == (
+            "~/.local/bin/ray stop",
+            "~/.local/bin/ray start --head --port=6379",
+        )
+        assert worker.setup_commands == ()
+        assert worker.start_commands == ("ray  start --address=$RAY_HEAD_IP:6379",)
+
+    def test_their_origin_is_legacy(self) -> None:
+        result = loaded(INIT_COMMANDS)
+        origin = result.origin_of("head_setup", "start_commands")
+        assert str(origin) == "cluster.yaml:7, legacy head_init_commands"
+
+    def test_without_a_command_for_ray_they_only_set_a_node_up(self) -> None:
+        spec = loaded("provider: {type: aws}\nhead_init_commands: [date]").spec
+        assert spec.head_setup.setup_commands == ("date",)
+        assert spec.head_setup.start_commands[0] == "ray stop"
+
+    def test_current_keys_are_joined_to_them(self) -> None:
+        spec = loaded(INIT_COMMANDS + "setup_commands: [first]\nhead_setup_commands: [last]").spec
+        assert spec.head_setup.setup_commands[0] == "first"
+        assert spec.head_setup.setup_commands[-1] == "last"
+
+
 def test_legacy_autoscaler_settings_are_kept() -> None:
     scaling = loaded(
         AWS + "initial_workers: 2\nautoscaling_mode: default\ntarget_utilization_fraction: 0.8"

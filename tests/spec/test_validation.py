@@ -116,11 +116,6 @@ def test_consequences_of_an_invalid_value_are_not_reported() -> None:
     assert len(problems(AWS + "available_node_types: {a: 1, b: {}}\nhead_node_type: a")) == 1
 
 
-def test_a_duplicate_key() -> None:
-    (line,) = problems("provider: {type: aws}\nauth:\n  ssh_user: a\n  ssh_user: b")
-    assert line == "cluster.yaml:4  auth.ssh_user  is a duplicate key, first in line 3"
-
-
 @pytest.mark.parametrize(
     ("provider", "expected"),
     [

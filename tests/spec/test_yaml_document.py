@@ -138,3 +138,27 @@ def test_any_text_loads_or_is_a_config_error(text: str) -> None:
 @given(st.dictionaries(_KEYS, _TREES, max_size=6))
 def test_any_data_loads_or_is_a_config_error(data: dict[str, object]) -> None:
     _loads_or_raises_config_error(yaml.safe_dump(data))
+
+
+def test_the_last_value_of_a_duplicate_key_counts_with_a_warning() -> None:
+    result = loaded(
+        """\
+        provider: {type: aws, region: us-west-2}
+        auth:
+          ssh_user: first
+          ssh_user: second
+        auth: {ssh_user: third}
+        """
+    )
+    assert result.spec.auth.ssh_user == "third"
+    assert [str(warning) for warning in result.warnings] == [
+        "cluster.yaml:5  auth is a duplicate key: this value replaces the one in line 2"
+    ]
+
+
+def test_a_duplicate_key_inside_a_section_is_named_with_its_path() -> None:
+    result = loaded("provider: {type: aws}\nauth:\n  ssh_user: a\n  ssh_user: b")
+    assert result.spec.auth.ssh_user == "b"
+    assert [str(warning) for warning in result.warnings] == [
+        "cluster.yaml:4  auth.ssh_user is a duplicate key: this value replaces the one in line 3"
+    ]

@@ -2,10 +2,14 @@
 
 `head_node` and `worker_nodes` were the only two node types, and later the base settings of every
 node type. A top-level `min_workers` counted workers of the only worker type, later of
-`worker_default_node_type`. The other three keys control scaling and are kept unchanged.
+`worker_default_node_type`. `head_init_commands` and `worker_init_commands` of 2017 set a node up
+and started Ray. The other three keys control scaling and are kept unchanged.
 """
 
 from __future__ import annotations
+
+import re
+from dataclasses import replace
 
 from shoal.spec.defaults import default_for, default_node_types
 from shoal.spec.draft import COMMAND_LINE, DEFAULT, Draft, Origin
@@ -13,6 +17,9 @@ from shoal.spec.problems import did_you_mean, dotted
 
 LEGACY_HEAD = "ray-legacy-head-node-type"
 LEGACY_WORKER = "ray-legacy-worker-node-type"
+
+# The first such command begins the part of `*_init_commands` that starts Ray.
+_RAY_COMMAND = re.compile(r"\bray\s+(stop|start)\b")
 
 
 def migrate_node_types(draft: Draft, provider: str) -> None:
@@ -66,6 +73,26 @@ def _merge_into_types(draft: Draft) -> None:
             key,
         )
         draft.drop(key)
+
+
+def migrate_init_commands(draft: Draft) -> None:
+    """Split `head_init_commands` and `worker_init_commands` into setup and start commands. They
+    were the only commands, so no default setup is added. Runs before defaults are applied."""
+    for role in ("head", "worker"):
+        key = f"{role}_init_commands"
+        if not draft.has(key):
+            continue
+        origins = [draft.origin(key), *(draft.origin(key, i) for i in range(len(draft.get(key))))]
+        legacy = [replace(origin, kind="legacy", detail=key) for origin in origins]
+        commands = draft.drop(key)
+        starts = (i for i, command in enumerate(commands) if _RAY_COMMAND.search(command))
+        split = next(starts, len(commands))
+        setup, start = commands[:split], commands[split:]
+        later = draft.get(f"{role}_setup_commands", default=[])
+        draft.put((f"{role}_setup_commands",), setup + later, legacy[0])
+        if start:
+            draft.put_missing((f"{role}_start_ray_commands",), start, legacy[split + 1])
+        draft.put_missing(("setup_commands",), [], legacy[0])
 
 
 def migrate_min_workers(draft: Draft) -> None:

@@ -98,7 +98,7 @@ def default_embedded(overrides: Overrides | None = None) -> LoadedSpec:
     from shoal.spec.yaml_document import Document
 
     data = {"cluster_name": "local", "provider": {"type": "embedded"}}
-    loaded = _load(Document("default", data, {}, ()), overrides or Overrides())
+    loaded = _load(Document("default", data, {}), overrides or Overrides())
     return replace(loaded, source="")
 
 
@@ -121,6 +121,7 @@ def _load(
     data, placeholders = _clean(document)
     shape = check_shape(document, data)
     draft = Draft(document.name, shape.data, document.lines)
+    draft.warnings += document.warnings
     for path in placeholders:
         hint = "replace it with your value" if draft.has(*path) else "ignored until replaced"
         draft.warn(f"{path[-1]} is a template placeholder", hint, *path)
@@ -136,6 +137,7 @@ def _load(
         embedded_section.prepare(draft)
     defaults.infer_head_node_type(draft, rules)
     legacy_schema.migrate_node_types(draft, rules)
+    legacy_schema.migrate_init_commands(draft)
     defaults.apply(draft, rules, install_ray)
     legacy_schema.migrate_min_workers(draft)
     if rules == "embedded":

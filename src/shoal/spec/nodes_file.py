@@ -54,7 +54,7 @@ def parse(nodes: NodesFile) -> Document:
         "provider": {"type": "local", "head_ip": hosts[0], "worker_ips": hosts[1:]},
         "auth": _auth(nodes),
     }
-    return Document(source.name, data, lines, ())
+    return Document(source.name, data, lines)
 
 
 def _is_address(text: str) -> bool:

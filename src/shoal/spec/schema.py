@@ -289,6 +289,8 @@ class ClusterYaml(_Section):
     worker_default_node_type: Text = ""
     head_node: LegacyNodeYaml = LegacyNodeYaml()
     worker_nodes: LegacyNodeYaml = LegacyNodeYaml()
+    head_init_commands: Commands = []
+    worker_init_commands: Commands = []
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from yaml.constructor import SafeConstructor
 
-from shoal.spec.problems import KeyPath, Problem, SpecError
+from shoal.spec.problems import KeyPath, Problem, SpecError, SpecWarning, dotted
 from shoal.spec.source import YamlText
 
 DEPTH_LIMIT = 60
@@ -33,7 +33,8 @@ class Document:
     name: str
     data: Any
     lines: Mapping[KeyPath, int]
-    problems: tuple[Problem, ...]
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[SpecWarning, ...] = ()
 
 
 def parse(source: YamlText) -> Document:
@@ -45,7 +46,8 @@ def parse(source: YamlText) -> Document:
         raise SpecError([_syntax_problem(source, error)]) from None
     converter = _Converter(source.name)
     data = converter.convert(root, ()) if root is not None else None
-    return Document(source.name, data, converter.lines, tuple(converter.problems))
+    problems, warnings = tuple(converter.problems), tuple(converter.warnings)
+    return Document(source.name, data, converter.lines, problems, warnings)
 
 
 def _check_events(source: YamlText) -> None:
@@ -94,6 +96,7 @@ class _Converter:
         self._count = 0
         self.lines: dict[KeyPath, int] = {}
         self.problems: list[Problem] = []
+        self.warnings: list[SpecWarning] = []
 
     def convert(self, node: yaml.Node, path: KeyPath) -> Any:
         self._count_value()
@@ -113,18 +116,25 @@ class _Converter:
         return value
 
     def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-        first_lines: dict[str, int] = {}
-        for key, key_node, _ in self._own_entries(node):
-            if key in first_lines:
-                message = f"is a duplicate key, first in line {first_lines[key]}"
-                self._add_problem(message, (*path, key), _line(key_node))
-            first_lines.setdefault(key, _line(key_node))
+        self._warn_of_duplicates(node, path)
         data: dict[str, Any] = {}
         for key, (line, value) in self._merged_entries(node).items():
             value_path: KeyPath = (*path, key)
             self.lines[value_path] = line
             data[key] = self.convert(value, value_path)
         return data
+
+    def _warn_of_duplicates(self, node: yaml.MappingNode, path: KeyPath) -> None:
+        """The last value of a duplicate key counts, as in Ray."""
+        earlier_lines: dict[str, int] = {}
+        for key, key_node, _ in self._own_entries(node):
+            line = _line(key_node)
+            if key in earlier_lines:
+                key_path = (*path, key)
+                what = f"{dotted(key_path)} is a duplicate key"
+                why = f"this value replaces the one in line {earlier_lines[key]}"
+                self.warnings.append(SpecWarning(self._name, what, why, key_path, line))
+            earlier_lines[key] = line
 
     def _merged_entries(self, node: yaml.MappingNode) -> dict[str, tuple[int, yaml.Node]]:
         """A mapping's own entries, then those of its merge keys; earlier ones take precedence."""
