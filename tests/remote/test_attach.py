@@ -12,18 +12,19 @@ import socket
 import sys
 import termios
 import textwrap
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from shoal.core.errors import ConfigError
+from shoal.core.errors import ConfigError, SetupError
 from shoal.remote.container import Container
 from shoal.remote.runner import PortForward, PreconditionFailedError
 from shoal.remote.ssh_runner import SshRunner
+from shoal.remote.ssh_target import SshTarget
 from tests.polling import until
-from tests.remote.sshd import command_lines, free_port, running
+from tests.remote.sshd import Sshd, command_lines, free_port, running
 
 PROGRAM = textwrap.dedent(
     """
@@ -264,3 +265,21 @@ async def test_ports_are_forwarded_until_cancelled(runner: SshRunner) -> None:
 def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+async def test_an_sshd_that_does_not_forward_is_an_error_with_a_fix(
+    new_server: Callable[..., tuple[Sshd, SshTarget]],
+) -> None:
+    server, target = new_server(settings=["AllowTcpForwarding no"])
+    server.start()
+    runner = SshRunner("head", target)
+    forward = PortForward(local=free_port(), remote=8265)
+    attempts: list[Awaitable[object]] = [
+        runner.forward([forward], lambda: None),
+        runner.attach("touch ran", tty=False, forwards=[forward]),
+    ]
+    for attempt in attempts:
+        with pytest.raises(SetupError, match="does not forward port 8265") as failure:
+            await asyncio.wait_for(attempt, 60)
+        assert "AllowTcpForwarding yes" in failure.value.fix
+    assert not (server.home / "ran").exists()

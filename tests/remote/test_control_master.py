@@ -209,6 +209,26 @@ async def test_a_key_that_other_users_can_read_is_an_error_immediately(
     assert shlex.split(failure.value.fix) == ["chmod", "600", str(exposed)]
 
 
+async def test_a_public_key_is_not_a_private_key(new_server: NewServer, tmp_path: Path) -> None:
+    _, target = new_server()
+    private = new_key(tmp_path / "id")
+    public = replace(target, key=tmp_path / "id.pub")
+    with pytest.raises(ConfigError, match="is a public key") as failure:
+        await SshRunner("node-1", public).connect(timeout=60)
+    assert f"{{ssh_private_key: {private}}}" in failure.value.fix
+
+
+async def test_a_key_of_putty_is_an_error_with_the_command_that_converts_it(
+    new_server: NewServer, tmp_path: Path
+) -> None:
+    _, target = new_server()
+    key = tmp_path / "id.ppk"
+    key.write_text("PuTTY-User-Key-File-3: ssh-ed25519\n")
+    with pytest.raises(ConfigError, match="PuTTY") as failure:
+        await SshRunner("node-1", replace(target, key=key)).connect(timeout=60)
+    assert failure.value.fix.startswith(f"puttygen {key} -O private-openssh")
+
+
 async def test_a_missing_key_is_an_error_before_connecting(
     new_server: NewServer, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.core.errors import ConfigError, SetupError
-from shoal.remote.rsync import NoRsyncError, is_complete
+from shoal.remote.rsync import NoRsyncError, failure_cause, is_complete
 from shoal.remote.runner import Completed, Filters
 from shoal.remote.ssh_runner import SshRunner
 from shoal.remote.ssh_target import SshTarget
@@ -234,6 +234,56 @@ async def test_a_target_that_cannot_be_written_is_in_the_error(
     with pytest.raises(SetupError) as failure:
         await runner.put(source, "file/below")
     assert "file" in failure.value.why
+
+
+async def test_the_cause_is_in_the_error_whatever_a_dotfile_prints_first(
+    runner: SshRunner, server: Sshd, tmp_path: Path
+) -> None:
+    source = write_files(tmp_path / "source", {"a": "1"})
+    (server.home / ".bashrc").write_text("echo 'tput: No value for $TERM' >&2\n")
+    (server.home / "t" / "a").mkdir(parents=True)
+    (server.home / "t" / "a" / "kept").touch()
+    with pytest.raises(SetupError) as failure:
+        await runner.put(source, "t")
+    assert "non-empty directory: a" in failure.value.why
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        (
+            [
+                "rsync: [sender] write error: Broken pipe (32)",
+                'rsync: [receiver] write failed on "/t/a": No space left on device (28)',
+                "rsync error: error in file IO (code 11) at receiver.c(380) [receiver=3.2.7]",
+            ],
+            "No space left on device",
+        ),
+        (
+            [
+                'rsync: [generator] failed to set permissions on "/tmp/.": Not permitted (1)',
+                'rsync: [receiver] mkstemp "/tmp/.a.X1" failed: Permission denied (13)',
+                "rsync error: some files/attrs were not transferred (code 23) at main.c(1338)",
+            ],
+            "Permission denied",
+        ),
+        (
+            [
+                "bash: warning: setlocale: LC_ALL: cannot change locale (en_US.UTF-8)",
+                "mkdir: cannot create directory '/data': Read-only file system",
+                "rsync: connection unexpectedly closed (0 bytes received so far) [sender]",
+                "rsync error: error in rsync protocol data stream (code 12) at io.c(231)",
+            ],
+            "Read-only file system",
+        ),
+        (["rsync error: unexplained error (code 255) at io.c(231)"], "unexplained error"),
+        ([], ""),
+    ],
+)
+def test_the_cause_of_a_failure_is_not_a_line_that_follows_from_it(
+    lines: list[str], cause: str
+) -> None:
+    assert cause in failure_cause(lines)
 
 
 async def test_a_login_that_prints_text_is_an_error_with_a_fix(

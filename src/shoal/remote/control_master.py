@@ -14,13 +14,14 @@ from pathlib import Path
 
 from shoal.core.backoff import backoff_delays
 from shoal.core.clock import Clock, SystemClock
-from shoal.core.errors import ConfigError, UnreachableError
+from shoal.core.errors import UnreachableError
 from shoal.core.file_lock import FileLock
 from shoal.core.logs import suppress_and_log
 from shoal.core.polling import poll_until
 from shoal.remote.line_buffer import TAIL_LINES
+from shoal.remote.private_key import private_key_problem
 from shoal.remote.process import run_process
-from shoal.remote.runner import Completed, quote
+from shoal.remote.runner import Completed
 from shoal.remote.ssh_errors import Retry, SshFailure, classify
 from shoal.remote.ssh_target import SshTarget, control_argv, master_argv, prepare_control_directory
 
@@ -103,13 +104,10 @@ async def _send_control_command(target: SshTarget, control_command: str) -> None
 def _check_files(node: str, target: SshTarget) -> None:
     prepare_control_directory(target.control_dir)
     target.known_hosts.parent.mkdir(parents=True, exist_ok=True)
-    if target.key is not None and not target.key.is_file():
-        raise ConfigError(
-            f"the key {target.key} does not exist",
-            why="`auth.ssh_private_key` in the cluster's file names it",
-            fix=f"put it there, or create one: {quote(['ssh-keygen', '-f', str(target.key)])}",
-            node=node,
-        )
+    problem = None if target.key is None else private_key_problem(target.key)
+    if problem is not None:
+        problem.node = node
+        raise problem
 
 
 async def _try_to_open(node: str, target: SshTarget, seconds: float) -> SshFailure | None:

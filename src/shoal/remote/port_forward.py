@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import Callable, Sequence
 
-from shoal.core.errors import ConfigError, UnreachableError
+from shoal.core.errors import ConfigError, SetupError, UnreachableError
 from shoal.core.logs import suppress_and_log
 from shoal.remote.line_buffer import to_text
 from shoal.remote.runner import PortForward
-from shoal.remote.ssh_errors import classify
-from shoal.remote.ssh_target import SshTarget, forwarding_argv
+from shoal.remote.ssh_errors import classify, login_command
+from shoal.remote.ssh_target import SshTarget, forwarding_argv, forwarding_test_argv
 
 _log = logging.getLogger(__name__)
 
 _OPEN_SECONDS = 30.0
 _READY = b"shoal-ready"
+
+_CHANNEL_ANSWER = re.compile(rb"channel \d+: open (confirm|failed)")
+_PROHIBITED = b"administratively prohibited"
 
 
 def check_local_ports(forwards: Sequence[PortForward]) -> None:
@@ -35,12 +39,60 @@ def check_local_ports(forwards: Sequence[PortForward]) -> None:
                 ) from None
 
 
+async def check_forwarding_allowed(
+    node: str, target: SshTarget, forwards: Sequence[PortForward]
+) -> None:
+    """Raise `SetupError` if sshd refuses to forward a port. ssh itself would open the local port,
+    and close each connection to it without a word."""
+    for forward in forwards:
+        if _PROHIBITED in await _answer_of_sshd(target, forward.remote):
+            raise SetupError(
+                f"the sshd of {target} does not forward port {forward.remote}",
+                why="its configuration, or the line of your key in ~/.ssh/authorized_keys, "
+                "prohibits it",
+                fix="set `AllowTcpForwarding yes` in /etc/ssh/sshd_config there, and remove "
+                "`restrict` or `no-port-forwarding` from the key's line; then: "
+                f"{login_command(target, 'sudo systemctl reload ssh || sudo service sshd reload')}",
+                node=node,
+            )
+
+
+async def _answer_of_sshd(target: SshTarget, port: int) -> bytes:
+    """The line in which sshd allows or refuses a connection to a port of the host; empty if the
+    login fails, which the forwarding itself will report."""
+    process = await asyncio.create_subprocess_exec(
+        *forwarding_test_argv(target, port),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+
+    async def read(stream: asyncio.StreamReader) -> bytes:
+        async for line in stream:
+            if _CHANNEL_ANSWER.search(line):
+                return line
+        return b""
+
+    try:
+        return await asyncio.wait_for(read(process.stderr), _OPEN_SECONDS)
+    except asyncio.TimeoutError:
+        _log.info("sshd of %s did not say whether it forwards port %d", target, port)
+        return b""
+    finally:
+        with suppress_and_log(_log, "end ssh", ProcessLookupError):
+            process.terminate()
+        await process.wait()
+
+
 async def forward_ports(
     node: str, target: SshTarget, forwards: Sequence[PortForward], opened: Callable[[], None]
 ) -> None:
     """Forward the ports until cancelled, and call `opened` once they are open. Raises
     `UnreachableError` if the connection breaks."""
     check_local_ports(forwards)
+    await check_forwarding_allowed(node, target, forwards)
     # The remote command reads from this process: it ends, and the connection with it, however this
     # process ends.
     argv = [*forwarding_argv(target, forwards), "-T", "--", target.host]

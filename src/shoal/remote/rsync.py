@@ -22,7 +22,7 @@ from shoal.remote.container import Container
 from shoal.remote.process import run_process
 from shoal.remote.runner import Completed, Filters
 from shoal.remote.scripts import on_one_line
-from shoal.remote.ssh_errors import container_exec_error, is_container_down
+from shoal.remote.ssh_errors import container_exec_error, is_container_down, login_command
 from shoal.remote.ssh_target import SshTarget, shared_argv
 
 _log = logging.getLogger(__name__)
@@ -44,6 +44,8 @@ _NO_CONNECTION = 255
 
 # What rsync prints if an existing directory belongs to another user.
 _MODE_ERROR = re.compile(r'rsync: .*failed to set permissions on ".*/\.": .*')
+# What one side of rsync prints because the other side has failed.
+_CONSEQUENCES = ("connection unexpectedly closed", "Broken pipe", "Connection reset by peer")
 _USER_HOME = re.compile(r"~[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 # Tells the listed names from messages. rsync writes unprintable bytes as \#ooo.
@@ -98,7 +100,7 @@ def list_files(source: Path, filters: Filters) -> list[str]:
             raise _no_local_rsync() from None
     if result.returncode not in (0, _VANISHED):
         lines = os.fsdecode(result.stderr).splitlines()
-        reason = next((line for line in lines if line.strip()), f"exit code {result.returncode}")
+        reason = failure_cause(lines) or f"exit code {result.returncode}"
         raise OSError(None, reason, str(source))
     lines_with_name = (
         line.removeprefix(_LIST_PREFIX)
@@ -237,7 +239,31 @@ def _failure(endpoint: RsyncEndpoint, path: str, result: Completed) -> SetupErro
         )
     return SetupError(
         f"could not copy all files of {path}",
-        why=next((line for line in output if line.strip()), f"rsync failed with exit code {code}"),
+        why=failure_cause(output) or f"rsync failed with exit code {code}",
+        fix=_fix_for(text, endpoint),
         node=node,
         output=output,
     )
+
+
+def failure_cause(output: Sequence[str]) -> str:
+    """The line of rsync's output that says why a transfer failed. Other lines come from dotfiles,
+    do not matter, or are consequences: the other side only sees that the connection closes."""
+    lines = [line.strip() for line in output if line.strip()]
+    own = [line for line in lines if line.startswith("rsync: ") and not _is_minor(line)]
+    others = [line for line in lines if not line.startswith(("rsync: ", "rsync error: "))]
+    summaries = [line for line in lines if line.startswith("rsync error: ")]
+    return next(iter((*own, *others[-1:], *summaries)), "")
+
+
+def _is_minor(line: str) -> bool:
+    is_consequence = any(phrase in line for phrase in _CONSEQUENCES)
+    return is_consequence or _MODE_ERROR.fullmatch(line) is not None
+
+
+def _fix_for(text: str, endpoint: RsyncEndpoint) -> str:
+    if "No space left on device" in text or "Disk quota exceeded" in text:
+        return f"free space there: {login_command(endpoint.host, 'df -h')} shows what is full"
+    if "Permission denied" in text or "Read-only file system" in text:
+        return f"let the user {endpoint.host.user} write to it, or choose another path"
+    return ""

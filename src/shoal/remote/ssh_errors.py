@@ -74,7 +74,7 @@ def _denied(node: str, target: SshTarget, output: Sequence[str]) -> ShoalError:
         f"{target} rejected the login",
         why=f"it does not accept {keys} for the user {target.user}",
         fix="check `auth.ssh_user` and `auth.ssh_private_key`, or log in yourself: "
-        f"{_login_command(target)}",
+        f"{login_command(target)}",
         node=node,
         output=output,
     )
@@ -146,7 +146,7 @@ def _unreachable(why: str, fix: str = "") -> _ErrorFactory:
             f"no connection to {target}",
             why=why,
             fix=fix
-            or f"check the address and its firewall, or log in yourself: {_login_command(target)}",
+            or f"check the address and its firewall, or log in yourself: {login_command(target)}",
             node=node,
             output=output,
         )
@@ -254,8 +254,9 @@ def _last_line(output: Sequence[str]) -> str:
     return next((line for line in reversed(output) if line.strip()), "ssh gave no reason")
 
 
-def _login_command(target: SshTarget) -> str:
-    argv = ["ssh", "-v"]
+def login_command(target: SshTarget, *command: str) -> str:
+    """What a user can paste to log in, or to run a command there."""
+    argv = ["ssh"] if command else ["ssh", "-v"]
     if target.key is not None:
         argv += ["-i", str(target.key)]
     if target.port is not None:
@@ -264,4 +265,4 @@ def _login_command(target: SshTarget) -> str:
         argv += ["-o", f"ProxyCommand={target.proxy_command}"]
     if target.jump is not None:
         argv += ["-J", str(target.jump)]
-    return quote([*argv, f"{target.user}@{target.host}"])
+    return quote([*argv, f"{target.user}@{target.host}", *command])

@@ -27,7 +27,11 @@ from shoal.remote.exec_protocol import (
     end_attached_command,
     remote_command,
 )
-from shoal.remote.port_forward import check_local_ports, forward_ports
+from shoal.remote.port_forward import (
+    check_forwarding_allowed,
+    check_local_ports,
+    forward_ports,
+)
 from shoal.remote.runner import Completed, Filters, OnLine, PortForward, PreconditionFailedError
 from shoal.remote.ssh_errors import classify, container_exec_error, is_container_down
 from shoal.remote.ssh_session import ConnectionLost, NotStarted, run_over_ssh
@@ -143,6 +147,7 @@ class SshRunner:
         it.
         """
         check_local_ports(forwards)
+        await check_forwarding_allowed(self.name, self.target, forwards)
         argv = forwarding_argv(self.target, forwards) if forwards else shared_argv(self.target)
         argv += ["-tt" if tty else "-T", "--", self.target.host]
         if command is None and not env and not precondition and self.container is None:

@@ -27,6 +27,9 @@ _PERSIST_SECONDS = 600
 _ALIVE_INTERVAL = 5
 _ALIVE_COUNT = 3
 
+_FORWARD_CONNECT_SECONDS = 30
+_OWN_CONNECTION = {"ControlMaster": "no", "ControlPath": "none"}
+
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -95,7 +98,7 @@ def prepare_control_directory(directory: Path) -> None:
         )
 
 
-def login_argv(target: SshTarget, *, connect_timeout: int) -> list[str]:
+def login_argv(target: SshTarget, *, connect_timeout: int, log_level: str = "ERROR") -> list[str]:
     """`ssh` and the options of a new connection, without the host name."""
     argv = [
         *_program(target),
@@ -112,7 +115,7 @@ def login_argv(target: SshTarget, *, connect_timeout: int) -> list[str]:
             UpdateHostKeys="no",
             CheckHostIP="no",
             RemoteCommand="none",
-            LogLevel="ERROR",
+            LogLevel=log_level,
             User=target.user,
         ),
     ]
@@ -159,9 +162,19 @@ def shared_argv(target: SshTarget) -> list[str]:
 def forwarding_argv(target: SshTarget, forwards: Sequence[PortForward]) -> list[str]:
     """`ssh` with its own connection: forwards on the shared one would stay open after use."""
     return [
-        *login_argv(target, connect_timeout=30),
-        *_options(ControlMaster="no", ControlPath="none", ExitOnForwardFailure="yes"),
+        *login_argv(target, connect_timeout=_FORWARD_CONNECT_SECONDS),
+        *_options(**_OWN_CONNECTION, ExitOnForwardFailure="yes"),
         *(f"-L127.0.0.1:{forward.local}:localhost:{forward.remote}" for forward in forwards),
+    ]
+
+
+def forwarding_test_argv(target: SshTarget, port: int) -> list[str]:
+    """The command that connects to a port of the host through sshd, and prints the answer of sshd
+    to its error output: `open confirm`, or `open failed` and the reason."""
+    return [
+        *login_argv(target, connect_timeout=_FORWARD_CONNECT_SECONDS, log_level="DEBUG2"),
+        *_options(**_OWN_CONNECTION, ClearAllForwardings="yes"),
+        *("-W", f"localhost:{port}", "--", target.host),
     ]
 
 

@@ -20,6 +20,7 @@ from shoal.providers.host_claims import Claim
 from shoal.providers.model import Finding, Instance, LaunchRequest, State
 from shoal.providers.protocol import Capabilities, Provider
 from shoal.remote.known_hosts import SharedHostKeys
+from shoal.remote.private_key import private_key_problem
 from shoal.remote.runner import Runner, capture
 from shoal.remote.ssh_runner import SshRunner
 from shoal.remote.ssh_target import SshTarget, control_directory
@@ -74,16 +75,11 @@ class LocalProvider(Provider):
 
     async def preflight(self, spec: ClusterSpec) -> Sequence[Finding]:
         findings = []
-        key = spec.auth.ssh_private_key
-        if key is not None and not _is_file(key):
-            findings.append(
-                Finding(
-                    "error",
-                    f"the key {key} does not exist",
-                    why="auth.ssh_private_key names it",
-                    fix="correct the path, or leave it out to use your SSH agent and defaults",
-                )
-            )
+        key = self._private_key()
+        problem = None if key is None else private_key_problem(key)
+        if problem is not None:
+            at = ("auth", "ssh_private_key")
+            findings.append(Finding("error", problem.what, problem.why, problem.fix, at=at))
         findings += [
             Finding(
                 "error",
@@ -204,10 +200,13 @@ class LocalProvider(Provider):
             self._runners[address] = SshRunner(name, self._ssh_target(address), login_grace=0)
         return self._runners[address]
 
+    def _private_key(self) -> Path | None:
+        key = self._spec.auth.ssh_private_key
+        return None if key is None else Path(key).expanduser()
+
     def _ssh_target(self, address: str) -> SshTarget:
         spec = self._spec
         instance = self._instance(address, State.RUNNING)
-        key = spec.auth.ssh_private_key
         external = spec.provider.settings.get("external_head_ip")
         via_head = instance.role == "worker" and (spec.shoal.via_head or bool(external))
         self._known_hosts.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -215,14 +214,10 @@ class LocalProvider(Provider):
             host=instance.public_address,
             user=instance.user,
             port=instance.port,
-            key=Path(key).expanduser() if key is not None else None,
+            key=self._private_key(),
             proxy_command=None if via_head else spec.auth.ssh_proxy_command,
             jump=self._ssh_target(self._head_address) if via_head else None,
             known_hosts=self._known_hosts,
             host_key_alias=address,
             control_dir=control_directory(),
         )
-
-
-def _is_file(path: str) -> bool:
-    return Path(path).expanduser().is_file()

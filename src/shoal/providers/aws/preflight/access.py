@@ -15,6 +15,7 @@ from shoal.core.errors import ConfigError
 from shoal.providers.aws import key_pairs, launch_config, launch_request, security_group
 from shoal.providers.aws.preflight.checks import NodeTypeCheck
 from shoal.providers.model import Finding
+from shoal.remote.private_key import private_key_problem
 from shoal.spec.cluster_spec import ClusterSpec
 
 _SSH_PORT = 22
@@ -26,19 +27,17 @@ SshAccess = Literal["allowed", "denied", "unknown"]
 
 
 def check_private_key(spec: ClusterSpec) -> list[Finding]:
-    """Whether the private key that the file names exists."""
-    key = spec.auth.ssh_private_key
-    if key is None or key_pairs.private_key_path(spec.auth).is_file():
+    """Whether the private key that the file names is one."""
+    if spec.auth.ssh_private_key is None:
         return []
-    return [
-        Finding(
-            "error",
-            f"the key {key} does not exist",
-            why="auth.ssh_private_key names it",
-            fix="remove ssh_private_key to have a key generated, or correct the path",
-            at=("auth", "ssh_private_key"),
-        )
-    ]
+    key = key_pairs.private_key_path(spec.auth)
+    problem = private_key_problem(key)
+    if problem is None:
+        return []
+    fix = problem.fix
+    if not key.is_file():
+        fix = "remove ssh_private_key to have a key generated, or correct the path"
+    return [Finding("error", problem.what, problem.why, fix, at=("auth", "ssh_private_key"))]
 
 
 def check_key_pair(
