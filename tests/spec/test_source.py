@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal.spec import load
-from shoal.spec.source import SIZE_LIMIT
+from shoal.spec.yaml_source import SIZE_LIMIT
 
 from .conftest import error_line
 

@@ -18,7 +18,7 @@ def command(yes: bool, json: bool, verbose: int) -> None:
     Searches all regions for workers without a head, and for security groups, key pairs, instance
     profiles and volumes of clusters without instances. Asks before it deletes.
     """
-    from shoal.ops.account import collect_garbage
+    from shoal.ops.cloud_account import collect_garbage
 
     if not run(collect_garbage, json=json, verbose=verbose, yes=yes):
         sys.exit(1)

@@ -46,7 +46,7 @@ def command(all_regions: bool, json: bool, verbose: int) -> None:
 
 
 def _all_regions(*, json: bool, verbose: int) -> None:
-    from shoal.ops.account import list_clusters
+    from shoal.ops.cloud_account import list_clusters
 
     clusters = run(list_clusters, json=json, verbose=verbose, result_only=True)
     if json:

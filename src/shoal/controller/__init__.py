@@ -26,6 +26,6 @@ Around the loop:
     config         controller_config.py  what `shoal up` wants, written to config.json
     client         client.py         the laptop's side: deploy, pause, stop, read the status
 
-`factory.py` wires these together, `__main__.py` is their command line, and `paths.py` names
-their files on the head.
+`controller_factory.py` wires these together, `__main__.py` is their command line, and `paths.py`
+names their files on the head.
 """

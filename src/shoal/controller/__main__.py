@@ -96,15 +96,15 @@ def _stop(directory: Path, standby_seconds: float) -> None:
 
 
 def _load() -> None:
-    from shoal.controller import factory
+    from shoal.controller import controller_factory
 
-    factory.load()
+    controller_factory.load()
 
 
 def _run(directory: Path) -> None:
-    from shoal.controller import factory
+    from shoal.controller import controller_factory
 
-    factory.run(directory)
+    controller_factory.run(directory)
 
 
 if __name__ == "__main__":

@@ -36,13 +36,13 @@ from dataclasses import replace
 from shoal.scaling.consolidation import QUIET_S, REPLACEMENT_TIMEOUT_S, Consolidation, Consolidator
 from shoal.scaling.demand import Demand, Shape, floor_name, interrupted_demand
 from shoal.scaling.inputs import History, NodeView, Offering
-from shoal.scaling.legacy_targets import legacy_targets
 from shoal.scaling.offerings import Offerings, recent_failures
 from shoal.scaling.resource_vectors import ResourceSpace
 from shoal.scaling.scale_down import ScaleDown, ScaleDownResult, over_limit
 from shoal.scaling.scale_up import ScaleUp, ScaleUpResult
 from shoal.scaling.scaling_plan import Plan, PlannedLaunch, Unmet
 from shoal.scaling.snapshot import ClusterSnapshot
+from shoal.scaling.target_utilization import legacy_targets
 from shoal.scaling.unmet_demand import Explainer, can_hold
 from shoal.scaling.workload import Workload, encode, shapes_of
 from shoal.spec.cluster_spec import ClusterSpec

@@ -24,7 +24,6 @@ from shoal.scaling.instance_selection import (
     add_selection,
     with_selections,
 )
-from shoal.scaling.legacy_targets import LegacyTargets
 from shoal.scaling.offerings import InstanceOption, Offerings
 from shoal.scaling.placement import Unplaced, largest_feasible, place
 from shoal.scaling.reasons import (
@@ -38,6 +37,7 @@ from shoal.scaling.reasons import (
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 from shoal.scaling.scaling_plan import Cause, PlannedLaunch, Reason
 from shoal.scaling.snapshot import ClusterSnapshot
+from shoal.scaling.target_utilization import LegacyTargets
 from shoal.scaling.workload import SingleNodeItem, Workload
 
 # Even the smallest cluster may have this many throttled launches in progress.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shoal.spec.hashes import launch_hash
     from shoal.spec.loading import LoadedSpec, Overrides, default_embedded, load
     from shoal.spec.problems import Problem, SpecError, SpecWarning
-    from shoal.spec.source import YamlText
+    from shoal.spec.yaml_source import YamlText
 
 __all__ = [
     "AuthSpec",
@@ -52,7 +52,7 @@ _LAZY = {
     "hashes": ("launch_hash",),
     "loading": ("LoadedSpec", "Overrides", "default_embedded", "load"),
     "problems": ("Problem", "SpecError", "SpecWarning"),
-    "source": ("YamlText",),
+    "yaml_source": ("YamlText",),
 }
 
 

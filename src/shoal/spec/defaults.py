@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from shoal.spec.draft import DEFAULT, Draft, Origin
+from shoal.spec.spec_draft import DEFAULT, Draft, Origin
 
 CONTAINER_NAME = "ray_container"
 

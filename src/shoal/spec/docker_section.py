@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from shoal.core.node_phase import Role
-from shoal.spec.draft import Draft
+from shoal.spec.spec_draft import Draft
 
 Keys = tuple[str, ...]
 

@@ -7,7 +7,7 @@ meaning here are ignored with a warning, never reported as problems.
 from __future__ import annotations
 
 from shoal.spec.defaults import default_for
-from shoal.spec.draft import Draft
+from shoal.spec.spec_draft import Draft
 
 _SHARED_FILES = "the nodes share this machine's file system"
 _SHARED_DISKS = "the nodes share this machine's disks"

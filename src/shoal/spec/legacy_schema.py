@@ -12,8 +12,8 @@ import re
 from dataclasses import replace
 
 from shoal.spec.defaults import default_for, default_node_types
-from shoal.spec.draft import COMMAND_LINE, DEFAULT, Draft, Origin
 from shoal.spec.problems import did_you_mean, dotted
+from shoal.spec.spec_draft import COMMAND_LINE, DEFAULT, Draft, Origin
 
 LEGACY_HEAD = "ray-legacy-head-node-type"
 LEGACY_WORKER = "ray-legacy-worker-node-type"

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.problems import KeyPath, Problem, SpecError, SpecWarning
-from shoal.spec.source import YamlText, read
+from shoal.spec.yaml_source import YamlText, read
 
 if TYPE_CHECKING:
-    from shoal.spec.draft import Draft, Origin
     from shoal.spec.nodes_file import NodesFile
+    from shoal.spec.spec_draft import Draft, Origin
     from shoal.spec.yaml_document import Document
 
 # PyYAML and pydantic are imported inside functions: commands that read no file start faster.
@@ -114,9 +114,9 @@ def _load(
         validation,
         volumes_section,
     )
-    from shoal.spec.draft import Draft
     from shoal.spec.resolve import resolve
     from shoal.spec.schema import check_shape
+    from shoal.spec.spec_draft import Draft
 
     data, placeholders = _clean(document)
     shape = check_shape(document, data)
@@ -199,7 +199,7 @@ def _without_nulls(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _apply_overrides(draft: Draft, overrides: Overrides) -> None:
-    from shoal.spec.draft import COMMAND_LINE
+    from shoal.spec.spec_draft import COMMAND_LINE
 
     values = {
         "cluster_name": overrides.cluster_name,
@@ -215,7 +215,7 @@ def _apply_overrides(draft: Draft, overrides: Overrides) -> None:
 
 
 def _choose_provider(draft: Draft) -> None:
-    from shoal.spec.draft import DEFAULT
+    from shoal.spec.spec_draft import DEFAULT
 
     if not draft.has("provider"):
         draft.warn("no provider is set", "the nodes run on this machine (provider type embedded)")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.spec.defaults import default_for
-from shoal.spec.draft import Draft, Origin
 from shoal.spec.problems import dotted, is_placeholder
+from shoal.spec.spec_draft import Draft, Origin
 
 NODE_TYPE = "local.cluster.node"
 _HOST_LIST = Origin("default", "from worker_ips")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.spec.problems import KeyPath, Problem, SpecError
-from shoal.spec.source import read
 from shoal.spec.yaml_document import Document
+from shoal.spec.yaml_source import read
 
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*\.?")
 _DIGITS_AND_DOTS = re.compile(r"[0-9.]+")

@@ -25,8 +25,8 @@ from shoal.spec.cluster_spec import (
     ShoalSettings,
 )
 from shoal.spec.defaults import CONTAINER_NAME
-from shoal.spec.draft import DEFAULT, Draft, Origin
 from shoal.spec.problems import KeyPath
+from shoal.spec.spec_draft import DEFAULT, Draft, Origin
 
 Origins = dict[KeyPath, Origin]
 

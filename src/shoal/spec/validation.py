@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from shoal.spec.draft import Draft
 from shoal.spec.problems import closest, did_you_mean
+from shoal.spec.spec_draft import Draft
 
 SUPPORTED = ("aws", "gcp", "local", "external", "embedded")
 # Other types that have been registered in this process.

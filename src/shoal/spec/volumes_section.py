@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from shoal.spec.cluster_spec import MountSpec, VolumeSpec
-from shoal.spec.draft import Draft
 from shoal.spec.problems import did_you_mean
+from shoal.spec.spec_draft import Draft
 
 # Mounting here would hide system directories.
 _SYSTEM_DIRECTORIES = frozenset(

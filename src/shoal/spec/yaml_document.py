@@ -16,7 +16,7 @@ import yaml
 from yaml.constructor import SafeConstructor
 
 from shoal.spec.problems import KeyPath, Problem, SpecError, SpecWarning, dotted
-from shoal.spec.source import YamlText
+from shoal.spec.yaml_source import YamlText
 
 DEPTH_LIMIT = 60
 VALUE_LIMIT = 50_000

@@ -12,7 +12,7 @@ import pytest
 
 from shoal.core.errors import AuthError, CapacityError, ConfigError
 from shoal.core.events import Warned
-from shoal.providers.aws import resources, tags
+from shoal.providers.aws import cluster_resources, tags
 from shoal.providers.model import LaunchRequest, RegistryLogin, State
 from tests.polling import until
 from tests.providers.aws.aws_bed import CLUSTER, cluster_file
@@ -242,7 +242,7 @@ async def test_down_waits_for_instances_that_are_already_terminating(account: Ac
 async def test_a_security_group_in_use_elsewhere_is_kept_and_reported(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resources, "_DELETE_GROUP_SECONDS", 1.0)
+    monkeypatch.setattr(cluster_resources, "_DELETE_GROUP_SECONDS", 1.0)
     await account.launch()
     client = ec2(account)
     groups = client.describe_security_groups(Filters=tags.cluster_filter(CLUSTER))["SecurityGroups"]

@@ -13,7 +13,7 @@ import pytest
 from shoal.core.clock import SystemClock
 from shoal.core.errors import AuthError
 from shoal.core.events import PlanStep, ResourcesDeleted, Warned
-from shoal.ops.account import ClusterListing, collect_garbage, list_clusters
+from shoal.ops.cloud_account import ClusterListing, collect_garbage, list_clusters
 from shoal.ops.context import Context
 from shoal.providers.aws.pricing import catalog_price
 from tests.providers.aws.aws_bed import CLUSTER, Bed, cluster_file

@@ -27,6 +27,7 @@ from shoal.core.errors import (
 from shoal.core.events import Emit
 from shoal.core.node_phase import Role
 from shoal.providers.aws import (
+    cluster_resources,
     ebs,
     ecr,
     instance_types,
@@ -34,13 +35,12 @@ from shoal.providers.aws import (
     key_pairs,
     launch_config,
     launch_request,
-    resources,
     stopped_workers,
     tags,
 )
 from shoal.providers.aws.aws_client import AwsClient, regions
 from shoal.providers.aws.efs import FileSystems
-from shoal.providers.aws.first_contact import FirstContactRunner
+from shoal.providers.aws.first_ssh_contact import FirstContactRunner
 from shoal.providers.aws.instances import MARKET, TERMINAL_STATES, TYPE, read_instance, state_of
 from shoal.providers.aws.launch_config import LaunchConfig
 from shoal.providers.aws.launch_fallback import LaunchOutcome, Record
@@ -318,12 +318,12 @@ class AwsProvider(Provider):
             await self.terminate(spec, instances)
             return bool(instances)
 
-        deleted = await resources.delete_resources(
+        deleted = await cluster_resources.delete_resources(
             self._aws,
             spec.cluster_name,
             terminate_late_instances,
             self._emit,
-            expect_profiles=resources.creates_profiles(spec),
+            expect_profiles=cluster_resources.creates_profiles(spec),
         )
         shutil.rmtree(self._home, ignore_errors=True)
         return deleted
@@ -361,7 +361,7 @@ class AwsProvider(Provider):
     ) -> LaunchResources:
         """The resources to launch with. A head may create none: its workers use its own."""
         if not self._on_head:
-            return await resources.ensure_resources(self._aws, spec, configs)
+            return await cluster_resources.ensure_resources(self._aws, spec, configs)
         if self._head is None:
             await self.list_instances(spec.cluster_name)
         if self._head is None:
@@ -371,7 +371,7 @@ class AwsProvider(Provider):
             self._head.get("KeyName"),
             {self._head["VpcId"]: groups},
             None,
-            resources.worker_profile_name(self._aws, spec),
+            cluster_resources.worker_profile_name(self._aws, spec),
         )
 
     def _read(self, record: Record) -> Instance:

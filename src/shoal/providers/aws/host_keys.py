@@ -1,7 +1,8 @@
 """One-time SSH host keys, so that an instance is authenticated from the first connection on.
 
 A one-time host key is sent in the user data and pinned locally before the instance exists. User
-data stays readable on the instance, so `first_contact` replaces the key at the first connection.
+data stays readable on the instance, so `first_ssh_contact` replaces the key at the first
+connection.
 """
 
 from __future__ import annotations

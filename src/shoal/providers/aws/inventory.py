@@ -15,7 +15,7 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import AuthError, DeniedError, ProviderError, ShoalError
 from shoal.core.events import Emit, Warned, ignore_events
 from shoal.core.polling import PollUntilDeadline
-from shoal.providers.aws import ebs, iam_roles, resources, tags
+from shoal.providers.aws import cluster_resources, ebs, iam_roles, tags
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.instances import TERMINAL_STATES, TYPE, read_instance
 from shoal.providers.aws.pricing import Prices
@@ -178,7 +178,9 @@ async def _delete_all(aws: AwsClient, orphan: ClusterResources, emit: Emit) -> l
         await _terminate(aws, [i.id for i in instances])
         return bool(instances)
 
-    deleted += await resources.delete_resources(aws, orphan.cluster, terminate_late_instances, emit)
+    deleted += await cluster_resources.delete_resources(
+        aws, orphan.cluster, terminate_late_instances, emit
+    )
     for volume in await _detached_volumes(aws, tags.cluster_filter(orphan.cluster)):
         if _is_retained(volume):
             continue

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shoal.core.clock import Clock
 from shoal.providers.aws import host_keys, key_pairs, tags
-from shoal.providers.aws.first_contact import FirstContactRunner
+from shoal.providers.aws.first_ssh_contact import FirstContactRunner
 from shoal.providers.aws.launch_records import LaunchRecords
 from shoal.providers.aws.waiters import TerminationWatch
 from shoal.providers.model import Instance
