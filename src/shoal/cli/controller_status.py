@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.formatting import columns, duration, number
+from shoal.cli.formatting import columns, duration, number, terminal_width
 
 if TYPE_CHECKING:
     from shoal.controller.client import StatusReport
@@ -73,4 +73,4 @@ def decision_lines(decisions: Iterable[Decision]) -> list[str]:
         )
         for d in decisions
     ]
-    return columns(("time", "action", "subject", "reason"), rows) if rows else []
+    return columns(("time", "action", "subject", "reason"), rows, terminal_width()) if rows else []

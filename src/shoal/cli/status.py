@@ -11,7 +11,7 @@ import click
 
 from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.controller_status import controller_lines
-from shoal.cli.formatting import columns, duration, gib, number
+from shoal.cli.formatting import columns, duration, gib, number, terminal_width
 from shoal.cli.run import output_options, run
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ def status_lines(status: ClusterStatus) -> list[str]:
         title += f", Ray at {status.address}"
     if status.price_per_hour:
         title += f", ${status.price_per_hour:.2f}/h"
-    header = ("node", "type", "phase", "address", "age", "in use", "")
-    table = columns(header, [_row(node) for node in status.nodes])
+    header = ("node", "type", "phase", "address", "age", "in use")
+    table = columns(header, [_row(node) for node in status.nodes], terminal_width())
     return [title, *table, *controller_lines(status.controller)]
 
 
@@ -75,8 +75,7 @@ def _row(node: NodeStatus) -> tuple[str, ...]:
         click.style(node.phase.value, fg=colour),
         node.address,
         "" if node.age_s is None else duration(node.age_s),
-        _usage(node),
-        node.detail,
+        "; ".join(filter(None, (_usage(node), node.detail))),
     )
 
 

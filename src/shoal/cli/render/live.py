@@ -3,14 +3,15 @@ printed above it as plain lines."""
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group
 from rich.live import Live
 from rich.spinner import Spinner
-from rich.table import Table
 from rich.text import Text
 
 from shoal.cli.render import messages
@@ -21,6 +22,11 @@ from shoal.core.node_phase import Phase
 _FINAL = {Phase.READY, Phase.GONE, Phase.STOPPED, Phase.FAILED}
 _STYLES = {Phase.READY: "green", Phase.FAILED: "red", Phase.GONE: "dim", Phase.STOPPED: "dim"}
 _SYMBOLS = {Phase.READY: "✓", Phase.FAILED: "✗", Phase.GONE: "·", Phase.STOPPED: "·"}
+
+_MIN_NAME_WIDTH = 8
+_GAP = "  "
+# Time, level and source at the beginning of Ray's log lines.
+_LOG_PREFIX = re.compile(r"^\d{4}-\d\d-\d\d [\d:,.]+\s+[A-Z]+\s+\S+ -- ")
 
 
 @dataclass
@@ -96,36 +102,50 @@ class LiveRenderer:
             row.detail = event.line.strip()
 
     def _draw(self) -> Group:
-        parts: list[Spinner | Table] = []
+        parts: list[Spinner | Text] = []
         if self._stage:
             self._stage_spinner.update(text=Text(self._stage, style="dim"))
             parts.append(self._stage_spinner)
-        if self._rows:
-            parts.append(self._table())
-        return Group(*parts)
+        return Group(*parts, *self._lines())
 
-    def _table(self) -> Table:
+    def _lines(self) -> list[Text]:
+        """The table, one line per node. What a node prints takes the width that is left, so it
+        cannot displace the node's name and phase; an overlong name is cut."""
         now = time.monotonic()
-        table = Table.grid(padding=(0, 2))
-        for column in ("", "node", "type", "phase"):
-            table.add_column(column, no_wrap=True)
-        table.add_column("seconds", no_wrap=True, justify="right")
-        table.add_column("detail", no_wrap=True, overflow="ellipsis", style="dim")
-        for name, row in self._rows.items():
+        rows = [
+            (
+                name,
+                row.node_type,
+                str(row.phase),
+                f"{(row.ended or now) - row.began:.1f}s",
+            )
+            for name, row in self._rows.items()
+        ]
+        widths = [max((cell_len(row[n]) for row in rows), default=0) for n in range(4)]
+        excess = 2 + sum(widths) + len(_GAP) * 5 - self._console.width
+        widths[0] = max(_MIN_NAME_WIDTH, widths[0] - max(0, excess))
+        lines = []
+        for (name, node_type, phase, seconds), row in zip(rows, self._rows.values(), strict=True):
             style = _STYLES.get(row.phase, "yellow")
-            seconds = (row.ended or now) - row.began
-            symbol = Text(_SYMBOLS[row.phase], style) if row.phase in _FINAL else row.spinner
+            line = Text(no_wrap=True, overflow="ellipsis")
+            if row.phase in _FINAL:
+                line.append(_SYMBOLS[row.phase], style)
+            else:
+                line.append(str(row.spinner.render(now)))
+            line.append(_GAP + _fit(name, widths[0]), "bold")
+            line.append(_GAP + _fit(node_type, widths[1]))
+            line.append(_GAP + _fit(phase, widths[2]), style)
+            line.append(_GAP + seconds.rjust(widths[3]))
             # Escape codes from a node must not reach this terminal.
             detail = "" if row.phase is Phase.READY else Text.from_ansi(row.detail).plain
-            table.add_row(
-                symbol, Text(name, "bold"), Text(row.node_type), Text(str(row.phase), style),
-                f"{seconds:.1f}s", Text(detail or row.address),
-            )  # fmt: skip
-        return table
+            line.append(_GAP + (_LOG_PREFIX.sub("", detail) or row.address), "dim")
+            lines.append(line)
+        return lines
 
     def _print(self, lines: list[str]) -> None:
         for line in lines:
-            self._console.print(Text.from_ansi(line))
+            # Soft wrap: a command that spans two rows of the terminal is still copied as one line.
+            self._console.print(Text.from_ansi(line), soft_wrap=True)
 
     def _show(self) -> None:
         if not self._live.is_started:
@@ -137,3 +157,10 @@ class LiveRenderer:
             self._live.transient = not self._rows  # a stage alone is erased
             self._live.refresh()
             self._live.stop()
+
+
+def _fit(text: str, width: int) -> str:
+    """The text in exactly this many columns."""
+    if cell_len(text) > width:
+        text = f"{set_cell_size(text, width - 1)}…"
+    return set_cell_size(text, width)
