@@ -76,7 +76,7 @@ def test_a_command_without_a_cluster_says_how_to_start_one(
     done = home.shoal(*command)
     assert done.returncode == 3
     assert "no cluster is up" in done.stderr
-    assert "fix: shoal up" in done.stderr
+    assert "fix: start one on this machine: shoal up\n" in done.stderr
 
 
 def test_an_unknown_name_is_not_taken_for_a_file(home: Home) -> None:

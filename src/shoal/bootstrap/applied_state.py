@@ -57,7 +57,7 @@ async def write(runner: Runner, state: AppliedState) -> None:
         raise SetupError(
             "cannot write to the node's disk",
             why=f"could not write ~/{_PATH}",
-            fix="free some space on it, then run `shoal up` again",
+            fix="free some space on it\nshoal up CLUSTER",
             output=done.tail,
         )
 

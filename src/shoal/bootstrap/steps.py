@@ -25,6 +25,8 @@ _GCS_SECONDS = 1800.0
 # A setup command is retried once: most failures are a download or a package lock.
 _RETRY_PAUSE_SECONDS = 2.0
 
+RETRY_NODE = "retry this node only: shoal up CLUSTER"
+
 
 class NodeReporter:
     """Emits the phase changes and the output of one node as events."""
@@ -50,7 +52,7 @@ async def claim(runner: Runner, command: str, reporter: NodeReporter) -> None:
         raise ClaimedError(
             f"the host belongs to {owner}",
             why="a host can be part of only one cluster",
-            fix="run `shoal down` on that cluster, or take the host with `shoal up --force`",
+            fix="run shoal down on that cluster\nor take its host: shoal up CLUSTER --force",
             node=reporter.node,
         )
     if done.code == EXIT_OWNED_BY_OTHER_USER:
@@ -58,7 +60,7 @@ async def claim(runner: Runner, command: str, reporter: NodeReporter) -> None:
         raise ClaimedError(
             f"only {user} can release the host for this cluster",
             why=f"{file} on the host belongs to that user",
-            fix=f"run `shoal down` on that cluster, or on the host as {user} or root: rm {file}",
+            fix=f"run shoal down on that cluster\nor on the host as {user} or root: rm {file}",
             node=reporter.node,
         )
     if not done.ok:
@@ -75,8 +77,7 @@ def timeout_error(error: TimeoutError, node: str) -> SetupError:
     return SetupError(
         "the node does not answer in time",
         why=str(error),
-        fix="check its disks, its home directory and its container runtime; "
-        "`shoal up` retries this node only",
+        fix=f"check its disks, its home directory and its container runtime\n{RETRY_NODE}",
         node=node,
     )
 
@@ -95,7 +96,7 @@ async def wait_for_gcs(runner: Runner, address: str) -> None:
         raise SetupError(
             f"cannot reach the head's GCS at {address}",
             why=f"no connection within {_GCS_SECONDS:.0f} s",
-            fix="allow traffic between the nodes, then run `shoal up` again",
+            fix="allow traffic between the nodes\nshoal up CLUSTER",
         ) from None
 
 
@@ -153,7 +154,7 @@ async def run_command(
 def _fix(command: str, done: Completed) -> str:
     if done.code == 127 and "ray" in command:
         return "install Ray on the node: setup_commands: [pip install 'ray[default]']"
-    return "`shoal up` retries this node only"
+    return RETRY_NODE
 
 
 def _shorten(command: str) -> str:

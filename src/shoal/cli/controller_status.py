@@ -26,13 +26,13 @@ _COLOURS = {
 }
 
 
-def controller_lines(report: StatusReport | None) -> list[str]:
+def controller_lines(report: StatusReport | None, cluster: str) -> list[str]:
     """The lines that `shoal status` shows for the controller."""
     if report is None:
         return []
     if not report.alive:
         silence = f"no heartbeat from the controller for {duration(report.age_s)}"
-        return [click.style(silence, fg="red") + "; shoal up restarts it"]
+        return [click.style(silence, fg="red") + f"; restart it: shoal up {cluster}"]
     state = report.state
     lines = [_summary(state)]
     if state.error:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import click
 
-
 # Narrower than this, the last column is not wrapped: the terminal does that as well.
 _MIN_LAST_WIDTH = 16
 _CONTINUATION = "    "

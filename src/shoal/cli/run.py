@@ -10,13 +10,15 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import click
 
 from shoal.cli.render import Renderer, renderer
-from shoal.core.errors import ConfigError, ShoalError
-from shoal.ops.context import Context
+from shoal.core.errors import ConfigError, ShoalError, fix_for_cluster
+from shoal.core.events import Event, PreflightFinding, Warned
+from shoal.ops.context import ClusterArguments, Context
 from shoal.remote.terminal import termination_signal
 
 T = TypeVar("T")
@@ -44,7 +46,12 @@ def run(
 
         log_to_stderr(verbose)
     output = renderer(json=json, verbose=bool(verbose), result_only=result_only)
-    ctx = Context(emit=output.event, confirm=functools.partial(_confirm, yes=yes))
+    cluster = ClusterArguments()
+    ctx = Context(
+        emit=lambda event: output.event(_with_cluster(event, cluster.text)),
+        confirm=functools.partial(_confirm, yes=yes),
+        cluster_arguments=cluster,
+    )
     if not gc.isenabled():
         gc.freeze()  # modules loaded so far are never garbage
         gc.enable()
@@ -54,6 +61,7 @@ def run(
     except ShoalError as error:
         if os.environ.get("SHOAL_DEBUG"):
             raise
+        error.fix = fix_for_cluster(error.fix, cluster.text)
         output.error(error)
         sys.exit(error.exit_code)
     except Exception as error:
@@ -62,7 +70,7 @@ def run(
         output.error(_internal_error(error))
         sys.exit(1)
     except KeyboardInterrupt:
-        _report_interrupt(output)
+        _report_interrupt(output, cluster.text)
         sys.exit(INTERRUPTED)
 
 
@@ -126,12 +134,23 @@ def _confirm(question: str, *, yes: bool) -> bool:
     return click.confirm(question, default=True, err=True)
 
 
-def _report_interrupt(output: Renderer) -> None:
+def _with_cluster(event: Event, arguments: str) -> Event:
+    """The event with the commands in its hint completed."""
+    if isinstance(event, (Warned, PreflightFinding)):
+        return replace(event, fix=fix_for_cluster(event.fix, arguments))
+    return event
+
+
+def _report_interrupt(output: Renderer, arguments: str) -> None:
     output.error(
         ShoalError(
             "interrupted",
             why="what was started so far still exists",
-            fix="run the same command again to continue; shoal down terminates everything",
+            fix=fix_for_cluster(
+                "run the same command again to continue\n"
+                "or terminate everything: shoal down CLUSTER",
+                arguments,
+            ),
         )
     )
 

@@ -64,7 +64,7 @@ def status_lines(status: ClusterStatus) -> list[str]:
         title += f", ${status.price_per_hour:.2f}/h"
     header = ("node", "type", "phase", "address", "age", "in use")
     table = columns(header, [_row(node) for node in status.nodes], terminal_width())
-    return [title, *table, *controller_lines(status.controller)]
+    return [title, *table, *controller_lines(status.controller, status.cluster)]
 
 
 def _row(node: NodeStatus) -> tuple[str, ...]:

@@ -81,13 +81,13 @@ def command(
     """Create or update a cluster.
 
     Brings the cluster to what its file says. CLUSTER is a YAML file, the http(s) URL of one, or
-    the name of a known cluster. Default: a cluster with a head and two workers on this machine.
+    the name of a known cluster. Default: the only known cluster; if there is none, one with a head
+    and two workers on this machine.
 
     \b
     shoal up cluster.yaml
     shoal up --nodes nodes.txt --key-file key.pem --username ubuntu
     """
-    from shoal import spec
     from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
     from shoal.ops.node_logs import output_to_files
@@ -102,10 +102,7 @@ def command(
     overrides = replace(ref.overrides, min_workers=min_workers, max_workers=max_workers)
 
     async def operation(ctx: Context) -> UpResult:
-        if ref.source is None:
-            located = cluster_lookup.LocatedSpec(spec.default_embedded(overrides).spec)
-        else:
-            located = await cluster_lookup.locate(ctx, replace(ref, overrides=overrides))
+        located = await cluster_lookup.locate_or_default(ctx, replace(ref, overrides=overrides))
         cluster = located.spec
         if autostop is not None:
             cluster = replace(cluster, shoal=replace(cluster.shoal, autostop=autostop))

@@ -125,7 +125,7 @@ class ClusterHandle:
                     "warning",
                     "file_mounts_sync_continuously has no effect",
                     why="files are sent only by commands",
-                    fix="shoal up sends what has changed",
+                    fix="send what has changed: shoal up CLUSTER",
                 )
             )
         return findings
@@ -139,7 +139,7 @@ class ClusterHandle:
         head = head_of(await self.instances("head"))
         if head is None:
             raise NotFoundError(
-                f"cluster {self.name} is not up", why="it has no head", fix="shoal up"
+                f"cluster {self.name} is not up", why="it has no head", fix="shoal up CLUSTER"
             )
         return head
 
@@ -161,7 +161,7 @@ class ClusterHandle:
         cluster is not up."""
         instances = await self.instances()
         if not instances:
-            raise NotFoundError(f"cluster {self.name} is not up", fix="shoal up")
+            raise NotFoundError(f"cluster {self.name} is not up", fix="shoal up CLUSTER")
         return [_address(i) for i in instances if i.role == "worker"]
 
     def fixed_head(self, run_env: RunEnv) -> tuple[Instance, str] | None:

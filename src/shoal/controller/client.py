@@ -125,7 +125,7 @@ def _not_deployed(spec: ClusterSpec, why: str, node: str) -> Warned:
         ends = f"; its nodes shut down in about {hours} h" if settings.lease else ""
         what += f" and does not stop when it is idle{ends}"
     within = f"within {settings.max_maintenance_s / 3600:.0f} h"
-    fix = f"run shoal up again {within}, or disable it: shoal: {{controller: false}}"
+    fix = f"{within}: shoal up CLUSTER\nor disable it in the file: shoal: {{controller: false}}"
     return Warned(what, why, fix, node)
 
 
@@ -204,7 +204,7 @@ async def stop_controller(
         raise SetupError(
             "the controller does not stop",
             why="the controller and this command must not modify the cluster at the same time",
-            fix=f"shoal exec {cluster.spec.cluster_name} 'kill -9 $(cat {locks})', then retry",
+            fix=f"shoal exec CLUSTER 'kill -9 $(cat {locks})'\nrun the same command again",
             node=head.name,
             output=done.tail,
         )

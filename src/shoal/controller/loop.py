@@ -279,7 +279,8 @@ class Controller:
         ]
         more = len(plan.unmet) - _MAX_UNMET_DECISIONS
         if more > 0:
-            why = f"{more} more kinds of demand must wait; shoal why --pending lists them"
+            name = self._config.spec.cluster_name
+            why = f"{more} more kinds of demand must wait; shoal why {name} --pending lists them"
             decisions.append(self._decision("unmet", "further demand", why, "more"))
         self._journal.record_new(decisions, self._clock.now())
 

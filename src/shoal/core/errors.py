@@ -6,13 +6,27 @@ line renders it and chooses the exit code.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import ClassVar
+
+_CLUSTER_PLACEHOLDER = re.compile(r"\b(shoal [a-z-]+) CLUSTER\b")
+
+
+def fix_for_cluster(fix: str, arguments: str) -> str:
+    """The fix with CLUSTER replaced by the command-line arguments that select the cluster; left out
+    if there are none."""
+    return _CLUSTER_PLACEHOLDER.sub(lambda match: f"{match[1]} {arguments}".rstrip(), fix)
 
 
 class ShoalError(Exception):
     """The base of all errors: `what` failed, `why`, the `fix`, on which `node`, and the last lines
-    of `output`. A fix is a command that can be pasted, wherever there is one."""
+    of `output`.
+
+    Each line of a fix is a step, or begins with "or" if it is an alternative. A command that can be
+    pasted is the whole line, or follows a colon at its end. Where it acts on this cluster it says
+    `shoal up CLUSTER`, which `fix_for_cluster` completes.
+    """
 
     exit_code: ClassVar[int] = 1
     label: ClassVar[str] = "error"

@@ -45,7 +45,7 @@ async def attach(
             raise ConfigError(
                 f"{program} needs a terminal",
                 why="standard input is not a terminal",
-                fix="run a command without a terminal: shoal exec",
+                fix="run a command without a terminal: shoal exec CLUSTER 'ray status'",
             )
     head = await cluster.head()
     instance = head if node is None else await cluster.instance_named(node)

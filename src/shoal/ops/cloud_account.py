@@ -83,7 +83,7 @@ def _report_kept(ctx: Context, resources: ClusterResources) -> None:
     where = f"{resources.cluster} in {resources.region}"
     if not resources.has_head and resources.is_new(ctx.clock.now()):
         why = "some of its resources were just created: an up may be running"
-        ctx.emit(Warned(f"{where} is not deleted", why, "run shoal gc again in a few minutes"))
+        ctx.emit(Warned(f"{where} is not deleted", why, "in a few minutes: shoal gc"))
     for volume in resources.retained:
         delete = f"aws ec2 delete-volume --region {resources.region} --volume-id {volume.id}"
         why = f"the file of {where} retains it"

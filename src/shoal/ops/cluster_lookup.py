@@ -4,6 +4,7 @@ nothing, which means the only known cluster."""
 from __future__ import annotations
 
 import logging
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,19 @@ class ClusterRef:
     @property
     def is_empty(self) -> bool:
         return self.source is None and self.overrides.cluster_name is None
+
+    def arguments(self) -> str:
+        """The command-line arguments that select this cluster; empty for the default."""
+        source, arguments = self.source, []
+        if isinstance(source, str):
+            arguments.append(source)
+        elif source is not None:
+            arguments += ["--nodes", source.path]
+            arguments += ["--key-file", source.key_file] if source.key_file else []
+            arguments += ["--username", source.username] if source.username else []
+        if self.overrides.cluster_name is not None:
+            arguments += ["--cluster-name", self.overrides.cluster_name]
+        return shlex.join(arguments)
 
 
 @dataclass(frozen=True)
@@ -70,8 +84,11 @@ def load_file(
 async def load(ctx: Context, ref: ClusterRef) -> spec.LoadedSpec:
     """Like `resolve`, with the origin of every value; emits nothing."""
     source, overrides = ref.source, ref.overrides
+    ctx.cluster_arguments.text = ref.arguments()
     if ref.is_empty:
-        return _without_file(_only_cluster(ctx, await known_clusters.known_names(ctx)))
+        only = _only_cluster(ctx, await known_clusters.known_names(ctx))
+        ctx.cluster_arguments.text = shlex.quote(only.cluster_name)
+        return _without_file(only)
     if source is not None and (not isinstance(source, str) or looks_like_a_file(source)):
         return load_file(source, overrides)
     name = source or overrides.cluster_name
@@ -83,7 +100,7 @@ async def load(ctx: Context, ref: ClusterRef) -> spec.LoadedSpec:
     raise NotFoundError(
         f"unknown cluster: {name!r}",
         why="it is neither a file nor a cluster that was brought up from this machine",
-        fix="shoal ls lists the known clusters; the path of its YAML file always works",
+        fix="list the known clusters: shoal ls\nor pass the path of its YAML file",
     )
 
 
@@ -101,7 +118,9 @@ async def locate_or_default(ctx: Context, ref: ClusterRef) -> LocatedSpec:
         if ref.source is not None:
             raise
         _log.info("no cluster is known; using the default embedded cluster")
-        return LocatedSpec(spec.default_embedded(ref.overrides).spec)
+        default = spec.default_embedded(ref.overrides).spec
+        ctx.cluster_arguments.text = f"--cluster-name {shlex.quote(default.cluster_name)}"
+        return LocatedSpec(default)
 
 
 def looks_like_a_file(source: str) -> bool:
@@ -124,7 +143,7 @@ def _only_cluster(ctx: Context, names: list[str]) -> ClusterSpec:
         raise NotFoundError(
             "no cluster is up",
             why="none was brought up from this machine",
-            fix="shoal up starts one on this machine; shoal up cluster.yaml starts yours",
+            fix="start one on this machine: shoal up\nor start yours: shoal up cluster.yaml",
         )
     raise ConfigError(
         "more than one cluster is up",

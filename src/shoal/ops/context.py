@@ -33,14 +33,23 @@ def _cache_home() -> Path:
     return Path(cache).expanduser() / "shoal"
 
 
+@dataclass
+class ClusterArguments:
+    """The command-line arguments that select the cluster of an operation, once it is known."""
+
+    text: str = ""
+
+
 @dataclass(frozen=True)
 class Context:
-    """Passed to every operation. `confirm` asks the user a yes-or-no question."""
+    """Passed to every operation. `confirm` asks the user a yes-or-no question; `cluster_arguments`
+    completes the commands in hints."""
 
     emit: Emit
     confirm: Callable[[str], bool] = lambda question: True
     home: Path = field(default_factory=default_home)
     clock: Clock = field(default_factory=SystemClock)
+    cluster_arguments: ClusterArguments = field(default_factory=ClusterArguments)
 
     @property
     def state_directory(self) -> Path:

@@ -74,7 +74,7 @@ async def _token(runner: Runner, start: RayStart) -> str:
     done, printed = await capture(runner, command, env=start.driver_env(), timeout=_TIMEOUT_SECONDS)
     if not done.ok or not printed:
         # Without the output, which could contain part of the token.
-        raise SetupError("the head has no cluster token", fix="shoal up creates it", node="head")
+        raise SetupError("the head has no cluster token", fix="shoal up CLUSTER", node="head")
     return printed[0].strip()
 
 

@@ -80,7 +80,7 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
             f"{len(remaining)} instances of {spec.cluster_name} still exist: "
             + ", ".join(i.name for i in remaining),
             why="they are still terminating, or were launched meanwhile",
-            fix="run shoal down again to finish",
+            fix="shoal down CLUSTER",
         )
     if not kept:
         await cluster.release()
@@ -110,7 +110,7 @@ async def down_all(ctx: Context, keep: Keep | None = None) -> list[DownResult]:
         raise IncompleteError(
             f"could not terminate {', '.join(failed)}",
             why="the warnings above give the reasons",
-            fix="fix the causes, then run shoal down --all again",
+            fix="fix the causes\nshoal down --all",
         )
     return results
 
@@ -123,7 +123,8 @@ async def _stop_instead(ctx: Context, spec: ClusterSpec) -> DownResult:
         Warned(
             "the instances are stopped, not terminated",
             why="; ".join(("shoal.down is stop in the file", *stopped.ongoing_costs)),
-            fix="set shoal: {down: terminate} and run shoal down again to terminate them",
+            fix="to terminate them, set shoal: {down: terminate} in the file and pass it to "
+            "shoal down",
         )
     )
     return DownResult(0)

@@ -65,10 +65,11 @@ def check(ctx: Context, spec: ClusterSpec, options: ExecOptions) -> None:
             fix="omit one of them",
         )
     if options.forwards:
+        ports = " ".join(f"--port-forward {f.local}:{f.remote}" for f in options.forwards)
         raise ConfigError(
             f"--port-forward cannot be combined with --{program}",
             why="ports are forwarded only while this program runs",
-            fix=f"shoal attach --{program} --port-forward",
+            fix=f"shoal attach CLUSTER --{program} {ports}",
         )
 
 

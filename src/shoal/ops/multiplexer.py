@@ -62,6 +62,6 @@ def _not_installed(program: Multiplexer, node: str) -> ConfigError:
     return ConfigError(
         f"{program} is not installed",
         why=f"--{program} requires it on the node",
-        fix=f"install it: shoal exec 'sudo apt-get install -y {program}'",
+        fix=f"install it: shoal exec CLUSTER 'sudo apt-get install -y {program}'",
         node=node,
     )

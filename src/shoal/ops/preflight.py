@@ -106,8 +106,8 @@ async def _check_ray_versions(cluster: ClusterHandle) -> list[Finding]:
             "error",
             f"{names[id]} cannot join",
             why=f"{mismatch}; all nodes need the same version",
-            fix="pin one version in setup_commands (pip install 'ray[default]==2.60.0') and run "
-            "shoal up; with shoal shell, cluster.update_ray()",
+            fix="pin one version in setup_commands: pip install 'ray[default]==2.60.0'\n"
+            "shoal up CLUSTER\nor, in shoal shell: cluster.update_ray()",
         )
         for id, mismatch in mismatches.items()
     ]

@@ -140,5 +140,5 @@ def raise_on_errors(ctx: Context, findings: Sequence[Finding], source_of: Source
         raise ConfigError(
             f"{len(errors)} problems found, nothing was changed",
             why="each of them would keep the cluster from coming up",
-            fix="apply the fix given for each problem, then run shoal up again",
+            fix="apply the fix given for each problem\nshoal up CLUSTER",
         )

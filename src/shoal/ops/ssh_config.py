@@ -31,7 +31,7 @@ async def render(ctx: Context, spec: ClusterSpec) -> str:
             raise ConfigError(
                 f"the nodes of {spec.cluster_name} are not reached by SSH",
                 why="they run on this machine",
-                fix="open a shell with shoal attach",
+                fix="open a shell: shoal attach CLUSTER",
             )
         if instance.state is not State.UNREACHABLE:
             targets[_alias(spec, instance)] = runner.target

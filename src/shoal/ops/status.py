@@ -170,7 +170,8 @@ async def _diagnose(
         details.update({id: (Phase.FAILED, mismatch) for id, mismatch in mismatches.items()})
     details.update(_in_progress(report))
     for instance in stopped:
-        details[instance.id] = Phase.STOPPED, "Ray was stopped; shoal start starts it again"
+        why = f"Ray was stopped; start it again: shoal start {cluster.name}"
+        details[instance.id] = Phase.STOPPED, why
     return details
 
 

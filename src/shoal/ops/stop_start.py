@@ -51,7 +51,7 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
             f"cluster {name} cannot be stopped",
             why="its head is a spot instance, which can only be terminated, and without a head "
             "the cluster cannot be started again",
-            fix=f"shoal down {name}",
+            fix="shoal down CLUSTER",
         )
     runs = {
         i.id
@@ -123,7 +123,7 @@ async def _wait_until_none_pending(ctx: Context, cluster: ClusterHandle) -> Sequ
     raise TransientError(
         f"{', '.join(i.name for i in pending)} cannot be stopped yet",
         why=f"still pending after {_BOOT_SECONDS:.0f} s",
-        fix="run shoal stop again to finish",
+        fix="shoal stop CLUSTER",
     )
 
 
@@ -226,4 +226,4 @@ def _unreachable_error(
 
 
 def _not_up(spec: ClusterSpec, why: str) -> NotFoundError:
-    return NotFoundError(f"cluster {spec.cluster_name} is not up", why=why, fix="shoal up")
+    return NotFoundError(f"cluster {spec.cluster_name} is not up", why=why, fix="shoal up CLUSTER")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from shoal.bootstrap.pipeline import Failures, bootstrap_nodes
 from shoal.bootstrap.status_tags import StatusTagger
+from shoal.bootstrap.steps import RETRY_NODE
 from shoal.cluster.handle import ClusterHandle
 from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.controller import client
@@ -245,7 +246,7 @@ def _outdated_warning(outdated: Sequence[Instance]) -> Warned:
         f"{names} do not match the file",
         why="node_config, ssh_user or volumes changed since they were launched, which needs new "
         "instances",
-        fix="shoal up without --no-restart or --restart-only replaces them",
+        fix="replace them: shoal up CLUSTER",
     )
 
 
@@ -256,8 +257,8 @@ def incomplete(failures: Failures, total: int) -> ShoalError:
         return next(iter(failures.values()))
     name, first = next(iter(failures.items()))
     missing = ", ".join(failures)
-    retry = "shoal up again retries only these nodes; shoal down terminates everything"
-    own_fix = "" if first.fix.startswith("`shoal up`") else first.fix  # it would say the same
+    retry = "retry only these nodes: shoal up CLUSTER\nor terminate everything: shoal down CLUSTER"
+    own_fix = "" if first.fix == RETRY_NODE else first.fix  # it would say the same
     return IncompleteError(
         f"{len(failures)} of {total} nodes did not come up: {missing}",
         why=f"{name}: {first.what}" + (f" ({first.why})" if first.why else ""),
@@ -270,8 +271,8 @@ def _could_not_launch(missing: int, ready: int, launch_errors: list[str]) -> Sho
     return IncompleteError(
         f"could not launch {missing} of {ready + missing} nodes; {ready} are ready",
         why=launch_errors[-1] if launch_errors else "the provider launched fewer than requested",
-        fix="shoal up again launches only the missing nodes\n"
-        "name alternative instance types: shoal: {fallback: {...}}",
+        fix="launch only the missing nodes: shoal up CLUSTER\n"
+        "or name alternative instance types in the file: shoal: {fallback: {...}}",
     )
 
 

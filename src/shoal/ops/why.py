@@ -52,7 +52,7 @@ async def why(
         raise NotFoundError(
             f"cluster {spec.cluster_name} has no controller",
             why="it was brought up without one, or the controller has not started yet",
-            fix="shoal up starts it",
+            fix="shoal up CLUSTER",
         )
     if pending:
         return Explanation(waiting=report.state.waiting, alive=report.alive)

@@ -92,5 +92,5 @@ def _error(verb: str) -> SetupError:
     return SetupError(
         f"could not {verb} the cluster's token and key",
         why="~/.shoal or ~/.ssh is not writable, or ssh-keygen is missing",
-        fix="check the home directory of ssh_user on the node, then run `shoal up` again",
+        fix="check the home directory of ssh_user on the node\nshoal up CLUSTER",
     )

@@ -59,6 +59,6 @@ def _no_answer(why: str, output: Sequence[str] = ()) -> SetupError:
     return SetupError(
         "Ray on the head does not answer",
         why=why,
-        fix="`shoal up` restarts what is broken",
+        fix="restart what is broken: shoal up CLUSTER",
         output=output,
     )

@@ -170,7 +170,7 @@ def container_exec_error(node: str, container: Container, output: Sequence[str])
         return SetupError(
             f"the {container} is not running",
             why="it exited, was removed, or was never created",
-            fix="shoal up restores it; --run-env host runs the command on the host itself",
+            fix="restore it: shoal up CLUSTER\nor run the command on the host: add --run-env host",
             node=node,
             output=output,
         )

@@ -151,7 +151,9 @@ class Explainer:
 
     def _blocked(self, name: str) -> tuple[Reason, str]:
         text = f"{name} is not launched any more: {self._offerings.blocked[name]}"
-        return Reason(Cause.BLOCKED, text), "fix the cause, then run `shoal up` to retry"
+        return Reason(Cause.BLOCKED, text), (
+            f"fix the cause, then retry: shoal up {self._spec.cluster_name}"
+        )
 
     def _limit(self, types: Sequence[str]) -> tuple[Reason, str]:
         overall = self._spec.scaling.max_workers

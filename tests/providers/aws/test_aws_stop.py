@@ -82,7 +82,7 @@ async def test_a_cluster_with_a_spot_head_cannot_be_stopped_only_terminated(
     await account.launch(workers=1)
     with pytest.raises(ConfigError) as caught:
         await stop(context(account), account.spec)
-    assert caught.value.fix == f"shoal down {CLUSTER}"
+    assert caught.value.fix == "shoal down CLUSTER"
     assert len(account.cloud.ledger.running()) == 2
 
     account.file(shoal={"down": "stop"})

@@ -30,7 +30,7 @@ async def test_an_unreachable_worker_is_named_and_the_next_up_adds_only_it(bed: 
     done = await bed.shoal("up c.yaml --yes", timeout=150)
     assert done.code == 4
     assert "1 of 3 nodes did not come up: worker-2" in done.stderr
-    assert "shoal up again retries only these" in done.stderr
+    assert "retry only these nodes: shoal up" in done.stderr
     await lost.boot()
     events = await bed.up()
     assert actions(events) == [("use", "1 x local.cluster.node")]

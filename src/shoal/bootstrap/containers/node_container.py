@@ -111,7 +111,7 @@ async def remove(runner: Runner, instance: Instance) -> None:
     if not done.ok:
         raise SetupError(
             "could not remove the node's container",
-            fix="check docker or podman on the host, then run `shoal up` again",
+            fix="check docker or podman on the host\nshoal up CLUSTER",
             node=instance.name,
             output=done.tail,
         )

@@ -314,7 +314,7 @@ def set_docker_root(root: Path) -> None:
         settings = json.loads(text)
     except ValueError:
         raise MountError(
-            f"{_DOCKER_SETTINGS} is not JSON", fix="correct it, then run `shoal up` again"
+            f"{_DOCKER_SETTINGS} is not JSON", fix="correct it\nshoal up CLUSTER"
         ) from None
     if settings.get("data-root") != str(root):
         _DOCKER_SETTINGS.parent.mkdir(parents=True, exist_ok=True)
@@ -328,7 +328,7 @@ def set_docker_root(root: Path) -> None:
         raise MountError(
             f"Docker still stores its data in {used}",
             f"it must be restarted to use {root}, and `systemctl restart docker` failed",
-            "restart it, then run `shoal up` again",
+            "restart it\nshoal up CLUSTER",
         )
 
 

@@ -176,8 +176,8 @@ def block(label: str, colour: str, what: str, why: str, fix: str) -> list[str]:
 
 
 def _fix(fix: str) -> list[str]:
-    labels = ["  fix:", *[" then:"] * fix.count("\n")]
-    return [
-        f"{label} {click.style(line, fg='cyan')}"
-        for label, line in zip(labels, fix.splitlines(), strict=False)
-    ]
+    lines = []
+    for number, line in enumerate(fix.splitlines()):
+        label = "   or:" if line.startswith("or ") else " then:" if number else "  fix:"
+        lines.append(f"{label} {click.style(line.removeprefix('or '), fg='cyan')}")
+    return lines

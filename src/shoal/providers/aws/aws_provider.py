@@ -277,8 +277,9 @@ class AwsProvider(Provider):
             raise ProviderError(
                 f"{len(failed)} instances did not start: {', '.join(failed)}",
                 why=next(iter(failed.values())),
-                fix="run shoal up again to retry, or terminate them to have them replaced: "
-                f"aws ec2 terminate-instances --instance-ids {' '.join(failed)}",
+                fix="retry: shoal up CLUSTER\n"
+                "or terminate them to have them replaced: aws ec2 terminate-instances "
+                f"--instance-ids {' '.join(failed)}",
             )
         return running
 
@@ -425,7 +426,7 @@ class AwsProvider(Provider):
             f"another shoal up of cluster {self._spec.cluster_name} is running",
             why=f"it launched its head {oldest.id} first; the instances of this command were "
             "terminated",
-            fix="run shoal up again when it is done",
+            fix="when it is done: shoal up CLUSTER",
         )
 
     async def _terminate_created(self, created: Sequence[Record]) -> None:

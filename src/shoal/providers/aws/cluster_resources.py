@@ -205,7 +205,7 @@ async def delete_resources(
             if expect_profiles:
                 name = iam_roles.head_profile_name(cluster, aws.region)
                 what = f"the role and instance profile {name} may still exist"
-                emit(Warned(what, error.why, "run shoal gc with IAM permissions"))
+                emit(Warned(what, error.why, "with IAM permissions: shoal gc"))
             return []
 
     for names in await run_all([key_pairs.delete_key_pairs(aws, cluster), delete_profiles()]):

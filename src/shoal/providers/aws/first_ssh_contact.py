@@ -50,7 +50,7 @@ class FirstContactRunner(SshRunner):
                 raise UnreachableError(
                     "the instance was terminated",
                     why=await terminating,
-                    fix="run shoal up again to launch another",
+                    fix="launch another: shoal up CLUSTER",
                     node=self.name,
                 )
             await connecting
@@ -83,8 +83,8 @@ class FirstContactRunner(SshRunner):
                     raise UnreachableError(
                         f"{self.target} does not answer",
                         why=str(error) or "its SSH port did not respond",
-                        fix="check that it runs, and that its security group allows this address: "
-                        "shoal up again adds the address",
+                        fix="check that it runs, and that its security group allows this address\n"
+                        "add this address: shoal up CLUSTER",
                         node=self.name,
                     ) from None
             await self._clock.sleep(_PROBE_PAUSE_SECONDS)

@@ -91,7 +91,7 @@ async def _create_group(aws: AwsClient, cluster: str, vpc: str, name: str) -> di
     existing = await _find_group(aws, vpc, name)
     if existing is None:
         raise ConfigError(
-            f"the security group {name} exists, but EC2 does not list it", fix="run shoal up again"
+            f"the security group {name} exists, but EC2 does not list it", fix="shoal up CLUSTER"
         )
     return existing
 
