@@ -79,6 +79,7 @@ class SimCloud:
         name: str | None = None,
         environment: Mapping[str, str] | None = None,
         disk_mib: int = 2048,
+        ray_on_path: bool = True,
     ) -> Host:
         """Boot a machine of one's own, with no cloud API in between.
 
@@ -96,6 +97,7 @@ class SimCloud:
             image=image,
             environment=environment or {},
             disk_mib=disk_mib,
+            ray_on_path=ray_on_path,
         )
         host = await self.build(machine)
         await host.boot()

@@ -35,6 +35,7 @@ class Machine:
     """A directory laid over the computer's own root: what this machine has and others have not."""
     disk_mib: int = 2048
     user_data: str = ""
+    ray_on_path: bool = True
     console_user: str = "root"
     """Who commands run as when a test does not say."""
 
@@ -44,8 +45,8 @@ class Machine:
 
     @property
     def path(self) -> str:
-        """PATH on the machine: the virtualenv that runs the tests is its preinstalled Python."""
-        return f"{Path(sys.prefix) / 'bin'}:{SYSTEM_PATH}"
+        """PATH on the machine. The virtualenv that runs the tests is its preinstalled Python."""
+        return f"{Path(sys.prefix) / 'bin'}:{SYSTEM_PATH}" if self.ray_on_path else SYSTEM_PATH
 
     def describe(self) -> dict[str, Any]:
         """Return what `machine.py` needs to know to build it."""

@@ -11,7 +11,7 @@ from shoal.core.errors import IncompleteError, SetupError, ShoalError
 from shoal.providers.model import Instance
 from shoal.providers.protocol import Provider
 from shoal.ray_runtime.ray_stop import stop_command
-from shoal.remote.container import exec_in_containers
+from shoal.remote.container import RUNTIME_FILE, exec_in_containers
 from shoal.remote.runner import Runner
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -19,6 +19,8 @@ _log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 6.0
 _COMMAND_SECONDS = 60.0
+# The exit code of a command on a host that may have a container of Shoal's.
+_HAS_CONTAINER = 78
 
 
 async def stop_ray(spec: ClusterSpec, provider: Provider, instances: Sequence[Instance]) -> None:
@@ -76,8 +78,17 @@ async def run_on_each(
 
 
 async def _run(runner: Runner, instance: Instance, commands: Sequence[str]) -> None:
+    """Run commands that can be repeated, without dotfiles where possible: only a container runtime
+    may need what they set. One that fails runs again the other way."""
     await runner.connect(timeout=_CONNECT_SECONDS)
     for command in commands:
-        done = await runner.run(command, timeout=_COMMAND_SECONDS)
+        guarded = f"[ ! -s {RUNTIME_FILE} ] || exit {_HAS_CONTAINER}\n{command}"
+        done = await runner.run(guarded, timeout=_COMMAND_SECONDS, skip_profile=True)
+        has_container = done.code == _HAS_CONTAINER
+        if not done.ok:
+            done = await runner.run(command, timeout=_COMMAND_SECONDS)
+        if not done.ok and has_container:
+            _log.info("%s: retrying without dotfiles: %s", instance.name, done.tail[-1:])
+            done = await runner.run(command, timeout=_COMMAND_SECONDS, skip_profile=True)
         if not done.ok:
             raise SetupError("a command failed", node=instance.name, output=done.tail)

@@ -25,14 +25,18 @@ _log = logging.getLogger(__name__)
 _SECONDS = 30.0
 _SCRIPTS = "shoal.bootstrap.scripts"
 _LIST_PROCESSES = "list_ray_processes.sh"
+# The line for a Ray, whoever started it.
+_ANY_RAY = "any ray"
 
 
 @dataclass(frozen=True)
 class NodeProbe:
-    """The state of a node. `container_runs` has no meaning for a node without a container."""
+    """The state of a node. `has_any_ray` is whether any Ray runs there, whoever started it.
+    `container_runs` has no meaning for a node without a container."""
 
     applied_state: AppliedState = field(default_factory=AppliedState)
     ray_runs: bool = False
+    has_any_ray: bool = False
     container_runs: bool = False
 
 
@@ -69,7 +73,12 @@ async def probe(
         # What was applied in another container went with it.
         state = AppliedState(volumes=state.volumes)
     required = {"raylet", "gcs_server"} if instance.role == "head" else {"raylet"}
-    result = NodeProbe(state, done.ok and required <= set(lines), is_running == "true")
+    result = NodeProbe(
+        state,
+        ray_runs=done.ok and required <= set(lines),
+        has_any_ray=not {_ANY_RAY, "raylet", "gcs_server"}.isdisjoint(lines),
+        container_runs=is_running == "true",
+    )
     _log.debug("%s: %s", instance.name, result)
     return result
 

@@ -32,6 +32,7 @@ def _user_ray_start(spec: ClusterSpec, instance: Instance, head: Instance) -> Ra
     env["RAY_HEAD_IP"] = head.address
     if instance.role == "head":
         env.update(ray_start.head_env())
+    programs = start_commands.ray_programs(setup.start_commands)
     return RayStart(
         commands=tuple(
             start_commands.adapt_start_command(c, instance.address) for c in setup.start_commands
@@ -39,7 +40,10 @@ def _user_ray_start(spec: ClusterSpec, instance: Instance, head: Instance) -> Ra
         env=env,
         prelude=_prelude(spec),
         gcs_address=f"{head.address}:{start_commands.gcs_port(spec.head_setup.start_commands)}",
-        python=start_commands.RAY_PYTHON,
+        python=ray_start.RAY_PYTHON,
+        find_python=ray_start.find_python_command(instance.id, programs),
+        find_python_of_running=ray_start.find_python_command(instance.id, mode="ran"),
+        load_environment=ray_start.find_python_command(instance.id, programs, "environment"),
         dashboard_port=_DASHBOARD_PORT,
         shares_credentials=True,
     )

@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 
 from shoal.core.errors import SetupError
+from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import Runner, quote
 from shoal.remote.scripts import script_command
 
@@ -57,17 +58,23 @@ def package_archive() -> PackageArchive:
     return PackageArchive(content, f".shoal/lib/{digest}")
 
 
-async def upload_package(runner: Runner, python: str) -> PackageArchive:
-    """Upload this Shoal to a host, unless it is there already. `python` is shell text that names
-    an interpreter."""
+async def upload_package(runner: Runner, start: RayStart) -> PackageArchive:
+    """Upload this Shoal to a head whose Ray was started like this, unless it is there already."""
     archive = package_archive()
-    exists = await runner.run(quote(["test", "-d", archive.directory]), timeout=_SECONDS)
+    exists = await runner.run(
+        quote(["test", "-d", archive.directory]), timeout=_SECONDS, skip_profile=True
+    )
     if exists.ok:
         _log.debug("%s is up to date", archive.directory)
         return archive
     _log.info("uploading Shoal to %s (%d bytes)", archive.directory, len(archive.content))
     unpack = script_command("shoal.bootstrap.scripts", "unpack_package.sh", archive.directory)
-    done = await runner.run(f"{unpack} {python}", stdin=archive.content, timeout=_SECONDS)
+    done = await runner.run(
+        start.with_python(f"{unpack} {start.python}"),
+        stdin=archive.content,
+        timeout=_SECONDS,
+        skip_profile=True,
+    )
     if not done.ok:
         raise SetupError("could not upload Shoal to the head", output=done.tail)
     return archive

@@ -27,6 +27,7 @@ from shoal.core.errors import ShoalError, UnreachableError
 from shoal.core.events import Emit
 from shoal.core.node_phase import Phase
 from shoal.ray_runtime import cluster_secrets
+from shoal.ray_runtime.start_commands import without_ray_stop
 from shoal.remote.runner import Runner
 
 _log = logging.getLogger(__name__)
@@ -276,12 +277,22 @@ class _NodePipeline:
             self._reporter.phase(Phase.PREPARING, "waiting for the head")
             await self._wait_for_gcs()
         self._reporter.phase(Phase.STARTING)
-        commands = steps.start_commands(plan.start, ray_runs=probe.ray_runs)
+        commands: Sequence[str] = plan.start.commands
+        if not probe.has_any_ray:
+            commands = without_ray_stop(commands)
         # `ray start` returns when the node has registered with the head's GCS.
         await self._run(commands, "start", plan.node_runner, tries=1)
+        finishing = [self._step("find Ray's Python", self._find_python)]
         if plan.lease_agent:
-            await self._start_agent("lease agent", plan.lease_agent)
+            finishing.append(self._start_agent("lease agent", plan.lease_agent))
+        await run_all(finishing)
         await self._write(replace(probe.applied_state, start=plan.desired_state.start))
+
+    async def _find_python(self) -> None:
+        """Have the node remember the Python that its Ray runs with."""
+        plan = self._plan
+        if plan.start.find_python:
+            await steps.find_python(plan.node_runner, plan.start, self._reporter.node)
 
     async def _start_agent(self, name: str, command: str) -> None:
         plan = self._plan

@@ -13,7 +13,6 @@ from shoal.core.events import Emit, Output
 from shoal.core.node_phase import Phase
 from shoal.providers.model import Instance
 from shoal.ray_runtime.ray_start import RayStart, wait_for_port_command
-from shoal.ray_runtime.start_commands import is_ray_stop
 from shoal.remote.runner import Completed, Runner, Stream, capture
 
 _log = logging.getLogger(__name__)
@@ -82,16 +81,11 @@ def timeout_error(error: TimeoutError, node: str) -> SetupError:
     )
 
 
-def start_commands(start: RayStart, *, ray_runs: bool) -> list[str]:
-    """The commands that start Ray, without the usual `ray stop` if Ray does not run: that alone
-    takes seconds."""
-    return [c for c in start.commands if ray_runs or not is_ray_stop(c)]
-
-
 async def wait_for_gcs(runner: Runner, address: str) -> None:
     """Return when the head's GCS port accepts connections from this node."""
     try:
-        await runner.run(wait_for_port_command(address), timeout=_GCS_SECONDS)
+        command = wait_for_port_command(address)
+        await runner.run(command, timeout=_GCS_SECONDS, skip_profile=True)
     except TimeoutError:
         raise SetupError(
             f"cannot reach the head's GCS at {address}",
@@ -100,9 +94,16 @@ async def wait_for_gcs(runner: Runner, address: str) -> None:
         ) from None
 
 
+async def find_python(runner: Runner, start: RayStart, node: str) -> None:
+    """Have the node remember the Python that its Ray runs with."""
+    done = await runner.run(start.find_python, timeout=_SHORT_SECONDS, skip_profile=True)
+    if done.tail:
+        _log.info("%s: could not find Ray's Python: %s", node, done.tail[-1])
+
+
 async def start_agent(runner: Runner, name: str, command: str, env: Mapping[str, str]) -> None:
     """Start an agent (`bootstrap.agents`) on the node."""
-    done = await runner.run(command, env=env, timeout=_SHORT_SECONDS)
+    done = await runner.run(command, env=env, timeout=_SHORT_SECONDS, skip_profile=True)
     if not done.ok:
         raise SetupError(f"could not start the {name}", output=done.tail)
 

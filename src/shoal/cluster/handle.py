@@ -231,7 +231,7 @@ class ClusterHandle:
     async def ray_version(self, instance: Instance, head: Instance) -> str:
         """The version of Ray on a node; empty if it cannot be read."""
         start = self.ray_start(instance, head)
-        command = start.with_prelude(ray_version_command(start.python))
+        command = start.with_python(ray_version_command(start.python))
         try:
             _, lines = await capture(self.node_runner(instance), command, timeout=_VERSION_SECONDS)
         except (ShoalError, TimeoutError) as error:
@@ -240,14 +240,11 @@ class ClusterHandle:
         return lines[-1] if lines else ""
 
     async def list_nodes(self, head: Instance) -> dict[str, RayNode]:
-        """The nodes that Ray reports as alive, by instance id; empty if Ray does not answer."""
+        """The nodes that Ray reports as alive, by instance id. Raises `ShoalError` if Ray cannot be
+        asked: `NotFoundError` if no Ray ever ran on the head."""
         start = self.ray_start(head, head)
-        command = start.with_prelude(list_nodes_command(start.python, start.gcs_address))
-        try:
-            return await list_nodes(self.node_runner(head), command, start.driver_env())
-        except ShoalError as error:
-            _log.info("could not list Ray's nodes: %s", error)
-            return {}
+        command = start.with_running(list_nodes_command(start.python, start.gcs_address))
+        return await list_nodes(self.node_runner(head), command, start.driver_env())
 
     async def stop_ray(self, instances: Sequence[Instance]) -> None:
         """Stop Ray on these instances; the instances stay."""

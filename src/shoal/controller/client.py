@@ -155,7 +155,7 @@ async def _install_on_head(cluster: ClusterHandle, head: Instance, start: RaySta
     secrets = await cluster_secrets.create_credentials(machine, cluster.spec.cluster_name, head.id)
     steps: list[Coroutine[Any, Any, object]] = [
         cluster_secrets.trust_head(machine, secrets),
-        upload_package(inside, start.python),
+        upload_package(inside, start),
     ]
     if cluster.existing_hosts is not None:
         steps.append(cluster.existing_hosts.authorize_key(secrets))
@@ -166,7 +166,9 @@ async def _install_on_head(cluster: ClusterHandle, head: Instance, start: RaySta
 
 async def _install_packages(runner: Runner, start: RayStart, packages: Sequence[str]) -> None:
     script = _script("install_packages.sh", start, _PACKAGES_DIRECTORY, *packages)
-    done = await runner.run(start.with_prelude(script), timeout=_INSTALL_SECONDS)
+    done = await runner.run(
+        start.with_environment(script), timeout=_INSTALL_SECONDS, skip_profile=True
+    )
     if not done.ok:
         names = " ".join(packages)
         raise SetupError(
@@ -259,7 +261,7 @@ async def read_status(cluster: ClusterHandle, head: Instance) -> StatusReport | 
     heartbeat = f"date -r {DIRECTORY}/{HEARTBEAT} +%s 2>/dev/null || echo 0"
     script = f"cat {DIRECTORY}/{STATE} && echo && date +%s && {{ {heartbeat}; }}"
     try:
-        done, output_lines = await capture(runner, script, timeout=_READ_SECONDS)
+        done, output_lines = await capture(runner, script, timeout=_READ_SECONDS, skip_profile=True)
     except TimeoutError:
         why = f"no reply within {_READ_SECONDS:.0f} s"
         raise UnreachableError("the head does not answer", why=why, node=head.name) from None
@@ -286,7 +288,9 @@ async def read_nodes(cluster: ClusterHandle, head: Instance, name: str) -> list[
     journal = f"{DIRECTORY}/{JOURNAL}"
     kind = f'"kind": "{NodeUpdated.kind}"'
     script = f"{quote(['grep', '-F', '--', name, journal])} | {quote(['grep', '-F', kind])}"
-    _, output_lines = await capture(cluster.node_runner(head), script, timeout=_READ_SECONDS)
+    _, output_lines = await capture(
+        cluster.node_runner(head), script, timeout=_READ_SECONDS, skip_profile=True
+    )
     nodes: dict[str, Node] = {}
     for line in output_lines:
         with suppress_and_log(_log, "parse a journal entry", ValueError):
@@ -314,5 +318,7 @@ async def _run_script(
     secrets: Mapping[str, str] | None = None,
 ) -> Completed:
     env = {**start.driver_env(), **(secrets or {})}
-    command = start.with_prelude(command)
-    return await runner.run(command, env=env, stdin=stdin, timeout=_COMMAND_SECONDS)
+    command = start.with_environment(command)
+    return await runner.run(
+        command, env=env, stdin=stdin, timeout=_COMMAND_SECONDS, skip_profile=True
+    )

@@ -19,7 +19,10 @@ from shoal.remote.scripts import read_script
 _log = logging.getLogger(__name__)
 
 # Variables that a controller needs and cron does not set.
-_ENVIRONMENT = ("PATH", "PYTHONPATH", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
+_ENVIRONMENT = (
+    *("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE"),
+    *("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"),
+)
 _TIMEOUT_SECONDS = 10.0
 
 # At once after a reboot, and within a minute in all other cases.

@@ -9,7 +9,8 @@ Role = Literal["head", "worker"]
 
 
 class Phase(str, enum.Enum):
-    """The phases of a node, in order; `STOPPED` and `FAILED` can follow any of them."""
+    """The phases of a node, in order; `STOPPED` and `FAILED` can follow any of them. `UNKNOWN` is
+    for a report about a node whose Ray cannot be asked."""
 
     REQUESTED = "requested"
     BOOTING = "booting"
@@ -22,6 +23,7 @@ class Phase(str, enum.Enum):
     GONE = "gone"
     STOPPED = "stopped"
     FAILED = "failed"
+    UNKNOWN = "unknown"
 
     def __str__(self) -> str:
         return self.value

@@ -54,7 +54,7 @@ async def attach(
     command: str | None = None
     if program is not None:
         await multiplexer.check_installed(runner, program, node=instance.name)
-        command = start.with_prelude(multiplexer.attach_command(program, new=options.new))
+        command = start.with_session(multiplexer.attach_command(program, new=options.new))
     elif start.prelude:
-        command = start.with_prelude(_LOGIN_SHELL)
+        command = start.with_session(_LOGIN_SHELL)
     return await runner.attach(command, env=start.session_env(), tty=tty, forwards=forwards)

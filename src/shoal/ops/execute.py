@@ -99,7 +99,7 @@ async def _attach(
 ) -> int:
     start = cluster.ray_start(head, head)
     return await cluster.node_runner(head, options.run_env).attach(
-        start.with_prelude(command),
+        start.with_session(command),
         env=start.session_env(),
         tty=options.streams == "terminal",
         forwards=options.forwards,
@@ -122,7 +122,7 @@ async def run(
         ctx.emit(Output("head", line, stream))
 
     return await runner.run(
-        start.with_prelude(command), env=start.session_env(), on_line=emit_line, timeout=timeout
+        start.with_session(command), env=start.session_env(), on_line=emit_line, timeout=timeout
     )
 
 
@@ -131,7 +131,7 @@ async def _detach(
 ) -> None:
     runner, start = await _head(ctx, spec, options.run_env)
     await multiplexer.start_detached(
-        runner, program, start.with_prelude(command), start.session_env(), node="head"
+        runner, program, start.with_session(command), start.session_env(), node="head"
     )
     attach = f"shoal attach {shlex.quote(spec.cluster_name)} --{program}"
     if options.run_env == "host":

@@ -99,13 +99,14 @@ def spec_with_code(
 
 async def _check_idle(ctx: Context, spec: ClusterSpec) -> None:
     cluster = ClusterHandle.of(ctx, spec)
-    nodes = await cluster.list_nodes(await cluster.head())
-    if not nodes:
+    try:
+        nodes = await cluster.list_nodes(await cluster.head())
+    except ShoalError as error:
         raise ShoalError(
-            "Ray is not running",
-            why="there are no workers to restart",
+            error.what,
+            why=f"there are no workers to restart ({error.why})",
             fix="cluster.start_ray(...)",
-        )
+        ) from None
     busy = sorted(node.address for node in nodes.values() if node.status == "running")
     if busy:
         raise ShoalError(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shoal.bootstrap import applied_state
+from shoal.bootstrap.node_probe import NodeProbe
 from shoal.cluster.handle import ClusterHandle
 from shoal.controller import client
 from shoal.controller.client import StatusReport
@@ -83,10 +84,13 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     head = head_of(instances)
     alive: Mapping[str, RayNode] = {}
     start = report = None
+    ray_error = ""
     if head is not None:
         start = cluster.ray_start(head, head)
         if head.state is State.RUNNING:
-            alive, report = await asyncio.gather(cluster.list_nodes(head), _report(cluster, head))
+            (alive, ray_error), report = await asyncio.gather(
+                _ray_nodes(cluster, head), _report(cluster, head)
+            )
     missing = _not_alive(instances, alive)
     if missing and head is not None and report is not None:
         # Querying Ray is the slowest step: an instance that was terminated meanwhile has not
@@ -94,7 +98,7 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
         instances, report = await asyncio.gather(cluster.instances(), _report(cluster, head))
         missing = _not_alive(instances, alive)
         head = head_of(instances)
-    details = await _diagnose(cluster, head, missing, report)
+    details = await _diagnose(cluster, head, missing, report, ray_error)
     spares = spare_workers(spec, instances) if head and head.state is State.RUNNING else []
     order = sorted(instances, key=lambda i: (i.role != "head", i.created_at or 0, i.name))
     nodes = []
@@ -129,6 +133,15 @@ async def watch(
         await ctx.clock.sleep(every)
 
 
+async def _ray_nodes(cluster: ClusterHandle, head: Instance) -> tuple[dict[str, RayNode], str]:
+    """Ray's nodes, and why Ray could not be asked."""
+    try:
+        return await cluster.list_nodes(head), ""
+    except ShoalError as error:
+        _log.info("could not list Ray's nodes: %s", error)
+        return {}, error.why or error.what
+
+
 def _not_alive(instances: Sequence[Instance], alive: Mapping[str, RayNode]) -> list[Instance]:
     """Running instances that Ray does not list."""
     return [i for i in instances if i.state is State.RUNNING and i.id not in alive]
@@ -148,14 +161,23 @@ async def _diagnose(
     head: Instance | None,
     missing: Sequence[Instance],
     report: StatusReport | None,
+    ray_error: str,
 ) -> dict[str, tuple[Phase, str]]:
     """Phase and reason of running instances that are not in Ray, by id; the first cause that
-    applies: stopped on purpose, in progress, wrong Ray version, no answer from it or its head."""
-    applied = await _applied_states(cluster, missing)
-    unreachable = [i for i in missing if i.id not in applied]
-    stopped = [i for i in missing if i.id in applied and applied[i.id].start == _STOPPED]
+    applies: stopped on purpose, in progress, wrong Ray version, no answer from it or its head, no
+    Ray. With a `ray_error`, Ray could not be asked, and its running nodes are unknown."""
+    probes = await _probe_all(cluster, missing)
+    unreachable = [i for i in missing if i.id not in probes]
+    stopped = [
+        i for i in missing if i.id in probes and probes[i.id].applied_state.start == _STOPPED
+    ]
     others = [i for i in missing if i not in (*stopped, *unreachable)]
     details: dict[str, tuple[Phase, str]] = {}
+    for instance in others:
+        if ray_error and probes[instance.id].ray_runs:
+            details[instance.id] = Phase.UNKNOWN, f"Ray cannot be asked: {ray_error}"
+        elif probes[instance.id].ray_runs:
+            details[instance.id] = Phase.FAILED, "its Ray has not joined the cluster"
     for instance in unreachable:
         details[instance.id] = Phase.FAILED, "does not answer"
     if head is not None and head in unreachable:
@@ -183,19 +205,16 @@ def _in_progress(report: StatusReport | None) -> dict[str, tuple[Phase, str]]:
     return {id: entry for id, entry in phases.items() if entry[0] is not Phase.READY}
 
 
-async def _applied_states(
-    cluster: ClusterHandle, instances: Sequence[Instance]
-) -> dict[str, applied_state.AppliedState]:
-    """The applied state of each instance that answers in time, by id."""
-    states: dict[str, applied_state.AppliedState] = {}
+async def _probe_all(cluster: ClusterHandle, instances: Sequence[Instance]) -> dict[str, NodeProbe]:
+    """The probe of each instance that answers in time, by id."""
+    probes: dict[str, NodeProbe] = {}
 
     async def probe(instance: Instance) -> None:
         with suppress_and_log(_log, f"probe {instance.name}", ShoalError, asyncio.TimeoutError):
-            node = await asyncio.wait_for(cluster.probe(instance), _PROBE_SECONDS)
-            states[instance.id] = node.applied_state
+            probes[instance.id] = await asyncio.wait_for(cluster.probe(instance), _PROBE_SECONDS)
 
     await run_all(probe(instance) for instance in instances)
-    return states
+    return probes
 
 
 def _from_provider(instance: Instance, *, has_head: bool) -> tuple[Phase, str]:

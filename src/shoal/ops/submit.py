@@ -44,7 +44,10 @@ async def _copy_to_head(
     """Copy the script to the head and return the command that runs it there."""
     cluster = ClusterHandle.of(ctx, spec)
     head = await cluster.head()
-    python = cluster.ray_start(head, head).python
+    start = cluster.ray_start(head, head)
+    python = f"{start.find_python}\n{start.python}"
+    if run_env == "host" and spec.head_setup.container is not None:
+        python = "python3"  # Ray runs in the container
     if cluster.capabilities.shares_this_machine:
         return f"{python} {quote([str(script), *arguments])}"
     target = f"~/{script.name}"

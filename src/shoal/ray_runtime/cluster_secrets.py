@@ -45,7 +45,7 @@ async def create_credentials(head: Runner, cluster: str, head_id: str) -> Creden
     """The credentials of this head's cluster, created unless they exist."""
     command = script_command(_SCRIPTS, "create_secrets.sh", _key_comment(cluster, head_id))
     try:
-        done, output = await capture(head, command, timeout=_SECONDS)
+        done, output = await capture(head, command, timeout=_SECONDS, skip_profile=True)
         token, public_key = output[-2:]
     except (TimeoutError, ValueError):
         raise _error("create") from None
@@ -59,7 +59,7 @@ async def trust_head(host: Runner, credentials: Credentials) -> None:
     command = script_command(
         _SCRIPTS, "trust_head.sh", credentials.public_key, libraries=[_AUTHORIZE_KEY]
     )
-    done = await host.run(command, timeout=_SECONDS)
+    done = await host.run(command, timeout=_SECONDS, skip_profile=True)
     if not done.ok:
         raise _error("store")
 
@@ -74,7 +74,9 @@ async def accept_credentials(worker: Runner, credentials: Credentials) -> None:
         str(_EXIT_HOME_OF_HEAD),
         libraries=[_AUTHORIZE_KEY],
     )
-    done = await worker.run(command, stdin=credentials.token.encode(), timeout=_SECONDS)
+    done = await worker.run(
+        command, stdin=credentials.token.encode(), timeout=_SECONDS, skip_profile=True
+    )
     if done.code == _EXIT_HOME_OF_HEAD:
         raise SetupError(
             "the worker has the same home directory as the head",

@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shoal.core.errors import SetupError
+from shoal.core.errors import NotFoundError, SetupError
 from shoal.remote.runner import Runner, capture, quote
 from shoal.remote.scripts import read_script
 
 _READ_SECONDS = 30.0
+# What find_ray_python.sh says where no Ray ran.
+_NEVER_RAN = "Ray does not run here"
 
 
 @dataclass(frozen=True)
@@ -42,15 +44,20 @@ def ray_version_command(python: str) -> str:
 
 async def list_nodes(head: Runner, command: str, env: Mapping[str, str]) -> dict[str, RayNode]:
     """The cluster's live nodes by instance id. `command` is that of `list_nodes_command`. Raises
-    `SetupError` if Ray does not answer."""
+    `SetupError` if Ray does not answer, `NotFoundError` if no Ray ever ran there."""
     source = read_script("shoal.ray_runtime.scripts", "list_nodes.py").encode()
     try:
-        done, output = await capture(head, command, env=env, stdin=source, timeout=_READ_SECONDS)
+        done, output = await capture(
+            head, command, env=env, stdin=source, timeout=_READ_SECONDS, skip_profile=True
+        )
     except TimeoutError:
         raise _no_answer(f"no reply within {_READ_SECONDS:.0f} s") from None
     documents = [line for line in output if line.startswith('{"nodes"')]
     if not done.ok or not documents:
-        raise _no_answer("the request to its GCS failed", done.tail)
+        why = done.tail[-1] if done.tail else "the request to its GCS failed"
+        if why == _NEVER_RAN:
+            raise NotFoundError("Ray does not run on the head", fix="shoal up starts it")
+        raise _no_answer(why, done.tail)
     nodes = [RayNode(**fields) for fields in json.loads(documents[0])["nodes"]]
     return {node.instance_id: node for node in nodes}
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from shoal.remote.runner import quote
+from shoal.remote.scripts import script_command
 from shoal.spec.cluster_spec import AuthMode
+
+# Shell text that names the interpreter which `find_python_command` found.
+RAY_PYTHON = '"$SHOAL_RAY_PYTHON"'
 
 # A head that shares its host needs this many consecutive ports.
 HEAD_PORTS = 5
@@ -26,9 +31,11 @@ class RayStart:
     cluster's GCS.
 
     `prelude` is shell text that goes before every command that uses Ray. `python` is shell text
-    that names the interpreter that has Ray. `dashboard` is the URL of the dashboard if a browser on
-    this machine can open it directly. With `shares_credentials`, bootstrap copies the head's token
-    and key to the workers; otherwise the provider has done that.
+    that names the interpreter that Ray runs with, after `find_python`, or after `load_environment`,
+    which also loads the environment that Ray runs in, or after `find_python_of_running`, which
+    fails if no Ray ran there. `dashboard` is the URL of the dashboard if a
+    browser on this machine can open it directly. With `shares_credentials`,
+    bootstrap copies the head's token and key to the workers; otherwise the provider has done that.
     """
 
     commands: tuple[str, ...]
@@ -38,11 +45,38 @@ class RayStart:
     dashboard_port: int
     dashboard: str = ""
     prelude: str = ""
+    find_python: str = ""
+    load_environment: str = ""
+    find_python_of_running: str = ""
     shares_credentials: bool = False
 
     def with_prelude(self, command: str) -> str:
-        """A command as it must be run to find Ray."""
-        return f"{self.prelude}\n{command}" if self.prelude else command
+        """A start or setup command, which finds Ray by itself."""
+        return _lines(self.prelude, command)
+
+    def with_python(self, command: str) -> str:
+        """A command that uses `python`. It needs nothing from the user's dotfiles."""
+        return _lines(self.prelude, self.find_python, command)
+
+    def with_running(self, command: str) -> str:
+        """A command that uses `python` to ask the running Ray."""
+        return _lines(self.prelude, self.find_python_of_running, command)
+
+    def with_environment(self, command: str) -> str:
+        """A command that uses `python`, in the environment that Ray runs in: what dotfiles and
+        start commands have set, such as proxies and cloud profiles, without reading them again."""
+        return _lines(self.load_environment, self.prelude, command)
+
+    def with_session(self, command: str) -> str:
+        """A user's command. Where the login shell has no `ray`, the cluster's own is on the PATH,
+        with its Python."""
+        if not self.find_python:
+            return self.with_prelude(command)
+        find = f"{self.find_python} 2>/dev/null"
+        add = 'PATH="${SHOAL_RAY_BIN:+$SHOAL_RAY_BIN:}$PATH"'
+        return _lines(
+            self.prelude, f"command -v ray >/dev/null 2>&1 || {{ {find}; {add}; }}", command
+        )
 
     def driver_env(self) -> dict[str, str]:
         """The environment, besides the prelude, with which `ray.init()` on the head finds this
@@ -81,6 +115,24 @@ class HeadPorts:
     @property
     def metrics(self) -> int:
         return self.base + 4
+
+
+def _lines(*parts: str) -> str:
+    return "\n".join(part for part in parts if part)
+
+
+def find_python_command(
+    instance_id: str,
+    ray_programs: Sequence[str] = (),
+    mode: Literal["python", "environment", "ran"] = "python",
+) -> str:
+    """Shell text that sets SHOAL_RAY_PYTHON to the interpreter that a node's Ray runs with, and
+    the variables that this needs, or all that Ray has. `ray_programs` are paths that are tried if
+    no Ray runs there; with `ran`, only a Ray that runs or ran counts."""
+    find = script_command(
+        "shoal.ray_runtime.scripts", "find_ray_python.sh", instance_id, mode, *ray_programs
+    )
+    return f'eval "$({find})"'
 
 
 def node_identity_env(

@@ -12,19 +12,28 @@ from collections.abc import Sequence
 
 DEFAULT_GCS_PORT = 6379
 
-# Shell text that names the interpreter of the `ray` on the PATH.
-RAY_PYTHON = (
-    '"$(python=$(sed -n "1s/^#! *//p" "$(command -v ray)" 2>/dev/null); '
-    'case $python in *python*) echo "$python";; *) echo python3;; esac)"'
-)
-
-_START = re.compile(r"\bray\s+start\b")
-_STOP = re.compile(r"\s*ray\s+stop(\s+(-f|--force))?\s*")
+# `ray start`, also as a module, with a quoted path, or with a line break before `start`.
+_START = re.compile(r"""\bray(?:\.scripts\.scripts)?["']?(?:\s|\\\n)+start\b""")
 _VALUE = r"""(?:=|\s+)(?:"[^"]*"|'[^']*'|[^\s;&|'"]+)"""
 _AUTOSCALING = re.compile(rf"\s--autoscaling-config{_VALUE}")
 _DASHBOARD_HOST = re.compile(rf"--dashboard-host{_VALUE}")
 _PORT = re.compile(r"--port(?:=|\s+)(\d+)")
 _HEAD = re.compile(r"--head\b")
+
+# A `ray stop` by itself, with what usually goes with it.
+_STOP = r"""(?:\w+=[^\s;&|]*\s+)*(?:uv\s+run\s+)?(?:[^\s;&|"'()<>]*/)?ray\s+stop"""
+_STOP += rf"(?:\s+(?:-f|--force|-v|--verbose|(?:-g|--grace-period){_VALUE}))*"
+_STOP += r"(?:\s*\d?&?>{1,2}\s*&?[\w/]+)*(?:\s*\|\|\s*(?:true|:))?"
+_PLAIN_STOP = re.compile(_STOP)
+_STOP_BEFORE = re.compile(rf"(?:(?<=^)|(?<=[\s;&]))(?:{_STOP})\s*(?:;|&&|\n)\s*")
+_SEPARATOR = re.compile(r"&&|;|\n")
+# Commands that only prepare the shell in which Ray starts.
+_PREPARATION = re.compile(
+    r"(?:(?:source|\.|conda|mamba|micromamba|pyenv|eval|export|module|cd)\s.*|\w+=\S*|true|:|)"
+)
+_ACTIVATE = re.compile(r"""(?:\bsource|(?:^|[\s;&])\.)\s+["']?([^\s;&|"']+)/activate\b""")
+_PROGRAM = re.compile(r"""(?<![^\s"'=;&|(])([^\s"'=;&|()]+/ray)["']?(?:\s|\\\n)+start\b""")
+_UV_RUN = re.compile(r"\buv\s+run\s")
 
 
 def gcs_port(head_start_commands: Sequence[str]) -> int:
@@ -35,9 +44,29 @@ def gcs_port(head_start_commands: Sequence[str]) -> int:
     return DEFAULT_GCS_PORT
 
 
-def is_ray_stop(command: str) -> bool:
-    """Whether the command is only a `ray stop`, which can be skipped where Ray does not run."""
-    return _STOP.fullmatch(command) is not None
+def ray_programs(commands: Sequence[str]) -> list[str]:
+    """The paths of `ray` that these commands may run, as far as their text shows."""
+    paths: list[str] = []
+    for command in commands:
+        if not _START.search(command):
+            continue
+        paths += _PROGRAM.findall(command)
+        paths += [f"{directory}/ray" for directory in _ACTIVATE.findall(command)]
+        if _UV_RUN.search(command):
+            paths.append(".venv/bin/ray")
+    return list(dict.fromkeys(paths))
+
+
+def without_ray_stop(commands: Sequence[str]) -> list[str]:
+    """The commands as they run on a node where no Ray runs: without `ray stop`, which takes
+    seconds. A command that does more than to stop Ray is kept, without that part."""
+    return [_STOP_BEFORE.sub("", c) for c in commands if not _is_ray_stop(c)]
+
+
+def _is_ray_stop(command: str) -> bool:
+    parts = [part.strip() for part in _SEPARATOR.split(command)]
+    others = [part for part in parts if not _PLAIN_STOP.fullmatch(part)]
+    return len(others) < len(parts) and all(_PREPARATION.fullmatch(part) for part in others)
 
 
 def adapt_start_command(command: str, address: str) -> str:
@@ -53,7 +82,7 @@ def adapt_start_command(command: str, address: str) -> str:
         options.append(f"--node-ip-address={address}")
     if "usage-stats" not in command:
         options.append("--disable-usage-stats")
-    return _START.sub(" ".join(["ray start", *options]), command, count=1)
+    return _START.sub(lambda start: " ".join([start.group(), *options]), command, count=1)
 
 
 def _is_ip_address(text: str) -> bool:

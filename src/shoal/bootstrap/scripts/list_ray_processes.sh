@@ -1,15 +1,22 @@
 # shellcheck shell=sh
-# Prints the names of this node's Ray processes, one per line.
+# Prints the names of this node's Ray processes, one per line, and `any ray` if any Ray runs here,
+# whoever started it, that is not in a container.
 #
 #   list_ray_processes.sh INSTANCE_ID
 #
 # Ray's processes carry the instance id in their environment, which distinguishes them from those
 # of another cluster on the same host.
 variable=RAY_CLOUD_INSTANCE_ID=$1
+# shellcheck disable=SC2013 # these paths have no spaces
 if [ -d /proc/self ]; then
-  # shellcheck disable=SC2013 # these paths have no spaces
   for file in $(grep -lszxF "$variable" /proc/[0-9]*/environ); do
     cat "${file%environ}comm" 2>/dev/null
+  done
+  for file in $(grep -lsxE 'raylet|gcs_server' /proc/[0-9]*/comm); do
+    if [ "$(readlink "${file%comm}ns/mnt")" = "$(readlink /proc/self/ns/mnt)" ]; then
+      echo "any ray"
+      break
+    fi
   done
 else # macOS
   # shellcheck disable=SC2009 # pgrep does not print the environment

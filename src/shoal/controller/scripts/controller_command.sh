@@ -9,6 +9,6 @@ test -d .shoal/controller || exit 0
 # shellcheck disable=SC2012  # the directories are named by Shoal, and are sorted by time
 newest=$(ls -td "$PWD"/.shoal/lib/*/ 2> /dev/null | head -n 1)
 if [ -n "$newest" ]; then
-  export PYTHONPATH="$newest:$PWD/.shoal/packages"
+  export PYTHONPATH="$newest:$PWD/.shoal/packages${PYTHONPATH:+:$PYTHONPATH}"
 fi
 exec "$python" -m shoal.controller "$command" .shoal/controller "$@"

@@ -9,7 +9,7 @@ package=$3
 shift 3
 directory=.shoal/controller
 if [ -n "$package" ]; then
-  export PYTHONPATH="$HOME/$package:$PWD/.shoal/packages"
+  export PYTHONPATH="$HOME/$package:$PWD/.shoal/packages${PYTHONPATH:+:$PYTHONPATH}"
 fi
 mkdir -p "$directory" || exit
 cat > "$directory/config.json.new" || exit

@@ -56,10 +56,28 @@ def main(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not is_listening((host, int(port))):
         sys.exit(f"nothing listens at {address}")  # Ray's client would wait long for it
-    from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore]
-    from ray.core.generated import autoscaler_pb2 as pb
+    try:
+        from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore]
+        from ray.core.generated import autoscaler_pb2 as pb
+    except ImportError as error:
+        sys.exit(f"Ray runs with {sys.executable}, which cannot import it any more: {error}")
+    client = GcsClient(address=address)
+    check_version(client)
+    print(json.dumps({"nodes": read_nodes(client, pb)}))
 
-    print(json.dumps({"nodes": read_nodes(GcsClient(address=address), pb)}))
+
+def check_version(client: Any) -> None:
+    """Exit if another Ray was installed since the cluster started: no program and no worker can
+    join it then."""
+    import ray
+
+    text = client.internal_kv_get(b"CLUSTER_METADATA", namespace=b"cluster", timeout=10)
+    running = json.loads(text)["ray_version"] if text else ray.__version__
+    if running != ray.__version__:
+        sys.exit(
+            f"Ray {running} runs with {sys.executable}, which now has Ray {ray.__version__}: "
+            "install the old version again, or restart the cluster"
+        )
 
 
 if __name__ == "__main__":
