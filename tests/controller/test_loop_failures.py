@@ -27,7 +27,7 @@ from tests.specs import cluster, node_type
 
 def two_types(max_workers: int = 5):  # type: ignore[no-untyped-def]
     spec = cluster(max_workers=max_workers)
-    other = replace(node_type("other", max_workers=5), resources={"CPU": 2})
+    other = replace(node_type("other", max_workers=5), resources={"CPU": 3})
     return replace(spec, node_types={**spec.node_types, "other": other})
 
 

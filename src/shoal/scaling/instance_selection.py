@@ -55,6 +55,7 @@ class InstanceSelector:
         remaining: int,
     ) -> None:
         self._space = space
+        self.all_options = options
         self._types = sorted(remaining_by_type)
         self.remaining_by_type = dict(remaining_by_type)
         self.remaining = remaining

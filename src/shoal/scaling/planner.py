@@ -116,7 +116,7 @@ class _PlanningPass:
         scale_down_result = scale_down.run(self._history, self._now)
         quiet_since = self._quiet_since(scale_up_result, scale_down_result)
         consolidation = self._consolidation(legacy.min_workers, quiet_since)
-        unmet = self._unmet(scale_up, workload, scale_up_result, infeasible)
+        unmet = self._unmet(space, scale_up, workload, scale_up_result, infeasible)
         launches = (*scale_up_result.launches, *consolidation.launches)
         drains = (*self._over_limit.drains, *scale_down_result.drains, *consolidation.drains)
         cancels = (*self._over_limit.cancels, *scale_down_result.cancels)
@@ -132,13 +132,14 @@ class _PlanningPass:
 
     def _unmet(
         self,
+        space: ResourceSpace,
         scale_up: ScaleUp,
         workload: Workload,
         scale_up_result: ScaleUpResult,
         infeasible: Sequence[tuple[Shape, int, str]],
     ) -> list[Unmet]:
         explainer = Explainer(
-            self._snapshot, self._offerings, scale_up.instance_selector, self._now
+            self._snapshot, self._offerings, scale_up.instance_selector, self._now, space
         )
         unmet = [
             *explainer.explain(workload, scale_up_result),

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from shoal.scaling.demand import Resources, Shape, floor_name
 from shoal.scaling.instance_selection import InstanceSelector
+from shoal.scaling.limit_check import BindingLimits, LimitCheck, UnmetItems
 from shoal.scaling.offerings import OfferingBackoff, Offerings
+from shoal.scaling.resource_vectors import Item, ResourceSpace
 from shoal.scaling.scale_up import ScaleUpResult
 from shoal.scaling.scaling_plan import Cause, Reason, Unmet
 from shoal.scaling.snapshot import ClusterSnapshot
-from shoal.scaling.workload import MAX_SHAPES, GangGroup, SingleNodeItem, Workload
+from shoal.scaling.workload import MAX_SHAPES, GangGroup, Workload
+
+_MAX_TYPES_NAMED = 3
 
 
 class Explainer:
@@ -22,7 +27,9 @@ class Explainer:
         offerings: Offerings,
         instance_selector: InstanceSelector,
         now: float,
+        space: ResourceSpace,
     ) -> None:
+        self._space = space
         self._snapshot = snapshot
         self._spec = snapshot.spec
         self._offerings = offerings
@@ -34,31 +41,57 @@ class Explainer:
         unmet = [
             self._minimum(name, n) for name, n in sorted(scale_up_result.below_minimum.items())
         ]
-        for floor, n in zip(workload.floors, scale_up_result.unplaced_floors.tasks, strict=False):
-            if n:
-                reason, fix = self._reason_and_fix(floor.shape)
-                unmet.append(Unmet(floor_name(floor.shape), n, reason, fix))
-        for gang_group, n in zip(
-            workload.gang_groups, scale_up_result.unplaced.gang_groups, strict=False
-        ):
-            if n:
-                unmet.append(self._gang(gang_group, n))
-        single_items = (*workload.strict_pack_gangs, *workload.tasks)
-        unplaced = scale_up_result.unplaced
-        left = (*unplaced.strict_pack_gangs, *unplaced.tasks)
-        for entry, n in zip(single_items, left, strict=False):
-            if n:
-                unmet.append(self._single_item(entry, n))
+        rows = self._unmet_rows(workload, scale_up_result)
+        self._limit_check = LimitCheck(
+            self._space, self._instance_selector, [row.needs for row in rows]
+        )
+        unmet += [self._unmet(row) for row in rows]
         if scale_up_result.deferred:
             unmet.append(self._deferred(scale_up_result))
         if workload.shapes_left_out:
             unmet.append(_shapes_left_out(workload.shapes_left_out))
         return unmet
 
+    def _unmet_rows(self, workload: Workload, scale_up_result: ScaleUpResult) -> list[_UnmetRow]:
+        unplaced = scale_up_result.unplaced
+        rows = [
+            self._row(floor_name(floor.shape), n, [floor.shape], [floor.item])
+            for floor, n in zip(
+                workload.floors, scale_up_result.unplaced_floors.tasks, strict=False
+            )
+            if n
+        ]
+        for gang_group, n in zip(workload.gang_groups, unplaced.gang_groups, strict=False):
+            if n:
+                subject, shapes = str(gang_group.gang), gang_group.shapes
+                rows.append(self._row(subject, n, shapes, gang_group.bundles, gang_group))
+        single_items = (*workload.strict_pack_gangs, *workload.tasks)
+        left = (*unplaced.strict_pack_gangs, *unplaced.tasks)
+        for entry, n in zip(single_items, left, strict=False):
+            if n:
+                rows.append(self._row(entry.subject, n, [entry.shape], [entry.item]))
+        return rows
+
+    def _row(
+        self,
+        subject: str,
+        count: int,
+        shapes: Sequence[Shape],
+        items: Sequence[Item],
+        gang_group: GangGroup | None = None,
+    ) -> _UnmetRow:
+        is_spread = gang_group is not None and gang_group.strict_spread
+        if not is_spread:
+            each = [i.count if gang_group else 1 for i in items]
+            items = [self._space.resized(i, n * count) for i, n in zip(items, each, strict=True)]
+        types = frozenset(t for shape in shapes for t in self._types_for(shape))
+        needs = UnmetItems(tuple(items), count if is_spread else 0, types)
+        return _UnmetRow(subject, count, tuple(shapes), needs, gang_group)
+
     def infeasible_demand(self, shape: Shape, count: int, subject: str) -> Unmet:
         """Demand for a resource that no node and no node type has."""
-        reason, fix = self._reason_and_fix(shape)
-        return Unmet(subject, count, reason, fix)
+        reason_and_fix = self._not_launchable(shape) or self._infeasible(shape)
+        return Unmet(subject, count, *reason_and_fix)
 
     def unlisted(self, shapes: int) -> Unmet:
         """Infeasible shapes beyond those that are listed."""
@@ -74,24 +107,19 @@ class Explainer:
             for limit, n in sorted(busy.items())
         ]
 
-    def _single_item(self, entry: SingleNodeItem, count: int) -> Unmet:
-        reason, fix = self._reason_and_fix(entry.shape)
-        return Unmet(entry.subject, count, reason, fix)
-
-    def _gang(self, gang_group: GangGroup, count: int) -> Unmet:
-        subject = str(gang_group.gang)
-        for shape in gang_group.shapes:
-            if not self._types_for(shape):
-                reason, fix = self._reason_and_fix(shape)
-                return Unmet(subject, count, reason, fix)
-        reason, fix = self._reason_and_fix(gang_group.shapes[0])
-        if reason.cause is Cause.LIMIT:
-            size = len(gang_group.gang.bundles)
-            nodes = f" on {size} different nodes" if gang_group.strict_spread else ""
+    def _unmet(self, row: _UnmetRow) -> Unmet:
+        for shape in row.shapes:
+            reason_and_fix = self._not_launchable(shape)
+            if reason_and_fix:
+                return Unmet(row.subject, row.count, *reason_and_fix)
+        reason, fix = self._binding_limits(self._limit_check.binding(row.needs))
+        if row.gang_group:
+            size = len(row.gang_group.gang.bundles)
+            nodes = f" on {size} different nodes" if row.gang_group.strict_spread else ""
             bundles = "bundle" if size == 1 else "bundles"
             text = f"{size} {bundles}{nodes} must start together, and {reason.text}"
             reason = Reason(Cause.LIMIT, text, {**reason.numbers, "bundles": size})
-        return Unmet(subject, count, reason, fix)
+        return Unmet(row.subject, row.count, reason, fix)
 
     def _minimum(self, name: str, lacking: int) -> Unmet:
         subject = f"min_workers of {name}"
@@ -100,7 +128,10 @@ class Explainer:
             return Unmet(subject, lacking, self._backing_off(backing_off))
         if name in self._offerings.blocked:
             return Unmet(subject, lacking, *self._blocked(name))
-        return Unmet(subject, lacking, *self._limit([name]))
+        is_cluster_full = self._instance_selector.remaining <= 0
+        is_type_full = self._instance_selector.remaining_by_type[name] <= 0
+        types = (name,) if is_type_full or not is_cluster_full else ()
+        return Unmet(subject, lacking, *self._binding_limits(BindingLimits(is_cluster_full, types)))
 
     def _deferred(self, scale_up_result: ScaleUpResult) -> Unmet:
         speed = self._spec.scaling.upscaling_speed
@@ -118,25 +149,25 @@ class Explainer:
             "more workers", scale_up_result.deferred, Reason(Cause.SPEED, text, numbers), fix
         )
 
-    def _reason_and_fix(self, shape: Shape) -> tuple[Reason, str]:
+    def _not_launchable(self, shape: Shape) -> tuple[Reason, str] | None:
+        """Why no instance can be launched for a shape now, whatever the limits are."""
         types = self._types_for(shape)
         if not types:
             if self._fits_existing_node(shape):
                 text = "it fits only on existing nodes, and they are busy"
                 return Reason(Cause.BUSY, text), "wait, or add a node type that it fits on"
             return self._infeasible(shape)
-        offered = {o.node_type for o in self._instance_selector.options}
-        available = [t for t in types if t in offered]
-        below_limit = [t for t in types if self._instance_selector.remaining_by_type.get(t, 0) > 0]
-        backing_off = [b for t in below_limit for b in self._offerings.backing_off.get(t, ())]
-        blocked = [t for t in below_limit if t in self._offerings.blocked]
-        if self._instance_selector.remaining > 0 and not set(below_limit) & set(available):
-            if backing_off:
-                fix = "add another node type, zone or market that it fits on"
-                return self._backing_off(backing_off), fix
-            if blocked:
-                return self._blocked(blocked[0])
-        return self._limit(types)
+        if any(
+            o.node_type in types and shape.matches(o.labels)
+            for o in self._instance_selector.all_options
+        ):
+            return None
+        backing_off = [b for t in types for b in self._offerings.backing_off.get(t, ())]
+        if backing_off:
+            fix = "add another node type, zone or market that it fits on"
+            return self._backing_off(backing_off), fix
+        blocked = [t for t in types if t in self._offerings.blocked]
+        return self._blocked(blocked[0]) if blocked else None
 
     def _backing_off(self, backing_off: Sequence[OfferingBackoff]) -> Reason:
         first = min(backing_off, key=lambda b: (b.until, b.offering.node_type, b.offering.zone))
@@ -155,16 +186,24 @@ class Explainer:
             f"fix the cause, then retry: shoal up {self._spec.cluster_name}"
         )
 
-    def _limit(self, types: Sequence[str]) -> tuple[Reason, str]:
-        overall = self._spec.scaling.max_workers
-        if self._instance_selector.remaining <= 0:
-            text = f"max_workers of the cluster ({overall}) is reached"
-            return Reason(Cause.LIMIT, text, {"max_workers": overall}), "raise max_workers"
-        limits = {t: self._spec.node_types[t].max_workers for t in types}
-        named = ", ".join(f"{t} ({n})" for t, n in sorted(limits.items())[:3])
-        text = f"max_workers of {named} is reached"
-        fix = f"raise max_workers of {min(types)}"
-        return Reason(Cause.LIMIT, text, {f"max_workers {t}": n for t, n in limits.items()}), fix
+    def _binding_limits(self, binding: BindingLimits) -> tuple[Reason, str]:
+        selector, texts, fixes = self._instance_selector, [], []
+        numbers: dict[str, float] = {}
+        if binding.cluster:
+            overall = self._spec.scaling.max_workers
+            texts.append(_limit_text(f"the cluster ({overall})", selector.remaining))
+            fixes.append("max_workers")
+            numbers["max_workers"] = overall
+        if binding.types:
+            limits = {t: self._spec.node_types[t].max_workers for t in binding.types}
+            named = ", ".join(f"{t} ({n})" for t, n in sorted(limits.items())[:_MAX_TYPES_NAMED])
+            more = len(limits) - _MAX_TYPES_NAMED
+            named += f" and {more} more types" if more > 0 else ""
+            allowed = sum(max(0, selector.remaining_by_type[t]) for t in binding.types)
+            texts.append(_limit_text(named, allowed))
+            fixes.append(f"max_workers of {min(binding.types)}")
+            numbers.update({f"max_workers {t}": n for t, n in limits.items()})
+        return Reason(Cause.LIMIT, " and ".join(texts), numbers), f"raise {' and '.join(fixes)}"
 
     def _types_for(self, shape: Shape) -> list[str]:
         return [
@@ -213,6 +252,23 @@ class Explainer:
         closest, missing = _closest(types, shape)
         text = f"no node type has all of these resources; the closest, {closest}, lacks {missing}"
         return Reason(Cause.INFEASIBLE, text), "add a node type that has all of them"
+
+
+@dataclass(frozen=True)
+class _UnmetRow:
+    """Work that a plan leaves unmet: what it is called, its shapes, and what it needs."""
+
+    subject: str
+    count: int
+    shapes: tuple[Shape, ...]
+    needs: UnmetItems
+    gang_group: GangGroup | None
+
+
+def _limit_text(whose: str, allowed: int) -> str:
+    if allowed <= 0:
+        return f"max_workers of {whose} is reached"
+    return f"max_workers of {whose} allows only {allowed} more"
 
 
 def _shapes_left_out(shapes: int) -> Unmet:
