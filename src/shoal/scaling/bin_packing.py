@@ -15,19 +15,34 @@ from shoal.scaling.instance_mix import MixProblem, best_packing
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 
 
-def pack(free_capacity: FreeCapacity, items: Sequence[Item]) -> list[int]:
-    """How many of each item do not fit: nodes in use are filled first, then empty ones. Changes
+def pack(
+    free_capacity: FreeCapacity, items: Sequence[Item], *, fewest_left: bool = False
+) -> list[int]:
+    """How many of each item do not fit: nodes in use are filled first, then empty ones. If not all
+    fit, those are left that need the least capacity or, with `fewest_left`, the fewest. Changes
     nothing in `free_capacity`."""
     space = free_capacity.space
     remaining = _resized(space, items, free_capacity.unplaced_on_used_nodes(items))
     empty_nodes = free_capacity.empty_nodes()
     left = empty_nodes.copy().pack(remaining)
-    if not any(left) or not _could_hold(free_capacity, items):
+    if not any(left):
         return left
-    greedy_left, _ = _pack_greedily(empty_nodes, remaining)
-    if not any(greedy_left) or _pack_exactly(free_capacity, items) is not None:
-        return [0] * len(items)
-    return min(left, greedy_left, key=lambda result: (_weight(space, items, result), result))
+    results = [left]
+    if fewest_left:
+        # Asked for many sets of instances: the column generation below would take too long.
+        if _could_hold(free_capacity, items) and _pack_exactly(free_capacity, items) is not None:
+            return [0] * len(items)
+        results.append(free_capacity.copy().pack(items, smallest_first=True))
+    elif _could_hold(free_capacity, items):
+        greedy_left, _ = _pack_greedily(empty_nodes, remaining)
+        if not any(greedy_left) or _pack_exactly(free_capacity, items) is not None:
+            return [0] * len(items)
+        results.append(greedy_left)
+
+    def rank(result: list[int]) -> tuple[int, float, list[int]]:
+        return (sum(result) if fewest_left else 0, _weight(space, items, result), result)
+
+    return min(results, key=rank)
 
 
 def packed(free_capacity: FreeCapacity, items: Sequence[Item]) -> tuple[list[int], FreeCapacity]:
@@ -38,10 +53,12 @@ def packed(free_capacity: FreeCapacity, items: Sequence[Item]) -> tuple[list[int
     empty_nodes = free_capacity.empty_nodes()
     best_fit = empty_nodes.copy()
     left = best_fit.pack(remaining)
-    if any(left) and _could_hold(free_capacity, items):
+    if not any(left):
+        return left, used.joined(best_fit)
+    if _could_hold(free_capacity, items):
         greedy_left, greedy = _pack_greedily(empty_nodes, remaining)
         if not any(greedy_left):
-            return [0] * len(items), used.joined(greedy)
+            return greedy_left, used.joined(greedy)
         exact = _pack_exactly(free_capacity, items)
         if exact is not None:
             return [0] * len(items), exact

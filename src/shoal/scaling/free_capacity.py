@@ -125,12 +125,16 @@ class FreeCapacity:
         """All rows, in an order that depends only on their content."""
         return sorted(self._iter_rows(), key=lambda row: (row.slack, row.key))
 
-    def pack(self, items: Iterable[Item]) -> list[int]:
+    def pack(self, items: Iterable[Item], *, smallest_first: bool = False) -> list[int]:
         """Place items, hardest first, each where the least capacity is left over (best fit).
-        Returns how many of each item do not fit, in the order given."""
+        Returns how many of each item do not fit, in the order given. With `smallest_first`, as many
+        as possible are placed instead of the hardest."""
         items = list(items)
         left = [item.count for item in items]
-        for index in sorted(range(len(items)), key=lambda i: items[i].hardness):
+        order = sorted(range(len(items)), key=lambda i: items[i].hardness)
+        if smallest_first:
+            order.sort(key=lambda i: (self.space.share(items[i]), self.space.size(items[i])))
+        for index in order:
             left[index] = self._place(items[index])
         return left
 

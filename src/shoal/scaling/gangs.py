@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shoal.scaling.bin_packing import pack, packed
 from shoal.scaling.free_capacity import FreeCapacity
 from shoal.scaling.instance_selection import InstanceSelector, Selection, add_selection
-from shoal.scaling.placement import gang_order, largest_feasible, spread_order
+from shoal.scaling.placement import PackableGangs, largest_feasible, spread_order
 from shoal.scaling.resource_vectors import Item
 from shoal.scaling.strict_spread import place_gang
 from shoal.scaling.workload import GangGroup, SingleNodeItem
@@ -26,18 +26,28 @@ def select_for_gangs(
     do not allow that, for as many as they do, smallest first. STRICT_SPREAD gangs come first,
     because they cannot use what others leave on a node of theirs."""
     free_capacity = free_capacity.copy()
+    space = free_capacity.space
     selected = _select_for_spread(instance_selector, free_capacity, gang_groups)
-    gangs = _Gangs(free_capacity, gang_groups, strict_pack_gangs)
-    for_all = instance_selector.select_all(gangs.unplaced(gangs.total))
+    gangs = PackableGangs(space, gang_groups, strict_pack_gangs)
+
+    def lacking(first_gangs: int) -> list[Item]:
+        return _unplaced(free_capacity, gangs.first(first_gangs))
+
+    for_all = instance_selector.select_all(lacking(gangs.total))
     if for_all is not None:
         return [*selected, *for_all]
-    feasible = largest_feasible(
-        gangs.total, lambda n: instance_selector.can_select_all(gangs.unplaced(n))
-    )
-    more = instance_selector.select_all(gangs.unplaced(feasible)) or []
+    feasible = largest_feasible(gangs.total, lambda n: instance_selector.can_select_all(lacking(n)))
+    more = instance_selector.select_all(lacking(feasible)) or []
     for selection in more:
         add_selection(free_capacity, selection)
-    return [*selected, *more, *_select_one_by_one(instance_selector, gangs, feasible)]
+    _, free_capacity = packed(free_capacity, gangs.first(feasible))
+    others = _select_one_by_one(instance_selector, free_capacity, gangs, feasible)
+    return [*selected, *more, *others]
+
+
+def _unplaced(free_capacity: FreeCapacity, items: Sequence[Item]) -> list[Item]:
+    left = pack(free_capacity, items)
+    return [free_capacity.space.resized(i, n) for i, n in zip(items, left, strict=True) if n]
 
 
 def _select_for_spread(
@@ -62,80 +72,26 @@ def _select_for_spread(
 
 
 def _select_one_by_one(
-    instance_selector: InstanceSelector, gangs: _Gangs, feasible: int
+    instance_selector: InstanceSelector,
+    free_capacity: FreeCapacity,
+    gangs: PackableGangs,
+    first: int,
 ) -> list[Selection]:
     """Instances for gangs larger than the first one that the limits do not allow."""
-    gangs.place(feasible)
     selected: list[Selection] = []
     failed = 0
-    for number in range(feasible, gangs.total):
-        items = gangs.items_of(number)
-        if gangs.free_capacity.try_pack(items) or failed >= _MAX_FAILED_ATTEMPTS:
+    for _, items in gangs.after(first):
+        if free_capacity.try_pack(items) or failed >= _MAX_FAILED_ATTEMPTS:
             continue
         if not instance_selector.is_any_open():
             failed = _MAX_FAILED_ATTEMPTS
             continue
-        left = pack(gangs.free_capacity, items)
-        space = gangs.free_capacity.space
-        missing = [space.resized(i, n) for i, n in zip(items, left, strict=True) if n]
-        more = instance_selector.select_all(missing)
+        more = instance_selector.select_all(_unplaced(free_capacity, items))
         if more is None:
             failed += 1
             continue
         selected += more
         for selection in more:
-            add_selection(gangs.free_capacity, selection)
-        gangs.free_capacity.try_pack(items)
+            add_selection(free_capacity, selection)
+        free_capacity.try_pack(items)
     return selected
-
-
-class _Gangs:
-    """The gangs that are not STRICT_SPREAD, one by one, smallest first."""
-
-    def __init__(
-        self,
-        free_capacity: FreeCapacity,
-        gang_groups: Sequence[GangGroup],
-        strict_pack_gangs: Sequence[SingleNodeItem],
-    ) -> None:
-        self.free_capacity = free_capacity
-        self._gangs: list[tuple[Sequence[Item], int]] = []
-        space = free_capacity.space
-        for is_packed, index in gang_order(space, gang_groups, strict_pack_gangs):
-            if is_packed:
-                item = strict_pack_gangs[index].item
-                self._gangs.append(((space.resized(item, 1),), item.count))
-            else:
-                self._gangs.append((gang_groups[index].bundles, gang_groups[index].count))
-        self.total = sum(count for _, count in self._gangs)
-
-    def items(self, gangs: int) -> list[Item]:
-        """The bundles of the first gangs."""
-        space = self.free_capacity.space
-        result: list[Item] = []
-        for bundles, count in self._gangs:
-            n = min(count, gangs)
-            if not n:
-                break
-            gangs -= n
-            result += [space.resized(item, item.count * n) for item in bundles]
-        return result
-
-    def items_of(self, number: int) -> list[Item]:
-        """The bundles of one gang."""
-        for bundles, count in self._gangs:
-            if number < count:
-                return list(bundles)
-            number -= count
-        raise IndexError(number)
-
-    def unplaced(self, gangs: int) -> list[Item]:
-        """The bundles of the first gangs that do not fit."""
-        items = self.items(gangs)
-        left = pack(self.free_capacity, items)
-        space = self.free_capacity.space
-        return [space.resized(i, n) for i, n in zip(items, left, strict=True) if n]
-
-    def place(self, gangs: int) -> None:
-        """Place the first gangs in the free capacity."""
-        _, self.free_capacity = packed(self.free_capacity, self.items(gangs))

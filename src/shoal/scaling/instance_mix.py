@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shoal.scaling.column_generation import MAX_COLUMN_ITEMS, FractionalMix
 from shoal.scaling.exact_search import Bin, CoverOption, cheapest_copies, cheapest_cover
+from shoal.scaling.free_capacity import FreeCapacity
 from shoal.scaling.greedy_packing import (
     BinType,
     GreedyPacker,
@@ -31,6 +32,8 @@ WINDOW = 5
 MAX_GREEDY_WORK = 8_000
 # How many patterns column generation may try.
 MAX_PATTERNS = 1_500
+# Up to so many items, bins are also selected for one item after the other.
+MAX_SEQUENTIAL_ITEMS = 20
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,36 @@ def cheapest_mix(problem: MixProblem) -> Mix:
             mix, packed = other, other_packed
     if not any(mix.left):
         mix = _improved(problem, mix, packed)
+    if len(problem.items) <= MAX_SEQUENTIAL_ITEMS:
+        mix = min(mix, _item_by_item(problem), key=lambda other: _rank(other, values))
     return _merged(problem, mix)
+
+
+def _item_by_item(problem: MixProblem) -> Mix:
+    """Bins for the hardest item alone, then for what of the next does not fit beside it, and so on.
+    Each is solved exactly within the limits."""
+    counts = [0] * len(problem.bin_types)
+    left = [0] * len(problem.items)
+    limits, total_limit = list(problem.limits), problem.total_limit
+    free_capacity = FreeCapacity(problem.space)
+    order = sorted(range(len(problem.items)), key=lambda i: problem.items[i].hardness)
+    for i in order:
+        (remaining,) = free_capacity.pack([problem.items[i]])
+        if not remaining:
+            continue
+        item = problem.space.resized(problem.items[i], remaining)
+        mix = _mix_for_one_item(
+            replace(problem, items=[item], limits=limits, total_limit=total_limit)
+        )
+        for index, n in enumerate(mix.counts):
+            if n:
+                b = problem.bin_types[index]
+                counts[index] += n
+                limits[b.group] -= n
+                total_limit -= n
+                free_capacity.add(b.capacity, b.labels, b.scarce, b.price, True, n)
+        (left[i],) = free_capacity.pack([item])
+    return _mix_of(problem, counts, left)
 
 
 def _mix_for_one_item(problem: MixProblem) -> Mix:
@@ -168,8 +200,14 @@ def _greedy(
     rounds = max(1, min(6, MAX_GREEDY_WORK // size))
     highest_price = max((b.price for b in problem.bin_types), default=0.0)
     mixes: list[tuple[Mix, list[PackedBins]]] = []
-    for surcharge in (0.0, highest_price, highest_price * 100):
-        prices = list(values)
+    as_many_as_possible = [1.0] * len(values)
+    for surcharge, start in (
+        (0.0, values),
+        (highest_price, values),
+        (highest_price * 100, values),
+        (highest_price * 100, as_many_as_possible),
+    ):
+        prices = list(start)
         for _ in range(rounds):
             packer = GreedyPacker(problem.space, problem.items, problem.bin_types, prices)
             packed = packer.pack(problem.limits, problem.total_limit, surcharge)
@@ -178,14 +216,15 @@ def _greedy(
                 return mixes[-1]
             if rounds > 1:
                 prices = _updated_values(problem, packed, prices)
-        if math.isinf(problem.total_limit) or not all(any(mix.left) for mix, _ in mixes):
+        if not all(any(mix.left) for mix, _ in mixes):
             break
     return min(mixes, key=lambda result: _rank(result[0], values))
 
 
-def _rank(mix: Mix, values: Sequence[float]) -> tuple[float, float, tuple[int, ...]]:
+def _rank(mix: Mix, values: Sequence[float]) -> tuple[int, float, float, tuple[int, ...]]:
+    """Fewer items left over are better, then the lower cost, then less valuable items left."""
     left = sum(n * v for n, v in zip(mix.left, values, strict=True))
-    return (left, round(mix.cost, 9), mix.counts)
+    return (sum(mix.left), mix.cost, left, mix.counts)
 
 
 def _mix_from_bins(problem: MixProblem, packed: Sequence[PackedBins], left: Sequence[int]) -> Mix:

@@ -6,15 +6,19 @@ gang is placed whole or not at all, and tasks use what the gangs leave.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from shoal.scaling.bin_packing import pack, packed, small_bins
 from shoal.scaling.exact_search import distinct_bins_pack
 from shoal.scaling.free_capacity import FreeCapacity
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 from shoal.scaling.strict_spread import place_gang
-from shoal.scaling.workload import GangGroup, SingleNodeItem
+from shoal.scaling.workload import GangGroup, SingleNodeItem, Workload
+
+# How many other placements of tasks are tried, and how long each.
+MAX_EXCHANGES = 100
+EXCHANGE_STEPS = 500
 
 
 @dataclass(frozen=True)
@@ -28,14 +32,22 @@ class Unplaced:
     def __bool__(self) -> bool:
         return any(self.gang_groups) or any(self.strict_pack_gangs) or any(self.tasks)
 
+    @property
+    def gangs(self) -> int:
+        """The number of gangs that do not fit."""
+        return sum(self.gang_groups) + sum(self.strict_pack_gangs)
+
 
 def place(
     free_capacity: FreeCapacity,
     gang_groups: Sequence[GangGroup] = (),
     strict_pack_gangs: Sequence[SingleNodeItem] = (),
     tasks: Sequence[SingleNodeItem] = (),
+    *,
+    fewest_left: bool = False,
 ) -> Unplaced:
-    """Place everything in a copy of the free capacity."""
+    """Place everything in a copy of the free capacity. What is left is what is cheapest to launch
+    instances for or, with `fewest_left`, the fewest tasks."""
     space = free_capacity.space
     spread = [g for g in gang_groups if g.strict_spread]
     remaining = free_capacity
@@ -46,23 +58,24 @@ def place(
     packed_items = [gang.item for gang in strict_pack_gangs]
     task_items = [task.item for task in tasks]
     gang_items = [*bundles, *packed_items]
-    left = pack(remaining, [*gang_items, *task_items])
+    # Gangs go first, so they are not weighed against tasks.
+    left = pack(remaining, [*gang_items, *task_items], fewest_left=fewest_left and not gang_items)
     if not any(left) and not any(unplaced):
         return _nothing(gang_groups, strict_pack_gangs, tasks)
     if spread and _fits_exactly(free_capacity, spread, [*gang_items, *task_items]):
         return _nothing(gang_groups, strict_pack_gangs, tasks)
-    if not any(left[: len(gang_items)]):
+    if not any(left[: len(gang_items)]) and not (fewest_left and gang_items):
         return Unplaced(
             tuple(unplaced), (0,) * len(strict_pack_gangs), tuple(left[len(gang_items) :])
         )
     gangs_left, with_gangs = packed(remaining, gang_items)
-    packed_left = tuple(gangs_left[len(bundles) :])
+    packed_left = gangs_left[len(bundles) :]
     if any(gangs_left):
-        with_gangs, whole, packed_left = _smallest_gangs_first(
-            remaining, gang_groups, strict_pack_gangs
-        )
-        unplaced = [a + b for a, b in zip(unplaced, whole, strict=True)]
-    return Unplaced(tuple(unplaced), packed_left, tuple(pack(with_gangs, task_items)))
+        gangs = PackableGangs(space, gang_groups, strict_pack_gangs)
+        with_gangs, groups_left, packed_left = gangs.placed(remaining)
+        unplaced = [a + b for a, b in zip(unplaced, groups_left, strict=True)]
+    tasks_left = pack(with_gangs, task_items, fewest_left=fewest_left)
+    return Unplaced(tuple(unplaced), tuple(packed_left), tuple(tasks_left))
 
 
 def _nothing(
@@ -110,51 +123,120 @@ def _fits_exactly(
     return bool(gangs) and distinct_bins_pack(free_capacity.space, gangs, items, bins)
 
 
-def _smallest_gangs_first(
-    free_capacity: FreeCapacity,
-    gang_groups: Sequence[GangGroup],
-    strict_pack_gangs: Sequence[SingleNodeItem],
-) -> tuple[FreeCapacity, list[int], tuple[int, ...]]:
-    """As many whole gangs as fit, smallest first, so that most can start."""
-    free_capacity = free_capacity.copy()
-    unplaced = [0] * len(gang_groups)
-    packed_left = [0] * len(strict_pack_gangs)
-    for is_packed, index in gang_order(free_capacity.space, gang_groups, strict_pack_gangs):
-        if is_packed:
-            (packed_left[index],) = free_capacity.pack([strict_pack_gangs[index].item])
-        else:
-            unplaced[index] = _place_whole_gangs(free_capacity, gang_groups[index])
-    return free_capacity, unplaced, tuple(packed_left)
-
-
-def gang_order(
-    space: ResourceSpace,
-    gang_groups: Sequence[GangGroup],
-    strict_pack_gangs: Sequence[SingleNodeItem],
-) -> list[tuple[bool, int]]:
-    """The gangs that are not STRICT_SPREAD, smallest first: whether it is STRICT_PACK, and its
-    index."""
-    sizes = [
-        (sum(item.count * space.size(item) for item in g.bundles), False, i)
-        for i, g in enumerate(gang_groups)
-        if not g.strict_spread
-    ]
-    sizes += [(space.size(gang.item), True, i) for i, gang in enumerate(strict_pack_gangs)]
-    return [(is_packed, index) for _, is_packed, index in sorted(sizes)]
-
-
-def _place_whole_gangs(free_capacity: FreeCapacity, gang_group: GangGroup) -> int:
-    """Place as many whole gangs as fit. Returns how many do not."""
+def with_fewest_tasks_left(
+    free_capacity: FreeCapacity, workload: Workload, unplaced: Unplaced
+) -> Unplaced:
+    """In small cases, a placement of more tasks beside the same gangs, if exact search finds one:
+    by placing one more, or two instead of one."""
+    bins = small_bins(free_capacity.rows)
+    if bins is None or not any(unplaced.tasks):
+        return unplaced
     space = free_capacity.space
-    left = gang_group.count
-    step = left
-    while left and step:
-        step = min(step, left)
-        if free_capacity.try_pack(gang_group.bundles_of(space, step)):
-            left -= step
+    spread: list[Sequence[Item]] = []
+    fixed: list[Item] = []
+    for group, n in zip(workload.gang_groups, unplaced.gang_groups, strict=True):
+        if group.strict_spread:
+            spread += [group.bundles] * (group.count - n)
         else:
-            step //= 2
-    return left
+            fixed += group.bundles_of(space, group.count - n)
+    pairs = zip(workload.strict_pack_gangs, unplaced.strict_pack_gangs, strict=True)
+    fixed += [space.resized(gang.item, gang.item.count - n) for gang, n in pairs]
+    items = [task.item for task in workload.tasks]
+    steps = iter(range(MAX_EXCHANGES))
+
+    def fits(left: Sequence[int]) -> bool:
+        if next(steps, None) is None:
+            return False
+        placed = [space.resized(i, i.count - n) for i, n in zip(items, left, strict=True)]
+        return distinct_bins_pack(space, spread, [*fixed, *placed], bins, EXCHANGE_STEPS)
+
+    def changed(left: Sequence[int], fewer: Sequence[int], more: Sequence[int]) -> list[int] | None:
+        counts = list(left)
+        for i in fewer:
+            counts[i] -= 1
+        for i in more:
+            counts[i] += 1
+        in_range = all(0 <= n <= item.count for n, item in zip(counts, items, strict=True))
+        return counts if in_range else None
+
+    left = list(unplaced.tasks)
+    kinds = range(len(items))
+    changes: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((i,), ()) for i in kinds]
+    changes += [
+        ((i, j), (k,)) for k in kinds for i in kinds for j in kinds if i <= j and k not in (i, j)
+    ]
+    is_better = True
+    while is_better:
+        is_better = False
+        for fewer, more in changes:
+            counts = changed(left, fewer, more)
+            if counts is not None and fits(counts):
+                left, is_better = counts, True
+                break
+    return replace(unplaced, tasks=tuple(left))
+
+
+class PackableGangs:
+    """The gangs that are not STRICT_SPREAD, one by one, smallest first, so that most can start if
+    not all fit."""
+
+    def __init__(
+        self,
+        space: ResourceSpace,
+        gang_groups: Sequence[GangGroup],
+        strict_pack_gangs: Sequence[SingleNodeItem],
+    ) -> None:
+        self._space = space
+        self._groups = len(gang_groups)
+        sizes = [
+            (sum(i.count * space.size(i) for i in g.bundles), n, g.bundles, g.count)
+            for n, g in enumerate(gang_groups)
+            if not g.strict_spread
+        ]
+        sizes += [
+            (
+                space.size(gang.item),
+                self._groups + n,
+                (space.resized(gang.item, 1),),
+                gang.item.count,
+            )
+            for n, gang in enumerate(strict_pack_gangs)
+        ]
+        sizes.sort(key=lambda entry: entry[:2])
+        self._gangs = [(number, bundles, count) for _, number, bundles, count in sizes]
+        self._total_numbers = self._groups + len(strict_pack_gangs)
+        self.total = sum(count for _, _, count in self._gangs)
+
+    def first(self, gangs: int) -> list[Item]:
+        """The bundles of the first gangs."""
+        result: list[Item] = []
+        for _, bundles, count in self._gangs:
+            n = min(count, gangs)
+            if not n:
+                break
+            gangs -= n
+            result += [self._space.resized(item, item.count * n) for item in bundles]
+        return result
+
+    def after(self, gangs: int) -> Iterator[tuple[int, Sequence[Item]]]:
+        """The gangs after the first ones, each with its number and bundles."""
+        for number, bundles, count in self._gangs:
+            for _ in range(max(0, count - gangs)):
+                yield number, bundles
+            gangs = max(0, gangs - count)
+
+    def placed(self, free_capacity: FreeCapacity) -> tuple[FreeCapacity, list[int], list[int]]:
+        """A copy of the free capacity with as many whole gangs as fit; and how many gangs of each
+        group, and of each STRICT_PACK gang, do not fit."""
+        fitting = largest_feasible(
+            self.total, lambda gangs: not any(pack(free_capacity, self.first(gangs)))
+        )
+        _, result = packed(free_capacity, self.first(fitting))
+        unplaced = [0] * self._total_numbers
+        for number, bundles in self.after(fitting):
+            if not result.try_pack(bundles):
+                unplaced[number] += 1
+        return result, unplaced[: self._groups], unplaced[self._groups :]
 
 
 def largest_feasible(limit: int, is_feasible: Callable[[int], bool]) -> int:

@@ -90,6 +90,10 @@ class ResourceSpace:
         """The size of one copy of an item: the sum of its shares of the largest node."""
         return sum([amount * self.weight[axis] for axis, amount in item.nonzero])
 
+    def share(self, item: Item) -> float:
+        """The share of the largest node that one copy of an item needs, of its main resource."""
+        return max([amount * self.weight[axis] for axis, amount in item.nonzero], default=0.0)
+
     def resized(self, item: Item, count: int) -> Item:
         """The same item with another count."""
         return Item(item.amounts, item.nonzero, item.selector, item.scarce, count, item.hardness)
@@ -97,7 +101,7 @@ class ResourceSpace:
     def _item(self, amounts: Vector, selector: int, count: int) -> Item:
         nonzero = tuple((axis, amount) for axis, amount in enumerate(amounts) if amount)
         scarce = self.scarce_mask(self.names[axis] for axis, _ in nonzero)
-        share = max((amount * self.weight[axis] for axis, amount in nonzero), default=0.0)
+        share = max([amount * self.weight[axis] for axis, amount in nonzero], default=0.0)
         hardness = (-scarce.bit_count(), selector == 0, -share, amounts, selector)
         return Item(amounts, nonzero, selector, scarce, count, hardness)
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from shoal.scaling.bin_packing import pack
 from shoal.scaling.exact_search import MAX_ITEMS, CoverBounds, cheapest_set
 from shoal.scaling.free_capacity import FreeCapacity
 from shoal.scaling.gangs import select_for_gangs
@@ -25,7 +26,7 @@ from shoal.scaling.instance_selection import (
     with_selections,
 )
 from shoal.scaling.offerings import InstanceOption, Offerings
-from shoal.scaling.placement import Unplaced, largest_feasible, place
+from shoal.scaling.placement import Unplaced, largest_feasible, place, with_fewest_tasks_left
 from shoal.scaling.reasons import (
     because_of_demand,
     because_of_floors,
@@ -49,8 +50,10 @@ MAX_ROUNDS = 40
 # not needed.
 MAX_REPEATED_ITEMS = 200
 MAX_REPEATED_WORK = 20_000
-# How many sets of instances the exact search over all work may try.
+# How many sets of instances the exact search over all work may try, and how many are tried if the
+# limits leave something unmet.
 JOINT_STEPS = 1_500
+MAX_SETS_TRIED = 120
 # Launches that depend on the work; the others are for targets of their own.
 _FOR_WORK = frozenset({Cause.FLOOR, Cause.GANG, Cause.DEMAND})
 
@@ -108,7 +111,10 @@ class ScaleUp:
             if self._result.unplaced:
                 self._launch_for_gangs()
                 self._launch_for_tasks()
+        self._select_together()
+        self._search_within_limits()
         self._replace_by_cheapest()
+        self._count_fewest_left()
         self._apply_budget()
         self._top_up(legacy_targets.utilization, because_of_utilization, throttled=True)
         self._result.launches = [launch for stage in self._stages for launch in stage.launches()]
@@ -157,8 +163,8 @@ class ScaleUp:
         if not gang_groups and not strict_pack_gangs:
             return
         free_capacity = self._free_capacity()
+        unplaced = place(free_capacity, gang_groups, strict_pack_gangs)
         for _ in range(MAX_ROUNDS):
-            unplaced = place(free_capacity, gang_groups, strict_pack_gangs)
             if not unplaced:
                 return
             selected = select_for_gangs(
@@ -168,11 +174,16 @@ class ScaleUp:
                 return
             for selection in selected:
                 add_selection(free_capacity, selection)
+            left = place(free_capacity, gang_groups, strict_pack_gangs)
+            if left.gangs >= unplaced.gangs:
+                self._undo(selected)  # they would not help
+                return
             self._add_stage(
                 selected,
                 because_of_gangs(gang_groups, strict_pack_gangs, unplaced),
                 throttled=False,
             )
+            unplaced = left
 
     def _launch_for_tasks(self) -> None:
         workload = self._workload
@@ -199,10 +210,18 @@ class ScaleUp:
         if selected:
             self._add_stage(selected, self._reason_for_tasks(lacking), throttled=True)
 
-    def _place_work(self, free_capacity: FreeCapacity) -> Unplaced:
+    def _undo(self, selected: Iterable[Selection]) -> None:
+        for selection in selected:
+            self.instance_selector.remove(selection.option.node_type, selection.count)
+
+    def _place_work(self, free_capacity: FreeCapacity, *, fewest_left: bool = False) -> Unplaced:
         workload = self._workload
         return place(
-            free_capacity, workload.gang_groups, workload.strict_pack_gangs, workload.tasks
+            free_capacity,
+            workload.gang_groups,
+            workload.strict_pack_gangs,
+            workload.tasks,
+            fewest_left=fewest_left,
         )
 
     def _reason_for_tasks(self, lacking: Sequence[int]) -> Reason:
@@ -313,10 +332,15 @@ class ScaleUp:
         so that tasks cannot use up their capacity, but nodes launched for tasks and gangs count for
         the floors as well; and a mix found for a part of the work may be more than the whole
         needs."""
-        stages = [stage for stage in self._stages if stage.reason.cause in _FOR_WORK]
+        stages = self._work_stages()
         if not self._is_small():
             stages = [stage for stage in stages if stage.reason.cause is Cause.FLOOR]
-        choices = [(stage, index) for stage in stages for index in range(len(stage.selections))]
+        choices = [
+            (stage, index)
+            for stage in stages
+            for index, selection in enumerate(stage.selections)
+            if selection.count
+        ]
         choices.sort(key=lambda choice: -choice[0].selections[choice[1]].option.price)
         if not choices:
             return 0
@@ -348,26 +372,31 @@ class ScaleUp:
     def _slack(self, unplaced: tuple[Unplaced, Unplaced]) -> list[list[int]]:
         """The capacity beyond what everything that fits needs, per resource: for floors, and for
         work."""
-        workload = self._workload
-        floors_left, left = unplaced
-        gangs_left = [
-            self._space.resized(i, i.count * n)
-            for g, n in zip(workload.gang_groups, left.gang_groups, strict=True)
-            for i in g.bundles
-        ]
-        work_left = [
-            *gangs_left,
-            *self._resized(workload.strict_pack_gangs, left.strict_pack_gangs),
-            *self._resized(workload.tasks, left.tasks),
-        ]
-        floor_items = _items(workload.floors)
+        floors, work = self._placed_items(unplaced)
         return [
-            _slack_of(
-                self._free_capacity(ignore_usage=True),
-                floor_items,
-                self._resized(workload.floors, floors_left.tasks),
-            ),
-            _slack_of(self._free_capacity(), self._all_items(), work_left),
+            _slack_of(self._free_capacity(ignore_usage=True), floors),
+            _slack_of(self._free_capacity(), work),
+        ]
+
+    def _placed_items(self, unplaced: tuple[Unplaced, Unplaced]) -> tuple[list[Item], list[Item]]:
+        """The floors, and the work, without what is not placed."""
+        workload, space = self._workload, self._space
+        floors_left, left = unplaced
+
+        def placed(entries: Sequence[SingleNodeItem], counts: Sequence[int]) -> list[Item]:
+            pairs = zip(entries, counts, strict=True)
+            return [space.resized(entry.item, entry.item.count - n) for entry, n in pairs]
+
+        bundles = [
+            item
+            for group, n in zip(workload.gang_groups, left.gang_groups, strict=True)
+            for item in group.bundles_of(space, group.count - n)
+        ]
+        strict_pack_gangs = placed(workload.strict_pack_gangs, left.strict_pack_gangs)
+        return placed(workload.floors, floors_left.tasks), [
+            *bundles,
+            *strict_pack_gangs,
+            *placed(workload.tasks, left.tasks),
         ]
 
     def _covers(self, slack: Sequence[Sequence[int]], option: InstanceOption) -> bool:
@@ -400,36 +429,121 @@ class ScaleUp:
             self._place_work(self._free_capacity()),
         )
 
+    def _count_fewest_left(self) -> None:
+        """Report as few tasks as unmet as there must be: any placement of the others will do."""
+        if not any(self._result.unplaced.tasks) or not self._is_small():
+            return
+        free = self._free_capacity()
+        fewest = self._place_work(free, fewest_left=True)
+        if self._is_exact_case():
+            fewest = with_fewest_tasks_left(free, self._workload, fewest)
+        before = self._result.unplaced
+        if (fewest.gangs, sum(fewest.tasks)) < (before.gangs, sum(before.tasks)):
+            self._result.unplaced = fewest
+
+    def _select_together(self) -> None:
+        """If gangs and tasks both need instances, one mix for all of them may be cheaper than a mix
+        for each."""
+        causes = {s.reason.cause for s in self._work_stages() if any(x.count for x in s.selections)}
+        items = self._all_items()
+        if len(causes) < 2 or not self._is_small() or self.instance_selector.has_preferences(items):
+            return
+        unplaced = self._all_unplaced()
+        before, selected = self._without_launches_for_work()
+        selector, workload = self.instance_selector, self._workload
+        _, work = self._placed_items(unplaced)
+        joint = selector.select_all(_lacking(self._free_capacity(), work)) or []
+        floors, _ = self._placed_items(unplaced)
+        total = with_selections(self._free_capacity(ignore_usage=True), joint)
+        joint += selector.select_all(_lacking(total, floors)) or []
+        free = with_selections(self._free_capacity(), joint)
+        total = with_selections(self._free_capacity(ignore_usage=True), joint)
+        if (
+            sum(map(selector.price_of, joint)) < sum(map(selector.price_of, selected))
+            and place(total, tasks=workload.floors) == unplaced[0]
+            and self._place_work(free) == unplaced[1]
+        ):
+            self._add_by_need(joint)
+        else:
+            self._undo(joint)
+            self._restore(before, selected)
+
+    def _search_within_limits(self) -> None:
+        """If the limits leave something unmet and allow few sets of instances, try them all: most
+        floors met first, then most gangs, then most tasks, then the lowest price."""
+        if not (self._result.unplaced or self._result.unplaced_floors) or not self._is_exact_case():
+            return
+        before, selected = self._without_launches_for_work()
+        selector = self.instance_selector
+        sets = _sets_within(selector, MAX_SETS_TRIED)
+        free, total = self._free_capacity(), self._free_capacity(ignore_usage=True)
+        floors = self._workload.floors
+
+        def rank(selections: Sequence[Selection]) -> tuple[float, ...]:
+            floors_left = place(with_selections(total, selections), tasks=floors, fewest_left=True)
+            left = self._place_work(with_selections(free, selections), fewest_left=True)
+            price = sum(map(selector.price_of, selections))
+            return (sum(floors_left.tasks), left.gangs, sum(left.tasks), price)
+
+        best, best_rank = selected, rank(selected)
+        for counts in sets:
+            selections = [Selection(selector.options[i], n) for i, n in enumerate(counts) if n]
+            if (new_rank := rank(selections)) < best_rank:
+                best, best_rank = selections, new_rank
+        if best is selected:
+            self._restore(before, selected)
+        else:
+            options = selector.options
+            self._add_by_need([selector.add(options.index(s.option), s.count) for s in best])
+        self._result.unplaced_floors, self._result.unplaced = self._all_unplaced()
+
     def _replace_by_cheapest(self) -> None:
         """In small cases, replace the launches for floors, gangs and tasks by the cheapest set of
         instances that meets all of them together, found by exact search."""
-        stages = [stage for stage in self._stages if stage.reason.cause in _FOR_WORK]
-        selected = [s for stage in stages for s in stage.selections if s.count]
-        work, floors = self._all_items(), _items(self._workload.floors)
-        selector = self.instance_selector
-        if (
-            not 0 < sum(s.count for s in selected) <= MAX_EXACT_INSTANCES
-            or not self._is_small()
-            or selector.has_preferences([*work, *floors])
-            or len(work) + len(floors) > MAX_ITEMS
-            or any(self._all_unplaced())
-        ):
+        launches = sum(s.count for stage in self._work_stages() for s in stage.selections)
+        if not 0 < launches <= MAX_EXACT_INSTANCES or not self._is_exact_case():
             return
-        others = [stage for stage in self._stages if stage not in stages]
-        before, self._stages = self._stages, others
-        for selection in selected:
-            selector.remove(selection.option.node_type, selection.count)
-        better = self._cheapest_for_all(work, floors, sum(map(selector.price_of, selected)))
+        unplaced = self._all_unplaced()
+        before, selected = self._without_launches_for_work()
+        selector = self.instance_selector
+        better = self._cheapest_for_all(sum(map(selector.price_of, selected)), unplaced)
         if better is None:
-            self._stages = before
-            for selection in selected:
-                selector.add(selector.options.index(selection.option), selection.count)
+            self._restore(before, selected)
             return
         self._add_by_need([selector.add(i, n) for i, n in enumerate(better) if n])
 
+    def _is_exact_case(self) -> bool:
+        """Whether only the price decides, and exact search is affordable."""
+        items = [*self._all_items(), *_items(self._workload.floors)]
+        return (
+            self._is_small()
+            and len(items) <= MAX_ITEMS
+            and not self.instance_selector.has_preferences(items)
+        )
+
+    def _work_stages(self) -> list[_Stage]:
+        return [stage for stage in self._stages if stage.reason.cause in _FOR_WORK]
+
+    def _without_launches_for_work(self) -> tuple[list[_Stage], list[Selection]]:
+        """Take back the launches for floors, gangs and tasks. Returns all stages as they were, and
+        these launches."""
+        before, stages = self._stages, self._work_stages()
+        selected = [s for stage in stages for s in stage.selections if s.count]
+        self._stages = [stage for stage in before if stage not in stages]
+        self._undo(selected)
+        return before, selected
+
+    def _restore(self, stages: list[_Stage], selected: Iterable[Selection]) -> None:
+        self._stages = stages
+        for selection in selected:
+            option = self.instance_selector.options.index(selection.option)
+            self.instance_selector.add(option, selection.count)
+
     def _cheapest_for_all(
-        self, work: Sequence[Item], floors: Sequence[Item], price: float
+        self, price: float, unplaced: tuple[Unplaced, Unplaced]
     ) -> list[int] | None:
+        """The cheapest set that leaves no more unplaced than this."""
+        floors, work = self._placed_items(unplaced)
         selector, space = self.instance_selector, self._space
         free, total = self._free_capacity(), self._free_capacity(ignore_usage=True)
 
@@ -439,9 +553,11 @@ class ScaleUp:
 
         def fits(chosen: tuple[int, ...]) -> bool:
             selections = [Selection(selector.options[i], 1) for i in chosen]
-            if floors and place(with_selections(total, selections), tasks=self._workload.floors):
-                return False
-            return not self._place_work(with_selections(free, selections))
+            return (
+                place(with_selections(total, selections), tasks=self._workload.floors)
+                == unplaced[0]
+                and self._place_work(with_selections(free, selections)) == unplaced[1]
+            )
 
         limits, total_limit = selector.limits()
         return cheapest_set(
@@ -460,9 +576,10 @@ class ScaleUp:
         workload = self._workload
         total, free = self._free_capacity(ignore_usage=True), self._free_capacity()
         lacking = place(total, tasks=workload.floors)
+        floors_left = place(with_selections(total, selections), tasks=workload.floors)
 
         def floors_fit(chosen: Sequence[Selection]) -> bool:
-            return not place(with_selections(total, chosen), tasks=workload.floors)
+            return place(with_selections(total, chosen), tasks=workload.floors) == floors_left
 
         for_floors, rest = _split(selections, floors_fit)
         if for_floors:
@@ -471,9 +588,10 @@ class ScaleUp:
         free = with_selections(free, for_floors)
         gangs = workload.gang_groups, workload.strict_pack_gangs
         lacking = place(free, *gangs)
+        gangs_left = place(with_selections(free, rest), *gangs)
 
         def gangs_fit(chosen: Sequence[Selection]) -> bool:
-            return not place(with_selections(free, chosen), *gangs)
+            return place(with_selections(free, chosen), *gangs) == gangs_left
 
         for_gangs, rest = _split(rest, gangs_fit)
         if for_gangs:
@@ -529,14 +647,36 @@ def _items(single_items: Sequence[SingleNodeItem]) -> list[Item]:
     return [entry.item for entry in single_items]
 
 
-def _slack_of(capacity: FreeCapacity, items: Sequence[Item], left: Sequence[Item]) -> list[int]:
+def _slack_of(capacity: FreeCapacity, items: Sequence[Item]) -> list[int]:
     rows = capacity.rows
     return [
         sum(row.free[axis] * row.count for row in rows)
         - sum(i.amounts[axis] * i.count for i in items)
-        + sum(i.amounts[axis] * i.count for i in left)
         for axis in range(len(capacity.space.names))
     ]
+
+
+def _lacking(capacity: FreeCapacity, items: Sequence[Item]) -> list[Item]:
+    left = pack(capacity, items)
+    return [capacity.space.resized(i, n) for i, n in zip(items, left, strict=True) if n]
+
+
+def _sets_within(selector: InstanceSelector, most: int) -> list[tuple[int, ...]]:
+    """Every set of instances that the limits allow, as counts per option; none if there are more
+    than `most`."""
+    limits, total = selector.limits()
+    sets: list[tuple[tuple[int, ...], dict[int, int], int]] = [((), {}, 0)]
+    for bin_type in selector.bin_types:
+        extended = []
+        for counts, by_group, used in sets:
+            in_group = by_group.get(bin_type.group, 0)
+            for n in range(min(limits[bin_type.group] - in_group, total - used) + 1):
+                groups = {**by_group, bin_type.group: in_group + n}
+                extended.append(((*counts, n), groups, used + n))
+            if len(extended) > most:
+                return []
+        sets = extended
+    return [counts for counts, _, _ in sets]
 
 
 def _split(
