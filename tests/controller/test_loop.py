@@ -349,7 +349,7 @@ async def test_many_kinds_of_unmet_demand_are_recorded_once_and_displace_no_othe
     await harness.iterate(5, seconds=30)
     harness.cluster.demand = Demand((kinds[0],))
     harness.cluster.busy = set(harness.cluster.workers)
-    await harness.iterate()
+    await harness.iterate(4)  # at first it may be the work that made them busy
     assert len(harness.reasons("unmet")) == len(unmet) + 1, "demand that returns is recorded again"
 
 

@@ -388,3 +388,18 @@ def test_node_markers_and_object_store_memory_are_not_work() -> None:
     total = {"CPU": 4.0, "node:10.0.0.1": 1.0, "object_store_memory": 9.0, "CPU_group_0_ab": 1.0}
     interrupted = replace(ready("a", C4), total=total, available={"CPU": 4.0}, interrupted=True)
     assert plan(CLUSTER, [HEAD, interrupted], demand(), NO_HISTORY, 0.0, OFFERINGS).is_empty
+
+
+def test_max_concurrent_launches_bounds_all_launches_and_says_so() -> None:
+    cluster = spec(node_type("c4", {"CPU": 4}, min_workers=3))
+    cluster = replace(cluster, shoal=replace(cluster.shoal, max_concurrent_launches=4))
+    pending = demand(tasks(40, CPU=1))
+    first = plan(cluster, [HEAD], pending, NO_HISTORY, 0.0)
+    assert counts(first) == {"c4": 4}
+    (waiting,) = first.unmet
+    assert waiting.count == 6
+    assert "max_concurrent_launches (4)" in waiting.reason.text
+    nodes = carried_out(first, [HEAD])
+    assert not plan(cluster, nodes, pending, first.history, 1.0).launches
+    joined = [n if n.is_head else ready(n.id, C4, free={"CPU": 4}) for n in nodes]
+    assert counts(plan(cluster, joined, pending, first.history, 2.0)) == {"c4": 4}

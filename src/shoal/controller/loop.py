@@ -31,6 +31,7 @@ from shoal.core.node_phase import Role
 from shoal.providers.model import Instance
 from shoal.ray_runtime.gcs_client import GcsReading
 from shoal.scaling import Plan
+from shoal.spec.hashes import is_outdated
 
 _log = logging.getLogger(__name__)
 
@@ -247,6 +248,11 @@ class Controller:
         # Only consolidation moves work, so only it needs to know which work cannot move.
         if self._config.spec.shoal.consolidate and self._observer.is_pinned_due():
             self._planner.pinned = await self._observer.read_pinned()
+        self._planner.outdated = {
+            id
+            for id, instance in self._executor.instances.items()
+            if is_outdated(self._config.spec, instance.node_type, instance.launch_hash)
+        }
         spec = limit_to_usable_hosts(
             self._config.spec,
             self._executor.node_manager.worker_hosts,

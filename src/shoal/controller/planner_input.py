@@ -13,6 +13,7 @@ from typing import cast
 from shoal.controller.journal import Journal
 from shoal.controller.lifecycle import Node
 from shoal.controller.node_manager import NodeManager
+from shoal.controller.settled_demand import SettledDemand
 from shoal.core.backoff import Backoff
 from shoal.core.clock import Clock
 from shoal.core.node_phase import Phase
@@ -37,6 +38,7 @@ class ClusterPlanner:
 
     offerings:  what the provider offers, from the catalog until the provider has answered
     pinned:     nodes, by Ray id, whose work cannot move; None means all nodes
+    outdated:   nodes, by instance id, whose launch settings have changed in the cluster file
     """
 
     def __init__(self, journal: Journal, offerings: Sequence[Offering]) -> None:
@@ -44,6 +46,8 @@ class ClusterPlanner:
         self._history = History(initial_workers_reached=True)
         self.offerings = offerings
         self.pinned: Collection[str] | None = None
+        self.outdated: Collection[str] = ()
+        self._settled_demand = SettledDemand()
         # The last view of each node, and what it was made from.
         self._views_cache: dict[str, tuple[Node, RayNode, bool, NodeView]] = {}
 
@@ -53,7 +57,8 @@ class ClusterPlanner:
         failures = tuple(f.failure for f in state.failures)
         history = replace(self._history, failures=failures, blocked=dict(state.blocked))
         views = self._views(reading, now)
-        result = plan(spec, views, reading.demand, history, now, self.offerings)
+        demand = self._settled_demand.of(reading, now)
+        result = plan(spec, views, demand, history, now, self.offerings)
         self._history = result.history
         return result
 
@@ -78,6 +83,8 @@ class ClusterPlanner:
                 view = last[3]
             else:
                 view = _view(node, ray, now, movable=movable)
+                if node.id in self.outdated and node.role == "worker":
+                    view = replace(view, outdated=True)
             self._views_cache[node.id] = (node, ray, movable, view)
             yield view
         for intent in self._journal.state.intents.values():

@@ -16,7 +16,7 @@ from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.core.events import PlanStep
 from shoal.providers.model import Instance, LaunchRequest, State
 from shoal.spec.cluster_spec import ClusterSpec
-from shoal.spec.hashes import launch_hash
+from shoal.spec.hashes import is_outdated
 
 if TYPE_CHECKING:
     from shoal.bootstrap.node_plan import Mode
@@ -96,7 +96,11 @@ def plan_up(
         terminate=(*classified.replaced, *classified.surplus),
         replaced=tuple(classified.replaced),
         spare=tuple(classified.spare),
-        outdated=tuple(i for i in (head, *keep) if i is not None and _is_outdated(spec, i)),
+        outdated=tuple(
+            i
+            for i in (head, *keep)
+            if i is not None and is_outdated(spec, i.node_type, i.launch_hash)
+        ),
         steps=tuple(steps),
     )
 
@@ -126,7 +130,11 @@ def _classify(
 ) -> _Classified:
     present = [i for i in instances if i.state not in ABSENT_STATES]
     # With --no-restart or --restart-only, no instance is replaced.
-    replaced = [i for i in present if restart == "as needed" and _is_outdated(spec, i)]
+    replaced = [
+        i
+        for i in present
+        if restart == "as needed" and is_outdated(spec, i.node_type, i.launch_hash)
+    ]
     present = [i for i in present if i not in replaced]
     spare = spare_workers(spec, present)
     keep, surplus = _split_by_limits(spec, [i for i in present if i not in spare])
@@ -138,13 +146,6 @@ def _classify(
         replaced.append(head)
         head = None
     return _Classified(head, keep, replaced, surplus, spare)
-
-
-def _is_outdated(spec: ClusterSpec, instance: Instance) -> bool:
-    """Whether its launch settings changed in the file since it was launched. An instance without
-    a recorded launch hash counts as current."""
-    known = instance.launch_hash and instance.node_type in spec.node_types
-    return bool(known) and instance.launch_hash != launch_hash(spec, instance.node_type)
 
 
 def _update_mode(

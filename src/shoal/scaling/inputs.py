@@ -28,7 +28,7 @@ class NodeView:
     with the resources of its type. `restartable` means that everything that runs here may be moved.
     `throttled` is copied from the launch: whether it counted against `upscaling_speed`. An
     `interrupted` node will lose its instance: it offers no capacity, and its work needs another
-    node.
+    node. An `outdated` node was launched from settings that have changed since.
     """
 
     id: str
@@ -45,6 +45,7 @@ class NodeView:
     restartable: bool = False
     throttled: bool = True
     interrupted: bool = False
+    outdated: bool = False
 
     @cached_property
     def group_key(self) -> str:

@@ -9,7 +9,7 @@ Inputs
     offerings  what the provider sells: node type, market, zone, price
 
 Stages
-    1. over_limit     remove nodes above a limit that was lowered
+    1. over_limit     remove nodes above a limit that was lowered, and idle outdated ones
     2. split          set infeasible demand aside; encode the rest as resource vectors
     3. ScaleUp        launch for minimums, floors, gangs, initial_workers, tasks, utilization
     4. ScaleDown      cancel launching nodes and drain idle nodes that nothing needs
@@ -38,7 +38,7 @@ from shoal.scaling.demand import Demand, Shape, floor_name, interrupted_demand
 from shoal.scaling.inputs import History, NodeView, Offering
 from shoal.scaling.offerings import Offerings, recent_failures
 from shoal.scaling.resource_vectors import ResourceSpace
-from shoal.scaling.scale_down import ScaleDown, ScaleDownResult, over_limit
+from shoal.scaling.scale_down import ScaleDown, ScaleDownResult, add_outdated, over_limit
 from shoal.scaling.scale_up import ScaleUp, ScaleUpResult
 from shoal.scaling.scaling_plan import Plan, PlannedLaunch, Unmet
 from shoal.scaling.snapshot import ClusterSnapshot
@@ -87,6 +87,7 @@ class _PlanningPass:
         nodes = [node for node in nodes if not node.interrupted]
         all_nodes = ClusterSnapshot(spec, self._offerings, nodes)
         self._over_limit = over_limit(all_nodes)
+        add_outdated(self._over_limit, all_nodes)
         leaving = self._over_limit.leaving
         self._snapshot = (
             ClusterSnapshot(spec, self._offerings, nodes, leaving) if leaving else all_nodes
@@ -196,7 +197,7 @@ class _PlanningPass:
             scale_up_result.launches
             or scale_up_result.unplaced
             or scale_down_result.cancels
-            or self._snapshot.is_launching
+            or self._snapshot.launching_count
         )
         if is_active:
             return None

@@ -25,6 +25,8 @@ from shoal.scaling.workload import Workload
 
 # Demand is noisy: a launching node is cancelled only after nothing has needed it for this long.
 CANCEL_AFTER_S = 30.0
+# An outdated node is replaced when it has been idle for this long.
+OUTDATED_AFTER_S = 30.0
 
 
 @dataclass
@@ -207,6 +209,25 @@ def over_limit(snapshot: ClusterSnapshot) -> OverLimit:
     excess = snapshot.worker_count - len(result.leaving) - spec.scaling.max_workers
     _remove_excess(result, snapshot, None, excess, "max_workers")
     return result
+
+
+def add_outdated(result: OverLimit, snapshot: ClusterSnapshot) -> None:
+    """Drain idle nodes whose launch settings have changed, so that new ones replace them. Busy ones
+    stay until they are idle; those that are idle only for a moment are about to get work."""
+    leaving = result.leaving
+    for node in snapshot.idle_or_launching():
+        if (
+            node.outdated
+            and node.phase is Phase.READY
+            and node.idle_s >= OUTDATED_AFTER_S
+            and node.id not in leaving
+        ):
+            text = (
+                f"idle for {_duration(node.idle_s)}, and launched from settings of "
+                f"{node.node_type} that have changed since"
+            )
+            reason = Reason(Cause.OUTDATED, text, {"idle_s": node.idle_s})
+            result.drains.append(PlannedDrain(node.id, node.node_type, reason))
 
 
 def _remove_excess(

@@ -63,7 +63,8 @@ _NONE = Unplaced((), (), ())
 @dataclass
 class ScaleUpResult:
     """What to launch and what does not fit even then. `deferred` launches are left for later by
-    `upscaling_speed`, which allowed `launch_budget` now."""
+    `upscaling_speed`, which allowed `launch_budget` now; `waiting` ones by
+    `max_concurrent_launches`."""
 
     launches: list[PlannedLaunch] = field(default_factory=list)
     below_minimum: Counter[str] = field(default_factory=Counter)
@@ -71,6 +72,7 @@ class ScaleUpResult:
     unplaced: Unplaced = _NONE
     deferred: int = 0
     launch_budget: float = 0.0
+    waiting: int = 0
 
 
 class ScaleUp:
@@ -117,6 +119,7 @@ class ScaleUp:
         self._count_fewest_left()
         self._apply_budget()
         self._top_up(legacy_targets.utilization, because_of_utilization, throttled=True)
+        self._limit_concurrent_launches()
         self._result.launches = [launch for stage in self._stages for launch in stage.launches()]
         return self._result
 
@@ -285,6 +288,21 @@ class ScaleUp:
         for stage in self._stages:
             if stage.throttled:
                 stage.selections = self._within_budget(stage.selections)
+
+    def _limit_concurrent_launches(self) -> None:
+        """Leave what `max_concurrent_launches` does not allow now for later, last stage first."""
+        limit = self._snapshot.spec.shoal.max_concurrent_launches
+        if not limit:
+            return
+        allowed = max(0, limit - self._snapshot.launching_count)
+        for stage in self._stages:
+            kept = []
+            for selection in stage.selections:
+                n = min(selection.count, allowed)
+                allowed -= n
+                self._result.waiting += selection.count - n
+                kept.append(Selection(selection.option, n))
+            stage.selections = kept
 
     def _within_budget(self, selected: Sequence[Selection]) -> list[Selection]:
         """As many instances as may be launched now, in proportion to what each option costs in the

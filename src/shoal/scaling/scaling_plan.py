@@ -22,6 +22,7 @@ class Cause(str, enum.Enum):
     IDLE = "idle"
     UNNEEDED = "unneeded"
     OVER_LIMIT = "over-limit"
+    OUTDATED = "outdated"
     INFEASIBLE = "infeasible"
     LIMIT = "limit"
     CAPACITY = "capacity"

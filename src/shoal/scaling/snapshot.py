@@ -48,7 +48,7 @@ class ClusterSnapshot:
         self.throttled_count = sum(
             k for n, k in serving if n.phase in LAUNCHING_PHASES and n.throttled
         )
-        self.is_launching = any(n.phase in LAUNCHING_PHASES for n, _ in serving)
+        self.launching_count = sum(k for n, k in serving if n.phase in LAUNCHING_PHASES)
         # Workers that count against the limits, and those of them that hold or will hold work.
         self.by_type: Counter[str] = Counter()
         self.serving_by_type: Counter[str] = Counter()

@@ -48,6 +48,8 @@ class Explainer:
         unmet += [self._unmet(row) for row in rows]
         if scale_up_result.deferred:
             unmet.append(self._deferred(scale_up_result))
+        if scale_up_result.waiting:
+            unmet.append(self._waiting(scale_up_result.waiting))
         if workload.shapes_left_out:
             unmet.append(_shapes_left_out(workload.shapes_left_out))
         return unmet
@@ -148,6 +150,14 @@ class Explainer:
         return Unmet(
             "more workers", scale_up_result.deferred, Reason(Cause.SPEED, text, numbers), fix
         )
+
+    def _waiting(self, launches: int) -> Unmet:
+        limit = self._spec.shoal.max_concurrent_launches
+        text = (
+            f"max_concurrent_launches ({limit}) is reached; the rest follow as these become ready"
+        )
+        reason = Reason(Cause.SPEED, text, {"allowed": limit, "held_back": launches})
+        return Unmet("more workers", launches, reason, "raise max_concurrent_launches")
 
     def _not_launchable(self, shape: Shape) -> tuple[Reason, str] | None:
         """Why no instance can be launched for a shape now, whatever the limits are."""

@@ -162,6 +162,7 @@ class ShoalSettings:
     - `reach_timeout_s`: how long an instance may take until SSH answers; None: the provider's
       default.
     - `consolidate`: allows moving restartable work to fewer or cheaper nodes.
+    - `max_concurrent_launches`: how many instances may be launching at once; 0: any number.
     - `autostop`: the idle time, in seconds, after which the cluster stops; 0: never.
     - `controller`: whether a controller runs on the head.
     - `lease`: the time, in seconds, without a controller after which a worker shuts down; 0: never.
@@ -180,6 +181,7 @@ class ShoalSettings:
     command_timeout_s: float = 1800.0
     reach_timeout_s: float | None = None
     consolidate: bool = False
+    max_concurrent_launches: int = 0
     autostop: float = 0.0
     controller: bool = True
     environment: str = ""

@@ -27,6 +27,14 @@ def launch_hash(spec: ClusterSpec, node_type: str) -> str:
     return short_hash([*parts, new_volumes] if new_volumes else parts)
 
 
+def is_outdated(spec: ClusterSpec, node_type: str, recorded_hash: str) -> bool:
+    """Whether the launch settings of an instance changed in the file since it was launched. An
+    instance without a recorded launch hash, or of a type that is not in the file, counts as
+    current."""
+    known = recorded_hash and node_type in spec.node_types
+    return bool(known) and recorded_hash != launch_hash(spec, node_type)
+
+
 def short_hash(value: Any) -> str:
     """A hash of lowercase letters and digits, short enough for a cloud's tag or label."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))

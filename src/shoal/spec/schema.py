@@ -240,6 +240,7 @@ class ShoalYaml(_Section):
     command_timeout_s: Amount = 0
     reach_timeout_s: Amount = 0
     consolidate: Flag = False
+    max_concurrent_launches: Count = 0
     autostop: Duration = 0
     controller: Flag = True
     environment: Text = ""
