@@ -11,6 +11,7 @@ from shoal.core.clock import Clock
 from shoal.core.errors import ClaimedError, SetupError
 from shoal.core.events import Emit, Output
 from shoal.core.node_phase import Phase
+from shoal.providers.host_claims import claimed_error
 from shoal.providers.model import Instance
 from shoal.ray_runtime.ray_start import RayStart, wait_for_port_command
 from shoal.remote.runner import Completed, Runner, Stream, capture
@@ -48,12 +49,7 @@ async def claim(runner: Runner, command: str, reporter: NodeReporter) -> None:
     done, output = await capture(runner, command, timeout=_CLAIM_SECONDS, skip_profile=True)
     owner = output[0] if output else "another cluster"
     if done.code == EXIT_CLAIMED:
-        raise ClaimedError(
-            f"the host belongs to {owner}",
-            why="a host can be part of only one cluster",
-            fix="run shoal down on that cluster\nor take its host: shoal up CLUSTER --force",
-            node=reporter.node,
-        )
+        raise claimed_error(owner, reporter.node)
     if done.code == EXIT_OWNED_BY_OTHER_USER:
         user, file = output[-2:]
         raise ClaimedError(

@@ -13,7 +13,7 @@ from shoal.bootstrap.node_ray_start import ray_start_for
 from shoal.bootstrap.node_runner import node_runner
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
-from shoal.core.errors import ConfigError, NotFoundError, ShoalError
+from shoal.core.errors import ClaimedError, ConfigError, NotFoundError, ShoalError
 from shoal.core.node_phase import Role
 from shoal.providers import provider_for
 from shoal.providers.model import Finding, Instance, State, head_of
@@ -210,7 +210,27 @@ class ClusterHandle:
             probes={i.id: probe for i, probe in zip(running, probes, strict=True) if probe},
             desired_states={id: plan.desired_state for id, plan in plans.items()},
             uses_existing_hosts=self.capabilities.hosts is not None,
+            free_hosts=self._free_hosts(instances),
+            unusable_hosts=self.unusable_hosts(),
         )
+
+    def unusable_hosts(self) -> dict[str, ShoalError]:
+        """By instance id, the hosts that the last listing found and that the cluster cannot use."""
+        unusable = self.capabilities.unusable_hosts
+        errors = unusable() if unusable is not None else {}
+        return {
+            id: error
+            for id, error in errors.items()
+            if not (self._force and isinstance(error, ClaimedError))
+        }
+
+    def _free_hosts(self, instances: Sequence[Instance]) -> list[Instance]:
+        """The existing hosts that `launch` may pick for workers. One that does not answer may do so
+        by then."""
+        hosts = self.capabilities.hosts
+        taken = {i.id for i in instances if i.state is State.RUNNING} | self.unusable_hosts().keys()
+        every = hosts() if hosts is not None else ()
+        return [host for host in every if host.role == "worker" and host.id not in taken]
 
     async def probe(self, instance: Instance) -> NodeProbe:
         """A node's state, read on the node in one round trip."""

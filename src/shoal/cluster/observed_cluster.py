@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from shoal.bootstrap.applied_state import AppliedState
 from shoal.bootstrap.node_probe import NodeProbe
+from shoal.core.errors import ShoalError
 from shoal.providers.model import Instance
 
 
@@ -14,9 +15,12 @@ from shoal.providers.model import Instance
 class ObservedCluster:
     """The instances that the provider lists; by instance id, the probes of those that answered
     (`probes`), and the applied state that bootstrap would leave now (`desired_states`).
-    With `uses_existing_hosts`, the provider picks hosts that exist instead of launching."""
+    With `uses_existing_hosts`, the provider picks hosts that exist instead of launching:
+    `free_hosts` are those for workers, and `unusable_hosts` has the reasons why others are not."""
 
     instances: Sequence[Instance] = ()
     probes: Mapping[str, NodeProbe] = field(default_factory=dict)
     desired_states: Mapping[str, AppliedState] = field(default_factory=dict)
     uses_existing_hosts: bool = False
+    free_hosts: Sequence[Instance] = ()
+    unusable_hosts: Mapping[str, ShoalError] = field(default_factory=dict)

@@ -72,12 +72,45 @@ async def preview_up(
     if rest:
         findings += rest[0]
     raise_on_errors(ctx, findings, source_of)
+    _raise_if_head_unusable(cluster, observed)
     plan = plan_up(cluster.spec, observed, restart)
+    for finding in preflight.locate(_unusable_workers(cluster, observed, plan), source_of):
+        ctx.emit(finding)
     nodes = planned_nodes(observed, plan)
     price = None
     if cluster.capabilities.costs_money:
         price = estimate(cluster.spec, nodes, offerings.offerings, offerings.price_source)
     return UpPreview(observed, plan, price)
+
+
+def _raise_if_head_unusable(cluster: ClusterHandle, observed: ObservedCluster) -> None:
+    head = cluster.capabilities.fixed_head
+    if head is not None and head.id in observed.unusable_hosts:
+        raise observed.unusable_hosts[head.id]
+
+
+def _unusable_workers(
+    cluster: ClusterHandle, observed: ObservedCluster, plan: UpPlan
+) -> list[Finding]:
+    """The hosts that the plan would need and that the cluster cannot use."""
+    needed = sum(launch.count for launch in plan.launches if launch.role == "worker")
+    hosts = cluster.capabilities.hosts
+    if hosts is None or needed <= len(observed.free_hosts):
+        return []
+    errors = [
+        (host, observed.unusable_hosts[host.id])
+        for host in hosts()
+        if host.id in observed.unusable_hosts
+    ]
+    return [
+        Finding(
+            "warning",
+            f"{host.name} ({host.address}) cannot be used",
+            why=f"{error.what}: {error.why}" if error.why else error.what,
+            fix=error.fix,
+        )
+        for host, error in errors
+    ]
 
 
 def planned_nodes(observed: ObservedCluster, plan: UpPlan) -> list[PlannedNodes]:

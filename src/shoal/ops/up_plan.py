@@ -74,7 +74,8 @@ def plan_up(
     classified = _classify(spec, observed.instances, restart)
     head, keep = classified.head, classified.keep
     action: Literal["use", "create"] = "use" if observed.uses_existing_hosts else "create"
-    launches, steps = _launches(spec, head, keep, action)
+    usable = len(observed.free_hosts) if observed.uses_existing_hosts else None
+    launches, steps = _launches(spec, head, keep, action, usable)
     steps += [PlanStep("terminate", i.name, _why_replaced(spec, i)) for i in classified.replaced]
     steps += [PlanStep("terminate", i.name, _why_surplus(spec, i)) for i in classified.surplus]
 
@@ -231,7 +232,10 @@ def _launches(
     head: Instance | None,
     keep: Sequence[Instance],
     action: Literal["use", "create"] = "create",
+    usable: int | None = None,
 ) -> tuple[list[LaunchRequest], list[PlanStep]]:
+    """What to launch, and the steps that show it. Of existing hosts only `usable` workers are
+    shown: the others would fail, and the user is told why."""
     launches: list[LaunchRequest] = []
     steps: list[PlanStep] = []
     if head is None:
@@ -245,7 +249,10 @@ def _launches(
             reason = f"min_workers is {target}"
             if existing[name]:
                 reason += f", {existing[name]} exist"
-            steps.append(PlanStep(action, f"{missing} x {name}", reason))
+            shown = missing if usable is None else min(missing, usable)
+            usable = None if usable is None else usable - shown
+            if shown:
+                steps.append(PlanStep(action, f"{shown} x {name}", reason))
     return launches, steps
 
 

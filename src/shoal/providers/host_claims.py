@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shoal.core.errors import ClaimedError
+
 CLAIM_FILE = "/var/tmp/shoal-owner"
 
 # A claim that exists and cannot be read still has an owner.
@@ -37,3 +39,13 @@ def parse(line: str) -> Claim | None:
     """The claim on a line that `READ_COMMAND` printed; None if the host is free."""
     owner, node, id, *_ = [*line.split(), "", "", ""]
     return Claim(owner, node, id) if owner and node else None
+
+
+def claimed_error(owner: str, node: str) -> ClaimedError:
+    """The error for a host that belongs to another cluster."""
+    return ClaimedError(
+        f"the host belongs to {owner}",
+        why="a host can be part of only one cluster",
+        fix="run shoal down on that cluster\nor take its host: shoal up CLUSTER --force",
+        node=node,
+    )

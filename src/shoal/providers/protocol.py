@@ -53,6 +53,8 @@ class Capabilities:
     may want.
     `fixed_head`: the head if the cluster is up, known without a call.
     `unreachable_reasons`: by instance id, why the last listing could not reach an instance.
+    `unusable_hosts`: by instance id, why this cluster cannot use a host that the last listing
+    found, unless the user changes something: it is another cluster's, or it refuses the login.
 
     Instances that share this machine:
     `shared_machine`: the ports and directories of an instance whose processes run on this
@@ -87,6 +89,7 @@ class Capabilities:
     claim: Callable[[Instance], Claim] | None = None
     fixed_head: Instance | None = None
     unreachable_reasons: Callable[[], Mapping[str, ShoalError]] | None = None
+    unusable_hosts: Callable[[], Mapping[str, ShoalError]] | None = None
 
     shared_machine: Callable[[Instance], SharedMachine] | None = None
     end_processes: Callable[[Sequence[Instance]], Coroutine[Any, Any, None]] | None = None

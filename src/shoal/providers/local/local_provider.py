@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
-from shoal.core.errors import CapacityError, SetupError, ShoalError
+from shoal.core.errors import CapacityError, ConfigError, SetupError, ShoalError
 from shoal.core.node_phase import Role
 from shoal.providers import host_claims
 from shoal.providers.host_claims import Claim
@@ -22,6 +22,7 @@ from shoal.providers.protocol import Capabilities, Provider
 from shoal.remote.known_hosts import SharedHostKeys
 from shoal.remote.private_key import private_key_problem
 from shoal.remote.runner import Runner, capture
+from shoal.remote.ssh_errors import HostKeyChangedError, LoginDeniedError
 from shoal.remote.ssh_runner import SshRunner
 from shoal.remote.ssh_target import SshTarget, control_directory
 from shoal.spec.cluster_spec import ClusterSpec, HostSpec
@@ -30,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 # How long a host may take to answer while hosts are listed.
 _LIST_SECONDS = 6.0
+# These do not go away by waiting.
+_PERMANENT_ERRORS = (ConfigError, HostKeyChangedError, LoginDeniedError)
 # These hosts are up already; instances that boot get more time.
 _BOOT_TIMEOUT_S = 60.0
 
@@ -38,7 +41,8 @@ class LocalProvider(Provider):
     """The hosts that one cluster file lists. A host is known by its address.
 
     `_launched` are hosts that `launch` has picked and bootstrap may not have claimed yet;
-    `_claimed_by_others` are those that the last listing found to be another cluster's; `_listed`
+    `_claimed_by_others` are those that the last listing found to be another cluster's, with the
+    error for it; `_listed`
     is that listing, None before the first. `launch` may pick from an old listing, because only
     the claim on the host decides whose it is.
     """
@@ -55,7 +59,7 @@ class LocalProvider(Provider):
         self._known_hosts = home / "hosts" / spec.cluster_name / "known_hosts"
         self._runners: dict[str, SshRunner] = {}
         self._launched: set[str] = set()
-        self._claimed_by_others: set[str] = set()
+        self._claimed_by_others: dict[str, ShoalError] = {}
         self._unreachable_reasons: dict[str, ShoalError] = {}
         self._listed: Sequence[Instance] | None = None
 
@@ -70,6 +74,7 @@ class LocalProvider(Provider):
             claim=lambda instance: Claim(self._owner, instance.name, instance.id),
             fixed_head=self._instance(self._head_address, State.RUNNING),
             unreachable_reasons=lambda: self._unreachable_reasons,
+            unusable_hosts=self._unusable_hosts,
             host_keys=SharedHostKeys(self._known_hosts),
         )
 
@@ -168,10 +173,20 @@ class LocalProvider(Provider):
         if claim is not None and claim.owner == self._owner:
             return self._instance(address, State.RUNNING)
         if claim is not None:
-            self._claimed_by_others.add(address)
+            name = self._instance(address, State.RUNNING).name
+            owner = "another cluster" if claim.owner == "?" else f"cluster {claim.owner}"
+            self._claimed_by_others[address] = host_claims.claimed_error(owner, name)
         else:
-            self._claimed_by_others.discard(address)
+            self._claimed_by_others.pop(address, None)
         return None
+
+    def _unusable_hosts(self) -> dict[str, ShoalError]:
+        refused = {
+            address: error
+            for address, error in self._unreachable_reasons.items()
+            if isinstance(error, _PERMANENT_ERRORS)
+        }
+        return {**self._claimed_by_others, **refused}
 
     def _instance(self, address: str, state: State) -> Instance:
         number = self._addresses.index(address)
