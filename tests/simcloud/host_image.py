@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.simcloud.keys import SshKey
-from tests.simcloud.network import GATEWAY
+from tests.simcloud.network import GATEWAY, GATEWAY6, ipv6_of
 
 PROJECT = Path(__file__).resolve().parents[2]
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -56,6 +56,8 @@ class Machine:
             "aliases": list(self.aliases),
             "address": self.address,
             "gateway": GATEWAY,
+            "ipv6_address": ipv6_of(self.address),
+            "ipv6_gateway": GATEWAY6,
             "disk_mib": self.disk_mib,
             "image": str(self.image.resolve()) if self.image else None,
             "visible": sorted({str(PROJECT), sys.prefix, sys.base_prefix}),

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.simcloud.console import Running
 from tests.simcloud.host_image import PROJECT, SYSTEM_PATH, Machine
-from tests.simcloud.network import Fabric, network_of, on_fabric
+from tests.simcloud.network import Fabric, ipv6_of, network_of, on_fabric
 from tests.simcloud.processes import Result
 from tests.simcloud.sweep import mark
 
@@ -55,6 +55,10 @@ class Host:
     @property
     def address(self) -> str:
         return self.machine.address
+
+    @property
+    def ipv6_address(self) -> str:
+        return ipv6_of(self.address)
 
     @property
     def running(self) -> bool:

@@ -228,6 +228,8 @@ def _configure_network(machine: dict[str, Any]) -> None:
         f"addr add {machine['address']}/32 dev eth0\n"
         "link set eth0 up\n"
         f"route add default via {machine['gateway']} dev eth0 onlink\n"
+        f"addr add {machine['ipv6_address']}/128 dev eth0 nodad\n"
+        f"route add default via {machine['ipv6_gateway']} dev eth0 onlink\n"
     )
     subprocess.run(["ip", "-batch", "-"], input=commands, text=True, check=True)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import ipaddress
 import itertools
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -21,6 +22,7 @@ from tests.simcloud.link_delay import Delay
 from tests.simcloud.processes import execute
 
 GATEWAY = "169.254.1.1"
+GATEWAY6 = "fe80::1"
 METADATA = "169.254.169.254"
 SERVICES = "198.51.100.1"
 """Where the laptop and the hosts find the cloud's API."""
@@ -28,6 +30,7 @@ LAPTOP = "198.51.100.20"
 OUTSIDE = "198.51.100.0/24"
 """The internet, as far as there is one here."""
 PUBLIC_RANGE = "203.0.113.0/24"
+_IPV6_PREFIX = ipaddress.ip_network("2001:db8::/96")
 
 _SILENT_RANGES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", PUBLIC_RANGE)
 """Addresses that time out when no host has them, as in a cloud; any other is unreachable."""
@@ -76,6 +79,11 @@ _FIRST_TABLE = 1000
 T = TypeVar("T")
 
 
+def ipv6_of(address: str) -> str:
+    """Return the IPv6 address of the machine that has this IPv4 address."""
+    return str(_IPV6_PREFIX[int(ipaddress.IPv4Address(address))])
+
+
 def slow_name(link: str) -> str:
     """Return the name of the device that stands in for a link that is slowed down."""
     return f"slow{link}"
@@ -105,6 +113,7 @@ class Fabric:
         try:
             kernel.unshare(kernel.CLONE_NEWNET)
             Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+            Path("/proc/sys/net/ipv6/conf/all/forwarding").write_text("1")
             self.loop.run_until_complete(self._set_up())
         except BaseException as error:
             caller.call_soon_threadsafe(ready.set_exception, error)
@@ -136,7 +145,10 @@ class Fabric:
         await self.nft(_RULES)
 
     async def attach(self, pid: int, address: str) -> str:
-        """Wire the network namespace of a process to the router; return the link's name."""
+        """Wire the network namespace of a process to the router; return the link's name.
+
+        Beside its IPv4 address the machine has an IPv6 address (`ipv6_of`).
+        """
         if address in self._links:
             raise ValueError(f"{address} is already taken in this cloud")
         link = self._links[address] = f"v{next(self._numbers)}"
@@ -144,6 +156,8 @@ class Fabric:
             f"link add {link} type veth peer name eth0 netns {pid}",
             f"link set {link} up",
             f"route replace {address}/32 dev {link}",
+            f"addr add {GATEWAY6}/64 dev {link} nodad",
+            f"route replace {ipv6_of(address)}/128 dev {link}",
         )
         return link
 

@@ -34,7 +34,7 @@ def test_comments_blank_lines_and_crlf_are_ignored(tmp_path: Path) -> None:
 
 
 def test_a_single_host_is_a_cluster(tmp_path: Path) -> None:
-    assert loaded(tmp_path / "n.txt", "fe80::1\n").provider.settings["worker_ips"] == []
+    assert loaded(tmp_path / "n.txt", "fd00::1\n").provider.settings["worker_ips"] == []
 
 
 def test_the_login_comes_from_the_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,14 @@ def test_consequences_of_an_invalid_value_are_not_reported() -> None:
         ("{type: local, head_ip: a}", "provider.worker_ips  is missing"),
         ("{type: local, worker_ips: []}", "provider.head_ip  is missing"),
         ("{type: local, head_ip: a, worker_ips: [b, b]}", "worker_ips[1]  b is listed twice"),
+        (
+            "{type: local, head_ip: '2001:DB8::1', worker_ips: ['[2001:db8:0::1]']}",
+            "worker_ips[0]  2001:db8::1 is also the head's address",
+        ),
+        (
+            "{type: local, head_ip: 'fe80::1%eth0', worker_ips: []}",
+            "head_ip  fe80::1%eth0 is a link-local address",
+        ),
         ("{type: local, head_ip: a, worker_ips: [b, a]}", "a is also the head's address"),
         ("{type: local, head_ip: a, worker_ips: b}", "provider.worker_ips  must be a list"),
         ("{type: aws, cache_stopped_nodes: 1}", "must be true or false, not 1"),

@@ -12,6 +12,7 @@ Runs nothing itself.
 
 from __future__ import annotations
 
+from shoal.core.addresses import split_host_port
 from shoal.core.node_phase import Role
 from shoal.ray_runtime.cluster_secrets import TOKEN_PATH
 from shoal.remote.scripts import script_command
@@ -33,7 +34,7 @@ _NO_CONTROLLER_FILE = ".shoal/no-controller"
 
 def controller_host(gcs_address: str) -> str:
     """The host of the controller, from the GCS's HOST:PORT."""
-    return gcs_address.rpartition(":")[0]
+    return split_host_port(gcs_address)[0]
 
 
 def lease_agent_command(
@@ -48,7 +49,7 @@ def lease_agent_command(
     """A command that starts the lease agent in the background. `on_expired` is the command that
     the agent runs when the lease expires. `has_controller` is whether the cluster is meant to have
     a controller, which may take `controller_wait_seconds` to start."""
-    host, _, gcs_port = gcs_address.rpartition(":")
+    host, gcs_port = split_host_port(gcs_address)
     agent = script_command(
         SCRIPTS,
         "lease_agent.sh",

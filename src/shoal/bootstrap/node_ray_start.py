@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shoal.core.addresses import bracketed, join_host_port
 from shoal.providers.model import Instance, SharedMachine
 from shoal.providers.protocol import Capabilities
 from shoal.ray_runtime import cluster_secrets, ray_env, ray_start, start_commands
@@ -29,7 +30,8 @@ def _user_ray_start(spec: ClusterSpec, instance: Instance, head: Instance) -> Ra
     """The spec's own start commands, adapted to a cluster that Shoal runs."""
     setup = spec.setup_for(instance.node_type, instance.role)
     env = _identity(spec, instance)
-    env["RAY_HEAD_IP"] = head.address
+    # Start commands append a port to it.
+    env["RAY_HEAD_IP"] = bracketed(head.address)
     if instance.role == "head":
         env.update(ray_start.head_env())
     programs = start_commands.ray_programs(setup.start_commands)
@@ -39,7 +41,9 @@ def _user_ray_start(spec: ClusterSpec, instance: Instance, head: Instance) -> Ra
         ),
         env=env,
         prelude=_prelude(spec),
-        gcs_address=f"{head.address}:{start_commands.gcs_port(spec.head_setup.start_commands)}",
+        gcs_address=join_host_port(
+            head.address, start_commands.gcs_port(spec.head_setup.start_commands)
+        ),
         python=ray_start.RAY_PYTHON,
         find_python=ray_start.find_python_command(instance.id, programs),
         find_python_of_running=ray_start.find_python_command(instance.id, mode="ran"),
@@ -58,7 +62,7 @@ def _shared_ray_start(
 ) -> RayStart:
     """Shoal's own start command, for a node that shares this machine with others."""
     ports = HeadPorts(head_machine.ports.start)
-    gcs_address = f"{head.address}:{ports.gcs}"
+    gcs_address = join_host_port(head.address, ports.gcs)
     directory = machine.ray_directory
     env: Mapping[str, str] = {}
     if instance.role == "head":

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
+from shoal.core.addresses import split_host_port
 from shoal.core.errors import ShoalError, TransientError
 from shoal.ray_runtime.nodes import RayNode
 from shoal.scaling import Demand, Gang, LabelRule, Request, Shape, Strategy
@@ -158,7 +159,7 @@ class Gcs:
     def _connected(self) -> Any:
         if self._client is None:
             # Ray's client waits long for a GCS that does not run; a closed port shows it at once.
-            host, _, port = self.address.rpartition(":")
+            host, port = split_host_port(self.address)
             socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
             from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore]
 

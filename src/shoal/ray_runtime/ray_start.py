@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from shoal.core.addresses import split_host_port
 from shoal.remote.runner import quote
 from shoal.remote.scripts import script_command
 from shoal.spec.cluster_spec import AuthMode
@@ -235,7 +236,7 @@ def _workers_use_head_directory() -> bool:
 
 def wait_for_port_command(address: str) -> str:
     """A shell command that returns when HOST:PORT accepts connections."""
-    host, _, port = address.rpartition(":")
+    host, port = split_host_port(address)
     connect = quote(["bash", "-c", 'exec 3<>"/dev/tcp/$0/$1"', host, port])
     return f"until {connect} 2>/dev/null; do sleep 0.1; done"
 

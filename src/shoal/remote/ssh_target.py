@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal.core.addresses import bracketed
 from shoal.core.errors import ConfigError
 from shoal.remote.runner import PortForward, quote
 
@@ -30,7 +31,7 @@ _ALIVE_COUNT = 3
 _FORWARD_CONNECT_SECONDS = 30
 _OWN_CONNECTION = {"ControlMaster": "no", "ControlPath": "none"}
 
-_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ALIAS = re.compile(r"[A-Za-z0-9:][A-Za-z0-9._:-]*")
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,8 @@ class SshTarget:
         return self.socket.with_suffix(".proxy")
 
     def __str__(self) -> str:
-        return f"{self.user}@{self.host}" + (f":{self.port}" if self.port is not None else "")
+        host = bracketed(self.host)
+        return f"{self.user}@{host}" + (f":{self.port}" if self.port is not None else "")
 
 
 def control_directory() -> Path:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shoal.core.addresses import is_link_local, normalized
 from shoal.spec.defaults import default_for
 from shoal.spec.problems import dotted, is_placeholder
 from shoal.spec.spec_draft import Draft, Origin
@@ -21,6 +22,7 @@ def prepare(draft: Draft) -> None:
         if draft.drop(key):
             draft.warn(f"{key} is ignored", "local hosts are not launched", key)
     _create_node_type(draft)
+    _normalize_addresses(draft)
     if draft.has("provider", "coordinator_address"):
         count = None
         if not draft.has("max_workers"):
@@ -46,6 +48,32 @@ def _create_node_type(draft: Draft) -> None:
     if head != NODE_TYPE:
         draft.error(f"must be omitted or {NODE_TYPE!r} for provider type local", "head_node_type")
     draft.put_missing(("head_node_type",), NODE_TYPE, default_for("local"))
+
+
+def _normalize_addresses(draft: Draft) -> None:
+    """Write IPv6 addresses in one way, since addresses are compared as text."""
+    provider = draft.get("provider")
+    for key in ("head_ip", "external_head_ip"):
+        if isinstance(provider.get(key), str):
+            provider[key] = normalized(provider[key])
+            _check_scope(draft, provider[key], "provider", key)
+    workers = provider.get("worker_ips")
+    if isinstance(workers, list):
+        provider["worker_ips"] = [normalized(w) if isinstance(w, str) else w for w in workers]
+        for index, worker in enumerate(provider["worker_ips"]):
+            _check_scope(draft, str(worker), "provider", "worker_ips", index)
+    hosts = draft.get("shoal", "hosts")
+    if hosts:
+        draft.data["shoal"]["hosts"] = {normalized(host): value for host, value in hosts.items()}
+
+
+def _check_scope(draft: Draft, host: str, *path: str | int) -> None:
+    if is_link_local(host):
+        draft.error(
+            f"{host} is a link-local address, which other machines cannot use; give a global or "
+            "unique local one",
+            *path,
+        )
 
 
 def _check_hosts(draft: Draft) -> None:

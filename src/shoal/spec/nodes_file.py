@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.core.addresses import normalized
 from shoal.spec.problems import KeyPath, Problem, SpecError
 from shoal.spec.yaml_document import Document
 from shoal.spec.yaml_source import read
@@ -60,7 +61,7 @@ def parse(nodes: NodesFile) -> Document:
 def _is_address(text: str) -> bool:
     if _DIGITS_AND_DOTS.fullmatch(text) or ":" in text:
         try:
-            ipaddress.ip_address(text)
+            ipaddress.ip_address(normalized(text))
         except ValueError:
             return False
         return True

@@ -19,8 +19,8 @@ USE_OUR_RAY = f"echo 'export PATH=\"{sys.prefix}/bin:$PATH\"' >> ~/.bashrc"
 # listen on the head's port and start at once. They accept no connection, so each probe of the port
 # stays in the backlog.
 _DAEMON = (
-    "import socket, time; s = socket.create_server(('0.0.0.0', {port}), backlog=4096); "
-    "time.sleep(9999)"
+    "import socket, time; s = socket.create_server(('::', {port}), family=socket.AF_INET6, "
+    "dualstack_ipv6=True, backlog=4096); time.sleep(9999)"
 )
 
 

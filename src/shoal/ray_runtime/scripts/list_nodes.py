@@ -54,7 +54,7 @@ def is_listening(address: Any) -> bool:
 
 def main(address: str) -> None:
     host, _, port = address.rpartition(":")
-    if not is_listening((host, int(port))):
+    if not is_listening((host.strip("[]"), int(port))):
         sys.exit(f"nothing listens at {address}")  # Ray's client would wait long for it
     try:
         from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore]
