@@ -45,11 +45,22 @@ class Elastic:
         """Write the cluster file, followed by `more`."""
         self.yaml.write_text(YAML.replace("GATE", str(self.gate)) + more)
 
-    def up(self) -> None:
+    def up(self, *flags: str) -> None:
         """Bring it up, and wait for the controller's first status."""
-        done = self.home.shoal("up", str(self.yaml))
+        done = self.home.shoal("up", str(self.yaml), *flags)
         assert done.returncode == 0, done.stderr
         until(lambda: (self.control / "state.json").exists(), 90.0)
+
+    def reset(self) -> None:
+        """Bring the cluster up with its file's settings, and wait until only its head runs."""
+        self.gate.unlink(missing_ok=True)
+        self.write()
+        if not self.home.instance_ids():
+            self.up("--autostop", "off")
+        elif self.state()["limits"]["max_workers"] != 3:
+            self.up("--max-workers", "3")
+            until(lambda: self.state()["limits"]["max_workers"] == 3, 60.0)
+        until(self.has_scaled_down)
 
     def run(self, program: str, *args: object) -> str:
         command = f"python {program}.py {' '.join(map(str, args))}"
