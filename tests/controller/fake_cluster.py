@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shoal.controller.controller_config import ControllerConfig
+from shoal.controller.host_types import WorkerHost
 from shoal.controller.loop import Controller, Dependencies
 from shoal.controller.node_manager import LaunchResult
 from shoal.controller.paths import CONFIG
@@ -77,6 +78,7 @@ class FakeCluster:
     market: Market = "on-demand"
     zone: str = ""
     offered: list[Offering] | None = None
+    worker_hosts: dict[str, WorkerHost] | None = None
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -140,9 +142,11 @@ class FakeCluster:
     def join(self, id: str) -> None:
         """Add an instance to Ray."""
         instance = self.instances[id]
-        cpus = {"CPU": 0.0 if id == "head" else 1.0}
+        total = {"CPU": 0.0 if id == "head" else 1.0}
+        if self.worker_hosts and id in self.worker_hosts:
+            total = dict(self.worker_hosts[id].resources or total)
         self.ray[id] = RayNode(
-            id, id, instance.address, instance.node_type, "idle", 0.0, cpus, dict(cpus)
+            id, id, instance.address, instance.node_type, "idle", 0.0, total, dict(total)
         )
 
     def set_idle(self, id: str, seconds: float) -> None:
@@ -172,7 +176,6 @@ class FakeCluster:
         return [id for id in self.instances if id != "head"]
 
     list_interval_s = 2.0
-    worker_hosts = None
 
     async def list_instances(self) -> Sequence[Instance]:
         if self.list_error is not None:
@@ -191,8 +194,13 @@ class FakeCluster:
         ids = self.tokens.setdefault(request.token, [])
         for _ in range(min(request.count, self.max_per_launch) - len(ids)):
             number = next(self.numbers)
-            self.add_instance(f"i-{number}", f"worker-{number}", request.node_type)
-            ids.append(f"i-{number}")
+            free = [h for h in self.worker_hosts or () if h not in self.instances]
+            free = [h for h in free if not request.hosts or h in request.hosts]
+            if self.worker_hosts is not None and not free:
+                break
+            id = free[0] if free else f"i-{number}"
+            self.add_instance(id, f"worker-{number}", request.node_type)
+            ids.append(id)
         if self.kill_during_launch:
             raise Killed
         return LaunchResult([self.instances[id] for id in ids])

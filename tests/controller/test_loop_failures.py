@@ -11,10 +11,9 @@ import pytest
 
 from shoal.controller import status_file
 from shoal.controller.executor import MAX_SETUP_FAILURES
-from shoal.controller.lifecycle import DEADLINES, Node
+from shoal.controller.lifecycle import DEADLINES
 from shoal.controller.node_manager import LaunchResult
 from shoal.controller.paths import STATE
-from shoal.controller.planner_input import limit_to_usable_hosts
 from shoal.controller.reconcile import MAX_RESTARTS
 from shoal.core.errors import AuthError, CapacityError, TransientError
 from shoal.core.node_phase import Phase
@@ -394,14 +393,6 @@ async def test_the_heads_ray_is_restarted_again_when_it_dies_while_nodes_rejoin(
     harness.cluster.setup_gate.set()
     await harness.iterate(2)
     assert set(harness.cluster.ray) == set(harness.cluster.instances)
-
-
-def test_a_host_that_is_being_cleaned_up_cannot_be_launched() -> None:
-    spec, hosts = cluster(max_workers=2), ["10.0.0.2", "10.0.0.3"]
-    leaving = Node("10.0.0.2", "worker-1", "worker", "worker", Phase.TERMINATING, 0.0, 0.0)
-    assert limit_to_usable_hosts(spec, hosts, {}, {}).scaling.max_workers == 2
-    limited = limit_to_usable_hosts(spec, hosts, {}, {leaving.id: leaving})
-    assert limited.scaling.max_workers == 1
 
 
 async def test_a_pending_node_that_is_no_longer_needed_is_cancelled(

@@ -118,6 +118,7 @@ class ActionExecutor:
             market=planned.market,
             zone=planned.zone,
             price_per_hour=planned.price_per_hour,
+            hosts=planned.hosts,
         )
         subject = f"{planned.count} x {planned.node_type}"
         self._journal.record(intent, self._planned_decision("launch", subject, planned.reason))
@@ -189,6 +190,7 @@ class ActionExecutor:
             intent.token,
             cast(Market, intent.market),
             intent.zone,
+            tuple(intent.hosts),
         )
         timeout, _ = DEADLINES[Phase.REQUESTED]
         try:

@@ -21,14 +21,14 @@ from shoal.controller.journal import Journal
 from shoal.controller.lifecycle import Node
 from shoal.controller.node_manager import NodeManager
 from shoal.controller.observer import GcsReader, Observer
-from shoal.controller.planner_input import ClusterPlanner, OfferingCache, limit_to_usable_hosts
+from shoal.controller.planner_input import ClusterPlanner, OfferingCache
 from shoal.controller.reconcile import Observation, reconcile
 from shoal.controller.state import Action, ConfigApplied, ControllerState, Decision, NodeUpdated
 from shoal.controller.status_publisher import GcsReporter, Metrics, StatusPublisher
 from shoal.core.clock import Clock
 from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Role
-from shoal.providers.model import Instance
+from shoal.providers.model import Instance, State
 from shoal.ray_runtime.gcs_client import GcsReading
 from shoal.scaling import Plan
 from shoal.spec.hashes import is_outdated
@@ -253,13 +253,14 @@ class Controller:
             for id, instance in self._executor.instances.items()
             if is_outdated(self._config.spec, instance.node_type, instance.launch_hash)
         }
-        spec = limit_to_usable_hosts(
+        instances = self._executor.instances.values()
+        return self._planner.plan(
             self._config.spec,
-            self._executor.node_manager.worker_hosts,
-            self._executor.instances,
-            self.state.nodes,
+            reading,
+            self._clock.now(),
+            hosts=self._executor.node_manager.worker_hosts,
+            unreachable={i.id for i in instances if i.state is State.UNREACHABLE},
         )
-        return self._planner.plan(spec, reading, self._clock.now())
 
     # execute
 
@@ -298,7 +299,7 @@ class Controller:
             spec,
             reading,
             self._plan,
-            self._planner.node_resources(spec),
+            self._planner.node_resources(spec, self._executor.node_manager.worker_hosts),
             self._head_monitor.error or self._journal.error,
             self._loop_seconds,
             self._stamp,
@@ -339,7 +340,7 @@ class Controller:
     def _apply_config(self, config: ControllerConfig) -> None:
         self._config = config
         self._executor.node_manager = self._make_node_manager(config)
-        self._planner.offerings = offerings_for(config.spec)
+        self._planner.reset(offerings_for(config.spec))
         self._offering_cache.reset()
         why = f"new settings: {status_file.describe_limits(config.spec)}"
         self._journal.record(self._decision("reconfigure", config.spec.cluster_name, why))

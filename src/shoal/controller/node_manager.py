@@ -4,7 +4,7 @@ a node that is added later is no different."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from shoal.bootstrap import node_probe
 from shoal.bootstrap.pipeline import bootstrap_nodes
 from shoal.bootstrap.status_tags import StatusTagger
 from shoal.cluster.handle import ClusterHandle
+from shoal.controller.host_types import WorkerHost
 from shoal.core.batcher import Batcher
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
@@ -23,7 +24,9 @@ from shoal.ray_runtime.ray_start import IN_USE_VARIABLE
 from shoal.remote.process import run_process
 from shoal.remote.runner import Runner, quote
 from shoal.remote.scripts import read_script
+from shoal.scaling.demand import Resources
 from shoal.scaling.inputs import Offering
+from shoal.spec.cluster_spec import HostSpec
 
 _log = logging.getLogger(__name__)
 
@@ -49,8 +52,8 @@ class NodeManager(Protocol):
         ...
 
     @property
-    def worker_hosts(self) -> Collection[str] | None:
-        """The ids of all hosts that can become workers; None where instances are launched."""
+    def worker_hosts(self) -> Mapping[str, WorkerHost] | None:
+        """All hosts that can become workers, by id; None where instances are launched."""
         ...
 
     async def list_instances(self) -> Sequence[Instance]:
@@ -126,9 +129,21 @@ class ProviderNodeManager:
         return self._cluster.capabilities.list_interval_s
 
     @property
-    def worker_hosts(self) -> Collection[str] | None:
-        hosts = self._cluster.capabilities.hosts
-        return None if hosts is None else {i.id for i in hosts() if i.role == "worker"}
+    def worker_hosts(self) -> Mapping[str, WorkerHost] | None:
+        capabilities = self._cluster.capabilities
+        if capabilities.hosts is None:
+            return None
+        detected = capabilities.host_resources() if capabilities.host_resources else {}
+        workers = [i for i in capabilities.hosts() if i.role == "worker"]
+        return {i.id: self._worker_host(i, detected.get(i.id)) for i in workers}
+
+    def _worker_host(self, host: Instance, detected: Resources | None) -> WorkerHost:
+        spec = self._cluster.spec
+        own = spec.shoal.hosts.get(host.id, HostSpec())
+        declared = {**spec.node_types[host.node_type].resources, **own.resources}
+        is_known = detected is not None or "CPU" in declared
+        resources = {**(detected or {}), **declared} if is_known else None
+        return WorkerHost(host.node_type, resources, own.labels)
 
     async def list_instances(self) -> Sequence[Instance]:
         return await self._cluster.instances()

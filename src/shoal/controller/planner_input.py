@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
+from shoal.controller.host_types import HostTypes, WorkerHost
 from shoal.controller.journal import Journal
 from shoal.controller.lifecycle import Node
 from shoal.controller.node_manager import NodeManager
@@ -17,7 +18,6 @@ from shoal.controller.settled_demand import SettledDemand
 from shoal.core.backoff import Backoff
 from shoal.core.clock import Clock
 from shoal.core.node_phase import Phase
-from shoal.providers.model import Instance, State
 from shoal.ray_runtime.gcs_client import GcsReading
 from shoal.ray_runtime.nodes import RayNode
 from shoal.scaling import History, NodeView, Plan, plan
@@ -31,6 +31,10 @@ _log = logging.getLogger(__name__)
 _OFFERINGS_SECONDS = 3600.0
 _FIRST_BACKOFF_SECONDS = 10.0
 _LONGEST_BACKOFF_SECONDS = 900.0
+
+# What a view is made from, besides the time: the node, its Ray, its type for the planner, whether
+# its work may be moved, whether it does not answer, and whether it is outdated.
+_ViewKey = tuple[Node, RayNode | None, str, bool, bool, bool]
 
 
 class ClusterPlanner:
@@ -49,49 +53,88 @@ class ClusterPlanner:
         self.outdated: Collection[str] = ()
         self._settled_demand = SettledDemand()
         # The last view of each node, and what it was made from.
-        self._views_cache: dict[str, tuple[Node, RayNode, bool, NodeView]] = {}
+        self._views_cache: dict[str, tuple[_ViewKey, NodeView]] = {}
+        # What Ray has reported of each host that was a node before.
+        self._ray_resources: dict[str, Resources] = {}
 
-    def plan(self, spec: ClusterSpec, reading: GcsReading, now: float) -> Plan:
-        """What should be launched, drained and cancelled now."""
+    def plan(
+        self,
+        spec: ClusterSpec,
+        reading: GcsReading,
+        now: float,
+        *,
+        hosts: Mapping[str, WorkerHost] | None = None,
+        unreachable: Collection[str] = (),
+    ) -> Plan:
+        """What should be launched, drained and cancelled now. `hosts` are all hosts that can become
+        workers, None if instances are launched; `unreachable` are those that do not answer."""
         state = self._journal.state
-        failures = tuple(f.failure for f in state.failures)
-        history = replace(self._history, failures=failures, blocked=dict(state.blocked))
-        views = self._views(reading, now)
+        types = HostTypes(spec, self._with_ray_resources(hosts or {}, reading))
+        failures = tuple(types.failure(f.failure) for f in state.failures)
+        blocked = types.blocked(state.blocked)
+        history = replace(self._history, failures=failures, blocked=blocked)
+        views = list(self._views(reading, now, types, unreachable))
+        if hosts is not None:
+            spec = types.spec(state.nodes, unreachable)
         demand = self._settled_demand.of(reading, now)
         result = plan(spec, views, demand, history, now, self.offerings)
         self._history = result.history
-        return result
+        return replace(result, launches=tuple(map(types.real_launch, result.launches)))
 
-    def node_resources(self, spec: ClusterSpec) -> dict[str, Resources]:
+    def reset(self, offerings: Sequence[Offering]) -> None:
+        """Forget what a former config may have determined."""
+        self.offerings = offerings
+        self._ray_resources.clear()
+
+    def node_resources(
+        self, spec: ClusterSpec, hosts: Mapping[str, WorkerHost] | None
+    ) -> dict[str, Resources]:
         """The resources of a node of each type, as far as they are known."""
+        if hosts:
+            spec = HostTypes(spec, hosts).spec({}, ())
         return {
             name: node_type_resources(node_type, [o for o in self.offerings if o.node_type == name])
             for name, node_type in spec.node_types.items()
         }
 
-    def _views(self, reading: GcsReading, now: float) -> Iterator[NodeView]:
+    def _with_ray_resources(
+        self, hosts: Mapping[str, WorkerHost], reading: GcsReading
+    ) -> dict[str, WorkerHost]:
+        """The hosts with the resources that their Ray has now or had last: its start commands may
+        change what it detects."""
+        seen = self._ray_resources
+        seen.update({id: n.total for id, n in reading.nodes.items() if id in hosts and n.total})
+        return {id: replace(h, resources=seen.get(id, h.resources)) for id, h in hosts.items()}
+
+    def _views(
+        self, reading: GcsReading, now: float, types: HostTypes, unreachable: Collection[str]
+    ) -> Iterator[NodeView]:
         before, self._views_cache = self._views_cache, {}
         for node in self._journal.state.nodes.values():
             ray = reading.nodes.get(node.id)
-            if ray is None:
-                yield _view(node, ray, now, movable=False)
-                continue
-            movable = self.pinned is not None and ray.ray_id not in self.pinned
+            is_unreachable = node.id in unreachable
+            movable = (
+                ray is not None
+                and not is_unreachable
+                and self.pinned is not None
+                and ray.ray_id not in self.pinned
+            )
+            node_type = types.type_of(node.id, node.node_type)
+            is_outdated = node.id in self.outdated and node.role == "worker"
+            key = (node, ray, node_type, movable, is_unreachable, is_outdated)
             last = before.get(node.id)
             # The view of a busy node is the same as long as nothing about it has changed.
-            if last and not ray.idle_s and last[:3] == (node, ray, movable):
-                view = last[3]
+            if last and ray is not None and not ray.idle_s and last[0] == key:
+                view = last[1]
             else:
-                view = _view(node, ray, now, movable=movable)
-                if node.id in self.outdated and node.role == "worker":
-                    view = replace(view, outdated=True)
-            self._views_cache[node.id] = (node, ray, movable, view)
+                view = _view(*key, now=now)
+            self._views_cache[node.id] = (key, view)
             yield view
         for intent in self._journal.state.intents.values():
             for number in range(intent.count):
                 yield NodeView(
                     id=f"{intent.token}/{number}",
-                    node_type=intent.node_type,
+                    node_type=types.type_of_zone(intent.node_type, intent.zone),
                     phase=Phase.REQUESTED,
                     market=cast(Market, intent.market),
                     zone=intent.zone,
@@ -142,13 +185,22 @@ def price_per_hour(nodes: Iterable[Node]) -> float:
     return math.fsum(n.price_per_hour or 0.0 for n in nodes if n.phase is not Phase.STOPPED)
 
 
-def _view(node: Node, ray: RayNode | None, now: float, *, movable: bool) -> NodeView:
+def _view(
+    node: Node,
+    ray: RayNode | None,
+    node_type: str,
+    movable: bool,
+    is_unreachable: bool,
+    is_outdated: bool,
+    *,
+    now: float,
+) -> NodeView:
     phase = node.phase
     if phase is Phase.READY and ray is None:
         phase = Phase.STARTING  # it has started, and the GCS will list it in a moment
     return NodeView(
         id=node.id,
-        node_type=node.node_type,
+        node_type=node_type,
         phase=phase,
         is_head=node.role == "head",
         total=ray.total if ray else {},
@@ -162,28 +214,6 @@ def _view(node: Node, ray: RayNode | None, now: float, *, movable: bool) -> Node
         throttled=node.throttled,
         restartable=movable,
         interrupted=bool(node.interruption),
+        unreachable=is_unreachable,
+        outdated=is_outdated,
     )
-
-
-def limit_to_usable_hosts(
-    spec: ClusterSpec,
-    worker_hosts: Collection[str] | None,
-    instances: Mapping[str, Instance],
-    nodes: Mapping[str, Node],
-) -> ClusterSpec:
-    """The spec with no more workers than there are usable hosts. `worker_hosts` are the ids of all
-    hosts; None if instances are launched. A host that does not answer, or that is still being
-    cleaned up, is not usable."""
-    if worker_hosts is None:
-        return spec
-    unusable = {i.id for i in instances.values() if i.state is State.UNREACHABLE}
-    unusable |= {n.id for n in nodes.values() if n.phase in (Phase.TERMINATING, Phase.FAILED)}
-    hosts = sum(id not in unusable for id in worker_hosts)
-    types = {
-        name: replace(
-            t, max_workers=min(t.max_workers, hosts), min_workers=min(t.min_workers, hosts)
-        )
-        for name, t in spec.node_types.items()
-    }
-    scaling = replace(spec.scaling, max_workers=min(spec.scaling.max_workers, hosts))
-    return replace(spec, node_types=types, scaling=scaling)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -56,7 +56,8 @@ class NodeUpdated(Entry):
 
 @dataclass(frozen=True)
 class LaunchIntent(Entry):
-    """Instances that are about to be launched. The token makes a repeated call idempotent."""
+    """Instances that are about to be launched. The token makes a repeated call idempotent. `hosts`
+    are those to choose from; empty means any."""
 
     kind = "launch_intent"
     token: str
@@ -68,6 +69,7 @@ class LaunchIntent(Entry):
     market: str = "on-demand"
     zone: str = ""
     price_per_hour: float | None = None
+    hosts: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

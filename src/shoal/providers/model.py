@@ -68,7 +68,8 @@ def head_of(instances: Iterable[Instance]) -> Instance | None:
 @dataclass(frozen=True)
 class LaunchRequest:
     """A request for `count` equal instances. The token makes the request idempotent. `market` and
-    `zone` are the first choice; empty means as the spec says."""
+    `zone` are the first choice; empty means as the spec says. `hosts` are the ids of the listed
+    hosts to choose from; empty means all."""
 
     node_type: str
     role: Role
@@ -76,6 +77,7 @@ class LaunchRequest:
     token: str
     market: Literal["", "on-demand", "spot"] = ""
     zone: str = ""
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,8 @@ class Capabilities:
     `unreachable_reasons`: by instance id, why the last listing could not reach an instance.
     `unusable_hosts`: by instance id, why this cluster cannot use a host that the last listing
     found, unless the user changes something: it is another cluster's, or it refuses the login.
+    `host_resources`: by instance id, the resources that Ray would detect on a host, as far as they
+    are known.
 
     Instances that share this machine:
     `shared_machine`: the ports and directories of an instance whose processes run on this
@@ -90,6 +92,7 @@ class Capabilities:
     fixed_head: Instance | None = None
     unreachable_reasons: Callable[[], Mapping[str, ShoalError]] | None = None
     unusable_hosts: Callable[[], Mapping[str, ShoalError]] | None = None
+    host_resources: Callable[[], Mapping[str, Mapping[str, float]]] | None = None
 
     shared_machine: Callable[[Instance], SharedMachine] | None = None
     end_processes: Callable[[Sequence[Instance]], Coroutine[Any, Any, None]] | None = None

@@ -28,7 +28,9 @@ class NodeView:
     with the resources of its type. `restartable` means that everything that runs here may be moved.
     `throttled` is copied from the launch: whether it counted against `upscaling_speed`. An
     `interrupted` node will lose its instance: it offers no capacity, and its work needs another
-    node. An `outdated` node was launched from settings that have changed since.
+    node. An `outdated` node was launched from settings that have changed since. An `unreachable`
+    node counts against the limits, but it is not removed, and no other node is removed because of
+    it: it may be back in a moment.
     """
 
     id: str
@@ -46,6 +48,7 @@ class NodeView:
     throttled: bool = True
     interrupted: bool = False
     outdated: bool = False
+    unreachable: bool = False
 
     @cached_property
     def group_key(self) -> str:
@@ -55,6 +58,7 @@ class NodeView:
         return (
             f"{self.node_type}\0{self.phase.value}\0{self.is_head}\0{self.idle_s > 0}\0"
             f"{self.market}\0{self.zone}\0{self.price_per_hour}\0{self.throttled}\0"
+            f"{self.unreachable}\0"
             f"{id(self.total)}\0{id(self.available)}\0{id(self.labels)}"
         )
 

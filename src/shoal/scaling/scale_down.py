@@ -88,7 +88,8 @@ class ScaleDown:
         return self._above_floors(self._above_minimums(candidates))
 
     def _is_removable(self, node: NodeView) -> bool:
-        return node.phase is not Phase.READY or node.idle_s >= self._idle_timeout(node)
+        is_idle = node.phase is not Phase.READY or node.idle_s >= self._idle_timeout(node)
+        return is_idle and not node.unreachable
 
     def _idle_timeout(self, node: NodeView) -> float:
         node_type = self._snapshot.spec.node_types.get(node.node_type)
@@ -121,7 +122,8 @@ class ScaleDown:
         return -(-item.count // copies) if copies else 0
 
     def _above_minimums(self, nodes: list[NodeView]) -> list[NodeView]:
-        by_type = Counter(self._snapshot.serving_by_type)
+        # An unreachable node may be lost, so the minimums are kept without it.
+        by_type = self._snapshot.serving_by_type - self._snapshot.unreachable_by_type
         total = sum(by_type.values())
         spare = []
         for node in nodes:
@@ -198,15 +200,18 @@ class OverLimit:
 def over_limit(snapshot: ClusterSnapshot) -> OverLimit:
     """Nodes above `max_workers` of their type or of the cluster, for instance after it was lowered
     or a type was removed from the file. Launching and idle ones are removed now; busy ones stay
-    until they are idle."""
+    until they are idle. Unreachable nodes do not count here: a healthy one would go in their
+    place."""
     result = OverLimit()
     spec = snapshot.spec
     for name, count in sorted(snapshot.by_type.items()):
         node_type = spec.node_types.get(name)
-        excess = count - (node_type.max_workers if node_type else 0)
+        reachable = count - snapshot.unreachable_by_type[name]
+        excess = reachable - (node_type.max_workers if node_type else 0)
         limit = f"max_workers of {name}" if node_type else f"the cluster file (no node type {name})"
         _remove_excess(result, snapshot, name, excess, limit)
-    excess = snapshot.worker_count - len(result.leaving) - spec.scaling.max_workers
+    reachable = snapshot.worker_count - sum(snapshot.unreachable_by_type.values())
+    excess = reachable - len(result.leaving) - spec.scaling.max_workers
     _remove_excess(result, snapshot, None, excess, "max_workers")
     return result
 
@@ -235,7 +240,9 @@ def _remove_excess(
 ) -> None:
     if excess <= 0:
         return
-    nodes = snapshot.workers(node_type)
+    nodes = [
+        n for n in snapshot.workers(node_type) if n.phase is Phase.DRAINING or not n.unreachable
+    ]
     # Draining nodes are leaving already.
     excess -= sum(n.phase is Phase.DRAINING for n in nodes)
     leaving = result.leaving

@@ -49,7 +49,8 @@ class Reason:
 @dataclass(frozen=True)
 class PlannedLaunch:
     """Launch `count` instances. `throttled` launches count against `upscaling_speed`; the caller
-    keeps the flag with the node and returns it in its NodeView."""
+    keeps the flag with the node and returns it in its NodeView. The caller may add `hosts`, of
+    which the instances must be some."""
 
     node_type: str
     count: int
@@ -58,6 +59,7 @@ class PlannedLaunch:
     zone: str = ""
     price_per_hour: float | None = None
     throttled: bool = True
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

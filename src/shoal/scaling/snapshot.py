@@ -52,11 +52,13 @@ class ClusterSnapshot:
         # Workers that count against the limits, and those of them that hold or will hold work.
         self.by_type: Counter[str] = Counter()
         self.serving_by_type: Counter[str] = Counter()
+        self.unreachable_by_type: Counter[str] = Counter()  # of the serving ones
         for node, count in self.groups:
             if not node.is_head and node.phase in COUNTED_PHASES:
                 self.by_type[node.node_type] += count
                 if node.phase in SERVING_PHASES:
                     self.serving_by_type[node.node_type] += count
+                    self.unreachable_by_type[node.node_type] += count * node.unreachable
 
     @property
     def worker_count(self) -> int:

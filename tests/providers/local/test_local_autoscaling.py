@@ -22,10 +22,10 @@ pytestmark = [
 ]
 
 ACTORS = """
-import ray
+import os, ray
 ray.init(log_to_driver=False, logging_level="ERROR")
 
-@ray.remote(num_cpus=1, resources={"worker": 1})
+@ray.remote(num_cpus=os.cpu_count())
 class Worker:
     def where(self):
         return ray.util.get_node_ip_address()
@@ -48,8 +48,8 @@ async def bed() -> AsyncIterator[Bed]:
             min_workers=0,
             max_workers=2,
             idle_timeout_minutes=0.1,
-            available_node_types={"local.cluster.node": {"resources": {"CPU": 1, "worker": 1}}},
-            shoal={"hosts": {hosts[0].address: {"resources": {"CPU": 0, "worker": 0}}}},
+            # Nothing says what the workers have.
+            shoal={"hosts": {hosts[0].address: {"resources": {"CPU": 0}}}},
         )
         events = await bed.up()
         assert [e for e in events if e["event"] == "warning"] == []
@@ -107,6 +107,30 @@ async def test_a_rebooted_host_becomes_a_node_again(bed: Bed) -> None:
     await bed.workers[0].reboot()
     done = await bed.shoal("exec c.yaml 'python code/actors.py'", timeout=240)
     assert "done on 2" in done.stdout, done.stderr
+
+
+async def test_an_unreachable_worker_costs_no_other_node(bed: Bed) -> None:
+    await bed.write(min_workers=2)
+    await bed.up()
+    log = bed.head.root() / "home/ubuntu/.shoal/controller/controller.log"
+    heartbeat = log.with_name("heartbeat")
+    healthy, lost = bed.workers
+    noticed = f"host {lost.address} is unreachable"
+    before = log.read_text().count(noticed)
+    async with lost.cut_off():
+        await until(lambda: log.read_text().count(noticed) > before, "it is noticed", timeout=60)
+        noticed_at = heartbeat.stat().st_mtime
+        await until(lambda: heartbeat.stat().st_mtime > noticed_at + 3, "more iterations")
+        assert await runs_ray(bed, healthy)
+    await until(lambda: is_ready(bed), "all nodes are ready", timeout=120, every=1)
+    why = await bed.shoal("why c.yaml")
+    await bed.write(min_workers=0)
+    await bed.up()
+    assert "max_workers" not in why.stdout
+
+
+async def is_ready(bed: Bed) -> bool:
+    return (await bed.shoal("status c.yaml")).code == 0
 
 
 def _released(bed: Bed) -> bool:

@@ -17,6 +17,7 @@ from shoal.core.errors import CapacityError, ConfigError, SetupError, ShoalError
 from shoal.core.node_phase import Role
 from shoal.providers import host_claims
 from shoal.providers.host_claims import Claim
+from shoal.providers.local import host_resources
 from shoal.providers.model import Finding, Instance, LaunchRequest, State
 from shoal.providers.protocol import Capabilities, Provider
 from shoal.remote.known_hosts import SharedHostKeys
@@ -44,7 +45,8 @@ class LocalProvider(Provider):
     `_claimed_by_others` are those that the last listing found to be another cluster's, with the
     error for it; `_listed`
     is that listing, None before the first. `launch` may pick from an old listing, because only
-    the claim on the host decides whose it is.
+    the claim on the host decides whose it is. `_resources` are what Ray would detect on each host;
+    only the head needs to know, and reads it once while it lists the hosts.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class LocalProvider(Provider):
         self._claimed_by_others: dict[str, ShoalError] = {}
         self._unreachable_reasons: dict[str, ShoalError] = {}
         self._listed: Sequence[Instance] | None = None
+        self._resources: dict[str, dict[str, float]] = {}
 
     @functools.cached_property
     def capabilities(self) -> Capabilities:
@@ -75,6 +78,7 @@ class LocalProvider(Provider):
             fixed_head=self._instance(self._head_address, State.RUNNING),
             unreachable_reasons=lambda: self._unreachable_reasons,
             unusable_hosts=self._unusable_hosts,
+            host_resources=lambda: self._resources,
             host_keys=SharedHostKeys(self._known_hosts),
         )
 
@@ -126,8 +130,10 @@ class LocalProvider(Provider):
                     why=f"provider.worker_ips lists {len(self._addresses) - 1}",
                     fix="list more hosts, or lower min_workers",
                 )
-            launched += [self._instance(a, State.PENDING) for a in free[: request.count]]
-            free = free[request.count :]
+            suitable = [a for a in free if not request.hosts or a in request.hosts]
+            picked = suitable[: request.count]
+            launched += [self._instance(a, State.PENDING) for a in picked]
+            free = [a for a in free if a not in picked]
         # A host that is not claimed yet must not be picked for another request.
         self._launched |= {i.id for i in launched}
         _log.info("picked hosts %s", ", ".join(i.id for i in launched))
@@ -159,16 +165,22 @@ class LocalProvider(Provider):
         runner = self._runner(address)
         try:
             await runner.open_connection(timeout=_LIST_SECONDS)
-            _, lines = await capture(
-                runner, host_claims.READ_COMMAND, timeout=_LIST_SECONDS, skip_profile=True
-            )
+            command = host_claims.READ_COMMAND
+            if self._on_head and address not in self._resources:
+                command += f"; {host_resources.read_command()}"
+            _, lines = await capture(runner, command, timeout=_LIST_SECONDS, skip_profile=True)
         except (ShoalError, TimeoutError) as error:
             _log.info("host %s is unreachable: %s", address, error)
             self._unreachable_reasons[address] = (
                 error if isinstance(error, ShoalError) else SetupError("it does not answer")
             )
+            self._resources.pop(address, None)  # it may be another machine when it is back
             return self._instance(address, State.UNREACHABLE)
         self._unreachable_reasons.pop(address, None)
+        if (resources := host_resources.parse(lines)) is not None:
+            _log.info("host %s has %s", address, resources)
+            self._resources[address] = resources
+        lines = host_resources.other_lines(lines)
         claim = host_claims.parse(lines[0]) if lines else None
         if claim is not None and claim.owner == self._owner:
             return self._instance(address, State.RUNNING)

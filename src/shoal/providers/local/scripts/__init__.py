@@ -1,0 +1,1 @@
+"""Scripts that run on hosts: sent as they are, never imported."""
