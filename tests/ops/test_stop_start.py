@@ -73,7 +73,9 @@ class FakeCluster(ClusterHandle):
     async def probe(self, instance: Instance) -> NodeProbe:
         return NodeProbe()
 
-    def node_plan(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodePlan:
+    def node_plan(
+        self, instance: Instance, head: Instance, mode: Mode = "full", *, stops_ray: bool = False
+    ) -> NodePlan:
         runner = cast(Runner, LocalRunner(self._home / instance.name, {}))
         command = f"echo {mode} > started"
         start = RayStart((command,), {}, self._gcs, "python3", 0)

@@ -352,3 +352,35 @@ async def test_a_laptop_without_rsync_is_an_error_that_says_to_install_it(
     monkeypatch.setenv("PATH", str(tools(tmp_path / "bin", "ssh", "sh")))
     with pytest.raises(ConfigError, match="this machine has no rsync"):
         await runner.put(write_files(tmp_path / "source", {"a": "1"}), "t")
+
+
+@pytest.mark.parametrize(("changes", "succeeds"), [(2, True), (9, False)])
+async def test_a_file_that_changes_while_it_is_sent_is_sent_again(
+    runner: SshRunner,
+    server: Sshd,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: int,
+    succeeds: bool,
+) -> None:
+    source = write_files(tmp_path / "source", {"a": "1"})
+    # A file that grows all the time makes rsync fail only sometimes.
+    shim = tmp_path / "bin/rsync"
+    shim.parent.mkdir()
+    shim.write_text(
+        f"""#!/bin/sh
+case "$*" in *--version*) exec {shutil.which("rsync")} "$@" ;; esac
+echo >> {tmp_path}/tries
+[ $(wc -l < {tmp_path}/tries) -gt {changes} ] && exec {shutil.which("rsync")} "$@"
+echo "ERROR: a failed verification -- update discarded." >&2
+exit 23
+"""
+    )
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shim.parent}:{os.environ['PATH']}")
+    if succeeds:
+        await runner.put(source, "t")
+        assert tree(server.home) == {"t/a": "1"}
+    else:
+        with pytest.raises(SetupError, match="could not copy all files of t"):
+            await runner.put(source, "t")

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from shoal.bootstrap import file_sync
 from shoal.bootstrap.mount_files import Manifest
 from shoal.bootstrap.node_plan import NodePlan
+from shoal.bootstrap.ray_restart import RayRestart
 from shoal.core.errors import SetupError, ShoalError
 from shoal.ray_runtime import cluster_secrets
 from shoal.ray_runtime.cluster_secrets import Credentials
@@ -27,6 +28,7 @@ class HeadArtifacts:
     setup commands, `is_up` when its Ray runs. `file_sync_seconds` is how long it took to send the
     file mounts to the head, None if they were not sent. `relay_slots` limits the workers that copy
     files from the head at the same time, because the head's own bootstrap uses that connection too.
+    `ray_restart` is when the nodes that run restart.
     """
 
     def __init__(self, head: NodePlan, plans: Sequence[NodePlan]) -> None:
@@ -38,6 +40,11 @@ class HeadArtifacts:
         self.is_up: asyncio.Future[None] = loop.create_future()
         self.file_sync_seconds: asyncio.Future[float | None] = loop.create_future()
         self.relay_slots = asyncio.Semaphore(_MAX_PARALLEL_RELAYS)
+        self.ray_restart = RayRestart(
+            [plan.instance.name for plan in plans if plan.stops_ray],
+            head_restarts=head.stops_ray,
+            head_is_gone=head in plans and head.mode != "update" and not head.stops_ray,
+        )
         self._credentials_task: asyncio.Task[None] | None = None
         if head not in plans:  # it runs already
             self.is_set_up.set_result(None)
@@ -71,5 +78,7 @@ class HeadArtifacts:
             self.file_sync_seconds.set_result(None)
         for future in (self.credentials, self.is_set_up, self.is_up):
             if not future.done():
-                future.set_exception(SetupError("the head did not come up"))
+                future.set_exception(
+                    self.ray_restart.error() or SetupError("the head did not come up")
+                )
                 future.exception()  # retrieved here, in case no worker is waiting

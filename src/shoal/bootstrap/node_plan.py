@@ -3,6 +3,8 @@ Used by `up` on the laptop and by the controller on the head. Runs nothing."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +12,7 @@ from shoal.bootstrap import agents, claims, volumes
 from shoal.bootstrap.applied_state import AppliedState, digest
 from shoal.bootstrap.containers.node_container import NodeContainer
 from shoal.bootstrap.containers.registry_login import login_source
+from shoal.bootstrap.node_commands import stop_ray
 from shoal.bootstrap.node_ray_start import ray_start_for
 from shoal.bootstrap.node_runner import node_runner
 from shoal.bootstrap.volumes import MountRequest
@@ -29,7 +32,8 @@ class NodePlan:
     `runner` runs commands on the host; `node_runner` runs them where Ray runs: in the node's
     `container` if it has one, on the host otherwise.
     `mode` is `full` (every step), `update` (every step, but a running Ray is not restarted) or
-    `restart` (only restart Ray).
+    `restart` (only restart Ray). `stops_ray` is whether Ray runs now and must be restarted;
+    `stop_ray` stops it.
     `volumes` are mounted before any other step.
     `lease_agent` is the command that starts the lease agent, `interruption_agent` the command
     that starts the interruption agent; empty if the node has none.
@@ -49,6 +53,8 @@ class NodePlan:
     volumes: tuple[MountRequest, ...] = ()
     container: NodeContainer | None = None
     mode: Mode = "full"
+    stops_ray: bool = False
+    stop_ray: Callable[[], Awaitable[None]] | None = None
     reach_seconds: float = 300.0
     command_seconds: float = 1800.0
 
@@ -86,7 +92,14 @@ class NodePlanner:
     files_digest: str
     force: bool = False
 
-    def plan(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodePlan:
+    def plan(
+        self,
+        instance: Instance,
+        head: Instance,
+        mode: Mode = "full",
+        *,
+        stops_ray: bool = False,
+    ) -> NodePlan:
         """The plan for one node."""
         spec = self.spec
         container = spec.container_for(instance.node_type, instance.role)
@@ -106,6 +119,8 @@ class NodePlanner:
             volumes=volumes.mount_requests(spec, self.provider, instance),
             container=self._container(container, instance) if container else None,
             mode=mode,
+            stops_ray=stops_ray,
+            stop_ray=functools.partial(stop_ray, spec, self.provider, [instance]),
             reach_seconds=spec.shoal.reach_timeout_s or capabilities.boot_timeout_s,
             command_seconds=spec.shoal.command_timeout_s,
         )

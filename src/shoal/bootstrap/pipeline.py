@@ -20,6 +20,7 @@ from shoal.bootstrap.file_sync import HeadRelay
 from shoal.bootstrap.head_artifacts import HeadArtifacts
 from shoal.bootstrap.node_plan import NodePlan
 from shoal.bootstrap.node_probe import NodeProbe
+from shoal.bootstrap.ray_restart import NotRestartedError
 from shoal.bootstrap.steps import NodeReporter
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
@@ -55,7 +56,9 @@ async def bootstrap_nodes(
         except ShoalError as error:
             _log.info("%s: bootstrap failed: %s", plan.instance.name, error)
             failures[plan.instance.name] = error
-            reporter.phase(Phase.FAILED, str(error))
+            is_unchanged = isinstance(error, NotRestartedError) and plan.stops_ray
+            reporter.phase(Phase.READY if is_unchanged else Phase.FAILED, str(error))
+            artifacts.ray_restart.give_up(plan.instance.name)
             if plan.instance.role == "head":
                 artifacts.set_head_failed()
 
@@ -91,6 +94,8 @@ class _NodePipeline:
         self._reporter.phase(Phase.REACHABLE)
         if plan.claim:
             await self._step("claim", lambda: steps.claim(plan.runner, plan.claim, self._reporter))
+        if plan.stops_ray and artifacts.ray_restart.stops_first:
+            await self._stop_ray()
         try:
             await run_all([self._share_credentials(), self._probe_and_sync()])
         finally:
@@ -179,6 +184,8 @@ class _NodePipeline:
         plan = self._plan
         if plan.mode == "restart" or probe.applied_state.volumes == plan.desired_state.volumes:
             return probe
+        if probe.ray_runs and plan.mode != "update":  # it may use what is mounted over
+            await self._stop_ray()
         if plan.volumes:
             self._reporter.phase(Phase.PREPARING, "mounting volumes")
             await self._step(
@@ -265,20 +272,41 @@ class _NodePipeline:
             await self._run(plan.setup.setup_commands, "setup", plan.node_runner, tries=2)
             state = replace(state, files=desired.files, setup=desired.setup)
         if state != probe.applied_state:
+            if plan.stops_ray:  # until it is restarted, the old Ray runs
+                state = replace(state, start="")
             await self._write(state)
         return replace(probe, applied_state=state)
+
+    async def _stop_ray(self) -> None:
+        stop = self._plan.stop_ray
+        if stop is not None:
+            self._reporter.phase(Phase.PREPARING, "stopping Ray")
+            await self._step("stop Ray", stop)
+
+    async def _stop_old_ray(self, probe: NodeProbe) -> bool:
+        """Stop a Ray that runs, when it is time to: see `RayRestart`. Returns whether another one
+        runs."""
+        restart, name = self._artifacts.ray_restart, self._plan.instance.name
+        has_other_ray = probe.has_any_ray
+        await restart.wait_until_prepared(name)
+        if probe.ray_runs:
+            await self._stop_ray()
+            has_other_ray = (await self._read_probe()).has_any_ray
+        await restart.wait_until_stopped(name)
+        return has_other_ray
 
     async def _start(self, probe: NodeProbe) -> None:
         plan = self._plan
         if probe.applied_state.start == applied_state.STOPPED:
             # From here on Ray is meant to run, even if starting it fails.
             await self._write(replace(probe.applied_state, start=""))
+        has_other_ray = await self._stop_old_ray(probe)
         if not self._is_head:
             self._reporter.phase(Phase.PREPARING, "waiting for the head")
             await self._wait_for_gcs()
         self._reporter.phase(Phase.STARTING)
         commands: Sequence[str] = plan.start.commands
-        if not probe.has_any_ray:
+        if not has_other_ray:
             commands = without_ray_stop(commands)
         # `ray start` returns when the node has registered with the head's GCS.
         await self._run(commands, "start", plan.node_runner, tries=1)

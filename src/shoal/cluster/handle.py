@@ -189,9 +189,16 @@ class ClusterHandle:
         """How Ray starts on an instance of the cluster that `head` leads."""
         return ray_start_for(self.capabilities, self.spec, instance, head)
 
-    def node_plan(self, instance: Instance, head: Instance, mode: Mode = "full") -> NodePlan:
+    def node_plan(
+        self,
+        instance: Instance,
+        head: Instance,
+        mode: Mode = "full",
+        *,
+        stops_ray: bool = False,
+    ) -> NodePlan:
         """What bootstrap must do on one node."""
-        return self.planner.plan(instance, head, mode)
+        return self.planner.plan(instance, head, mode, stops_ray=stops_ray)
 
     async def observe(self, instances: Sequence[Instance] | None = None) -> ObservedCluster:
         """Probe all instances in parallel. `instances` is the provider's listing, if the caller

@@ -53,7 +53,8 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
     if not instances:
         if removed := await cluster.release():
             ctx.emit(Stage(f"deleted leftovers: {', '.join(removed)}"))
-        _forget(ctx, spec.cluster_name)
+        await _down_failed_attempt(ctx, spec)
+        _forget(ctx, spec)
     if not surplus:
         ctx.emit(Unchanged(spec.cluster_name, "there are no nodes to terminate"))
         return DownResult(0)
@@ -91,7 +92,8 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
         await _redeploy_controller(ctx, cluster, kept, keep)
         ctx.emit(ClusterScaledDown(spec.cluster_name, len(surplus), len(kept), seconds))
     else:
-        _forget(ctx, spec.cluster_name)
+        await _down_failed_attempt(ctx, spec)
+        _forget(ctx, spec)
         ctx.emit(ClusterGone(spec.cluster_name, len(surplus), seconds))
     return DownResult(len(surplus))
 
@@ -156,16 +158,32 @@ async def _redeploy_controller(
         _log.info("the controller stays stopped until the next up")
 
 
-def _forget(ctx: Context, cluster: str) -> None:
-    known_clusters.forget(ctx, cluster)
-    ssh_config.remove(cluster, Path.home())
+async def _down_failed_attempt(ctx: Context, spec: ClusterSpec) -> None:
+    """Terminate what a later `up` of this cluster with other settings used before it failed."""
+    attempt = known_clusters.failed_attempt(ctx, spec)
+    if attempt is None:
+        return
+    try:
+        instances = await ClusterHandle.of(ctx, attempt).instances()
+        if any(i.state is not State.UNREACHABLE for i in instances):
+            await down(ctx, attempt)
+    except ShoalError as error:
+        what = f"could not terminate what a failed up of {spec.cluster_name} used: {error.what}"
+        fix = "shoal down with the file of that up"
+        ctx.emit(Warned(what, error.why, error.fix or fix, error.node))
+
+
+def _forget(ctx: Context, spec: ClusterSpec) -> None:
+    known_clusters.forget(ctx, spec)
+    ssh_config.remove(spec.cluster_name, Path.home())
 
 
 def _kept(spec: ClusterSpec, instances: Sequence[Instance], keep: Keep) -> list[Instance]:
-    """The instances to keep, preferring the oldest workers."""
+    """The instances to keep, preferring reachable and then the oldest workers."""
     remaining = Counter({name: t.min_workers for name, t in spec.node_types.items()})
     kept = []
-    for instance in sorted(instances, key=lambda i: i.created_at or 0.0):
+    order = sorted(instances, key=lambda i: (i.state is State.UNREACHABLE, i.created_at or 0.0))
+    for instance in order:
         if instance.role == "head":
             if keep.head:
                 kept.append(instance)

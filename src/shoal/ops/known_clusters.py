@@ -1,4 +1,5 @@
-"""The registry of clusters that were brought up from this machine: one JSON file per cluster.
+"""The registry of clusters that were brought up from this machine: one JSON file per cluster, and
+one for its last `up` unless that succeeded.
 
 It is a convenience: it lets a command find a cluster by name. Nothing may depend on it, because
 every command also works from the YAML file alone, on a machine that never saw the cluster.
@@ -18,6 +19,8 @@ from shoal.ops.context import Context
 from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)
+
+_IDENTITY_SETTINGS = ("head_ip", "region", "project_id")
 
 
 async def known_names(ctx: Context) -> list[str]:
@@ -39,10 +42,36 @@ def is_recorded(ctx: Context, name: str) -> bool:
 
 
 def record(ctx: Context, cluster: ClusterSpec) -> None:
-    """Store the cluster's spec under its name, replacing an older one."""
-    directory = _directory(ctx.home)
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_atomically(_file(ctx.home, cluster.cluster_name), json.dumps(spec.to_json(cluster)))
+    """Store the spec of a cluster that is up under its name, replacing an older one."""
+    _write(_file(ctx.home, cluster.cluster_name), cluster)
+    _attempt_file(ctx.home, cluster.cluster_name).unlink(missing_ok=True)
+
+
+def record_attempt(ctx: Context, cluster: ClusterSpec) -> None:
+    """Store the spec of a cluster that is about to be brought up, so that `down` finds it by name
+    whatever happens. A spec that has worked stays recorded until the new one has."""
+    name = cluster.cluster_name
+    recorded, attempt = _file(ctx.home, name), _attempt_file(ctx.home, name)
+    has_worked = recorded.is_file() and not (
+        attempt.is_file() and attempt.read_bytes() == recorded.read_bytes()
+    )
+    _write(attempt, cluster)
+    if not has_worked:
+        _write(recorded, cluster)
+
+
+def failed_attempt(ctx: Context, cluster: ClusterSpec) -> ClusterSpec | None:
+    """The spec of a later `up` of this recorded cluster that has not succeeded, if it differs."""
+    try:
+        recorded = _file(ctx.home, cluster.cluster_name).read_text()
+        attempt = spec.from_json(
+            json.loads(_attempt_file(ctx.home, cluster.cluster_name).read_text())
+        )
+        is_recorded = spec.from_json(json.loads(recorded)) == cluster
+    except (OSError, ValueError) as error:
+        _log.debug("no readable attempt of %s: %s", cluster.cluster_name, error)
+        return None
+    return attempt if is_recorded and attempt != cluster else None
 
 
 def load_recorded(ctx: Context, name: str) -> ClusterSpec:
@@ -61,9 +90,26 @@ def load_recorded(ctx: Context, name: str) -> ClusterSpec:
         ) from None
 
 
-def forget(ctx: Context, name: str) -> None:
-    """Delete the record of a cluster, if there is one."""
+def forget(ctx: Context, cluster: ClusterSpec) -> None:
+    """Delete the record of a cluster, if there is one, but not that of another cluster with the
+    same name."""
+    name = cluster.cluster_name
+    _attempt_file(ctx.home, name).unlink(missing_ok=True)
+    with suppress_and_log(_log, f"read the record of {name}", ConfigError):
+        if is_recorded(ctx, name) and not _is_same(load_recorded(ctx, name), cluster):
+            return
     _file(ctx.home, name).unlink(missing_ok=True)
+
+
+def _is_same(one: ClusterSpec, other: ClusterSpec) -> bool:
+    """Whether two specs with the same name describe the same cluster: of one provider, account and
+    head. Their workers may differ."""
+
+    def identity(cluster: ClusterSpec) -> list[object]:
+        settings = cluster.provider.settings
+        return [cluster.provider.type, *(settings.get(key) for key in _IDENTITY_SETTINGS)]
+
+    return identity(one) == identity(other)
 
 
 def _directory(home: Path) -> Path:
@@ -72,3 +118,12 @@ def _directory(home: Path) -> Path:
 
 def _file(home: Path, name: str) -> Path:
     return _directory(home) / f"{name}.json"
+
+
+def _attempt_file(home: Path, name: str) -> Path:
+    return _directory(home) / "attempts" / f"{name}.json"
+
+
+def _write(path: Path, cluster: ClusterSpec) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_atomically(path, json.dumps(spec.to_json(cluster)))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shoal.bootstrap.pipeline import Failures, bootstrap_nodes
+from shoal.bootstrap.ray_restart import NotRestartedError
 from shoal.bootstrap.status_tags import StatusTagger
 from shoal.bootstrap.steps import RETRY_NODE
 from shoal.cluster.handle import ClusterHandle
@@ -92,7 +93,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
 
     for step in plan.steps:
         _log.info("%s %s: %s", step.action, step.subject, step.reason)
-    known_clusters.record(ctx, spec)
+    known_clusters.record_attempt(ctx, spec)
     heads = [i for i in observed.instances if i.role == "head" and i.state is State.RUNNING]
     async with client.controller_paused(cluster, heads):
         result = await _execute(ctx, cluster, observed, plan)
@@ -107,6 +108,7 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
             result = await _execute(ctx, cluster, observed, replacement_plan)
         if result.head.name in result.failures:
             raise incomplete(result.failures, len(result.nodes))
+        known_clusters.record(ctx, spec)
         await client.deploy_controller(cluster, result.head, emit=ctx.emit, home=ctx.home)
     total = len(result.nodes)
     if result.failures:
@@ -143,7 +145,12 @@ async def _execute(
     assert head is not None
     node_plans = [
         *(
-            cluster.node_plan(started.get(update.instance.id, update.instance), head, update.mode)
+            cluster.node_plan(
+                started.get(update.instance.id, update.instance),
+                head,
+                update.mode,
+                stops_ray=update.stops_ray,
+            )
             for update in plan.updates
         ),
         *(cluster.node_plan(instance, head) for instance in launched),
@@ -202,13 +209,13 @@ def announce_ready(
 async def _change_instances(
     ctx: Context, cluster: ClusterHandle, plan: UpPlan
 ) -> tuple[list[Instance], dict[str, Instance]]:
-    """Terminate surplus instances, stop Ray where it restarts, start stopped instances and launch
-    missing ones, in parallel. Replaced instances are terminated before their successors are
-    launched: the quota may have room for only one of them, and two heads would look like two
-    concurrent `up` runs. Returns the launched instances, and the started ones by id."""
+    """Terminate surplus instances, start stopped instances and launch missing ones, in parallel. A
+    Ray that restarts is stopped by bootstrap, once everything else is prepared. Replaced instances
+    are terminated before their successors are launched: the quota may have room for only one of
+    them, and two heads would look like two concurrent `up` runs. Returns the launched instances,
+    and the started ones by id."""
     for instance in plan.terminate:
         ctx.emit(instance.entered(Phase.TERMINATING))
-    restarting = [update.instance for update in plan.updates if update.stops_ray]
     updated = [update.instance for update in plan.updates]
     stopped = [i for i in updated if i.state in (State.STOPPED, State.STOPPING)]
     surplus = [i for i in plan.terminate if i not in plan.replaced]
@@ -226,7 +233,6 @@ async def _change_instances(
         [
             replace_and_launch(),
             start(),
-            cluster.stop_ray(restarting),
             cluster.terminate(surplus),
         ]
     )
@@ -255,8 +261,18 @@ def incomplete(failures: Failures, total: int) -> ShoalError:
     nodes, and names the others."""
     if len(failures) == 1 and total == 1:
         return next(iter(failures.values()))
-    name, first = next(iter(failures.items()))
-    missing = ", ".join(failures)
+    causes = {n: e for n, e in failures.items() if not isinstance(e, NotRestartedError)}
+    name, first = next(iter(causes.items()))
+    missing = ", ".join(causes)
+    if len(causes) < len(failures):
+        return IncompleteError(
+            f"nothing was restarted: could not prepare {missing}",
+            why=f"{name}: {first.what}"
+            + (f" ({first.why})" if first.why else "")
+            + "; Ray runs on as before",
+            fix=first.fix if RETRY_NODE in first.fix else f"{first.fix}\n{RETRY_NODE}".lstrip(),
+            output=first.output,
+        )
     retry = "retry only these nodes: shoal up CLUSTER\nor terminate everything: shoal down CLUSTER"
     own_fix = "" if first.fix == RETRY_NODE else first.fix  # it would say the same
     return IncompleteError(

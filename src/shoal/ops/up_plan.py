@@ -172,7 +172,9 @@ def _update_mode(
         return "full", "its volumes changed"
     changed = "its files" if probe.applied_state.files != desired.files else "its setup"
     if (probe.applied_state.files, probe.applied_state.setup) == (desired.files, desired.setup):
-        return (None, "") if restart == "never" else ("restart", "its start commands changed")
+        was_restarted = probe.applied_state.start != ""
+        why = "its start commands changed" if was_restarted else "its Ray was not restarted yet"
+        return (None, "") if restart == "never" else ("restart", why)
     return ("update" if restart == "never" else "full"), f"{changed} changed"
 
 

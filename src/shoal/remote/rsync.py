@@ -46,6 +46,9 @@ _NO_CONNECTION = 255
 _MODE_ERROR = re.compile(r'rsync: .*failed to set permissions on ".*/\.": .*')
 # What one side of rsync prints because the other side has failed.
 _CONSEQUENCES = ("connection unexpectedly closed", "Broken pipe", "Connection reset by peer")
+# What rsync prints if a file changed twice while it was sent.
+_CHANGED_FILE = "failed verification -- update discarded"
+_CHANGED_FILE_TRIES = 3
 _USER_HOME = re.compile(r"~[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 # Tells the listed names from messages. rsync writes unprintable bytes as \#ooo.
@@ -183,7 +186,11 @@ async def _rsync(endpoint: RsyncEndpoint, script: str, path: str, arguments: Seq
         *arguments,
     ]
     try:
-        result = await run_process(argv, env=_environment())
+        for _ in range(_CHANGED_FILE_TRIES):
+            result = await run_process(argv, env=_environment())
+            if result.code != _PARTIAL or not any(_CHANGED_FILE in x for x in result.tail):
+                break
+            _log.info("%s: a file of %s changed while it was sent", endpoint.node, path)
     except FileNotFoundError:
         raise _no_local_rsync() from None
     if not is_complete(result):

@@ -98,6 +98,14 @@ async def test_a_job_survives_an_up_without_restart(bed: Bed) -> None:
     assert done.stdout.strip() == "survived", done.stderr
 
 
+async def test_changed_files_restart_the_head_and_its_workers(bed: Bed) -> None:
+    await bed.laptop.run("echo '# changed again' >> code/where.py")
+    events = await bed.up()
+    assert actions(events) == [("restart", "head"), ("restart", "worker-1")]
+    done = await bed.shoal("exec c.yaml 'python code/where.py'")
+    assert done.stdout.strip() == str(sorted(host.address for host in bed.hosts)), done.stderr
+
+
 @pytest.mark.long
 async def test_a_rebooted_worker_recovers_without_a_command(bed: Bed) -> None:
     await bed.workers[0].reboot()
