@@ -1,0 +1,85 @@
+"""Every reason is true: what it blames is in the way, and every launch is needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+
+from shoal.scaling import Cause, Demand, History, Plan, Unmet, plan
+from shoal.spec.cluster_spec import ClusterSpec
+from tests.scaling.clusters import carried_out
+from tests.scaling.test_properties import Case, bounded, cases, demands, planned
+
+
+def raised(cluster: ClusterSpec, row: Unmet) -> ClusterSpec:
+    """The cluster with the limits raised that the reason of a row names."""
+    numbers = row.reason.numbers
+    types = {
+        name: replace(t, max_workers=10_000) if f"max_workers {name}" in numbers else t
+        for name, t in cluster.node_types.items()
+    }
+    scaling = cluster.scaling
+    if "max_workers" in numbers:
+        scaling = replace(scaling, max_workers=100_000)
+    return replace(cluster, node_types=types, scaling=scaling)
+
+
+def unmet_count(result: Plan, subject: str) -> int:
+    return sum(row.count for row in result.unmet if row.subject == subject)
+
+
+@bounded
+@given(cases(), demands)
+def test_raising_the_limit_that_a_row_blames_meets_it(case: Case, pending: Demand) -> None:
+    cluster, nodes, offerings = case
+    result = planned(case, pending)
+    for row in result.unmet:
+        if row.reason.cause is Cause.LIMIT:
+            lifted = raised(cluster, row)
+            assert lifted != cluster
+            again = plan(lifted, nodes, pending, History(), 1000.0, offerings)
+            assert not unmet_count(again, row.subject), row
+
+
+@bounded
+@given(cases(), demands)
+def test_raising_every_limit_does_not_help_what_is_infeasible(case: Case, pending: Demand) -> None:
+    cluster, nodes, offerings = case
+    result = planned(case, pending)
+    types = {
+        name: replace(t, max_workers=10_000) if t.max_workers else t
+        for name, t in cluster.node_types.items()
+    }
+    scaling = replace(cluster.scaling, max_workers=100_000)
+    unlimited = replace(cluster, node_types=types, scaling=scaling)
+    again = plan(unlimited, nodes, pending, History(), 1000.0, offerings)
+    for row in result.unmet:
+        if row.reason.cause in (Cause.INFEASIBLE, Cause.BUSY):
+            assert unmet_count(again, row.subject) == unmet_count(result, row.subject)
+
+
+@bounded
+@given(cases(), demands)
+def test_without_one_of_its_launches_a_plan_leaves_more_unmet(case: Case, pending: Demand) -> None:
+    cluster, nodes, offerings = case
+    cluster = replace(cluster, scaling=replace(cluster.scaling, upscaling_speed=1e6))
+    result = plan(cluster, nodes, pending, History(), 1000.0, offerings)
+    if result.cancels or result.drains:
+        return
+    after = carried_out(result, nodes)
+    before = {n.id for n in nodes}
+    for node in after:
+        if node.id in before:
+            continue
+        # No launches are allowed any more, so that a missing node shows as unmet.
+        limited = {
+            name: replace(
+                t, max_workers=sum(n.node_type == name for n in after) - (name == node.node_type)
+            )
+            for name, t in cluster.node_types.items()
+        }
+        frozen = replace(cluster, node_types=limited)
+        fewer = [n for n in after if n.id != node.id]
+        without = plan(frozen, fewer, pending, History(), 1000.0, offerings)
+        assert sum(u.count for u in without.unmet) > sum(u.count for u in result.unmet)
