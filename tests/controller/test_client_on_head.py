@@ -113,7 +113,12 @@ def _write_state(directory: Path, *, published_at: float, heartbeat_at: float) -
 
 
 async def test_a_head_without_a_status_is_no_error(head: Head) -> None:
-    assert await client.read_status(*head[:2]) is None
+    handle, instance, directory = head
+    report = await client.read_status(handle, instance)
+    assert report is not None, "its controller was started"
+    assert not report.alive
+    (directory / CONFIG).unlink()
+    assert await client.read_status(handle, instance) is None
 
 
 async def test_a_head_that_does_not_answer_is_an_error(

@@ -14,7 +14,13 @@ import pytest
 from shoal.bootstrap.containers.registry_login import PASSWORD_VARIABLE
 from shoal.controller import heartbeat, supervisor
 from shoal.controller.__main__ import main
-from shoal.controller.paths import CONFIG, CONTROLLER_LOCK, HEARTBEAT, SUPERVISOR_LOCK
+from shoal.controller.paths import (
+    CONFIG,
+    CONTROLLER_LOCK,
+    HEARTBEAT,
+    RESTARTS,
+    SUPERVISOR_LOCK,
+)
 from shoal.core.file_lock import FileLock
 from tests.polling import alive, until
 
@@ -35,7 +41,8 @@ def control():
         time.sleep(0.05)
         Path(sys.argv[1], paths.HEARTBEAT).touch()
 
-supervisor.supervise(Path(sys.argv[1]), lambda: None, control)
+wait = 60.0 if "wait" in sys.argv else 0.0
+supervisor.supervise(Path(sys.argv[1]), lambda: None, control, wait_seconds=wait)
 """
 
 
@@ -156,3 +163,33 @@ def test_a_large_log_is_rotated_in_place(tmp_path: Path, monkeypatch: pytest.Mon
         print("third", file=writer, flush=True)
     assert log.read_text() == "third\n"
     assert (tmp_path / "controller.log.1").read_text() == "first\nsecond\n"
+
+
+async def test_a_prepared_supervisor_starts_the_controller_once_there_is_a_config(
+    directory: Path,
+) -> None:
+    (directory / CONFIG).unlink()
+    start(directory, "wait")
+    await until(lambda: holder(directory, SUPERVISOR_LOCK), "the supervisor waits")
+    assert not holder(directory, CONTROLLER_LOCK)
+    (directory / CONFIG).touch()
+    await until(lambda: holder(directory, CONTROLLER_LOCK), "the controller runs")
+
+
+async def test_a_supervisor_without_a_config_exits(directory: Path) -> None:
+    (directory / CONFIG).unlink()
+    assert start(directory).wait(30) == 0
+
+
+async def test_restarts_of_a_controller_that_dies_at_once_are_recorded(directory: Path) -> None:
+    start(directory)
+    restarts = directory / RESTARTS
+    for count in (1, 2):
+        # The supervisor holds the lock between two controllers.
+        await until(lambda: alive(holder(directory, CONTROLLER_LOCK)), "a controller runs")
+        os.kill(holder(directory, CONTROLLER_LOCK), signal.SIGKILL)
+
+        def is_recorded(count: int = count) -> bool:
+            return restarts.exists() and len(restarts.read_text().split()) == count
+
+        await until(is_recorded, "its restart is recorded")

@@ -12,7 +12,8 @@ import pytest
 
 from shoal.cluster.handle import ClusterHandle
 from shoal.controller import client
-from shoal.core.events import Event, Warned
+from shoal.core.errors import IncompleteError
+from shoal.core.events import Event
 from shoal.providers.model import Instance, State
 from shoal.providers.protocol import Capabilities, Provider
 from shoal.ray_runtime.ray_start import RayStart
@@ -36,7 +37,7 @@ class FakeCluster(ClusterHandle):
         self._homes = homes
         for instance in (HEAD, WORKER, STOPPED):
             (homes / instance.name).mkdir()
-        self.warnings: list[Warned] = []
+        self.problems: list[IncompleteError] = []
 
     async def instances(self, *_: object) -> Sequence[Instance]:
         return [HEAD, WORKER, STOPPED]
@@ -53,11 +54,13 @@ class FakeCluster(ClusterHandle):
     async def deploy(self) -> set[str]:
         """Deploy the controller, and return the nodes that no longer wait for one."""
 
-        def collect(event: Event) -> None:
-            assert isinstance(event, Warned)
-            self.warnings.append(event)
+        def unexpected(event: Event) -> None:
+            raise AssertionError(event)
 
-        await client.deploy_controller(self, HEAD, emit=collect, home=self._homes / "home")
+        try:
+            await client.deploy_controller(self, HEAD, emit=unexpected, home=self._homes / "home")
+        except IncompleteError as problem:
+            self.problems.append(problem)
         return {file.parents[1].name for file in self._homes.glob("*/.shoal/no-controller")}
 
 
@@ -65,26 +68,26 @@ async def test_nodes_stop_waiting_for_a_controller_that_the_file_disables(tmp_pa
     """They may have been waiting for one that never started."""
     fake = FakeCluster(tmp_path, controller=False)
     assert await fake.deploy() == {"head", "w"}
-    assert fake.warnings == []
+    assert fake.problems == []
 
 
-async def test_a_cluster_whose_controller_does_not_start_keeps_running_with_a_warning(
+async def test_a_cluster_whose_controller_does_not_start_is_incomplete_and_keeps_running(
     tmp_path: Path,
 ) -> None:
     fake = FakeCluster(tmp_path)
     assert await fake.deploy() == {"head", "w"}
-    (warning,) = fake.warnings
-    assert warning.what == "the cluster does not autoscale"
-    assert "within 2 h" in warning.fix, "workers that had a controller before still have a lease"
-    assert "controller: false" in warning.fix
+    (problem,) = fake.problems
+    assert problem.what == "the cluster does not autoscale"
+    assert "within 2 h" in problem.fix, "workers that had a controller before still have a lease"
+    assert "controller: false" in problem.fix
 
 
 @pytest.mark.parametrize(("lease", "ends"), [(900.0, "in about 3 h"), (0.0, "when it is idle")])
-async def test_the_warning_of_a_cluster_with_autostop_says_when_it_ends(
+async def test_the_error_of_a_cluster_with_autostop_says_when_it_ends(
     tmp_path: Path, lease: float, ends: str
 ) -> None:
     fake = FakeCluster(tmp_path, autostop=1800.0, lease=lease)
     assert await fake.deploy() == set(), "its nodes wait for a controller, then terminate"
-    (warning,) = fake.warnings
-    assert "does not stop when it is idle" in warning.what
-    assert warning.what.endswith(ends)
+    (problem,) = fake.problems
+    assert "does not stop when it is idle" in problem.what
+    assert problem.what.endswith(ends)

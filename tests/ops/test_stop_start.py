@@ -116,13 +116,14 @@ def make_cluster(
     gcs = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{gcs.getsockname()[1]}"
 
-    async def nothing(*_: Any, **__: Any) -> bool:
-        return True
+    async def nothing(*_: Any, **__: Any) -> None:
+        pass
 
     def make(**nodes: NodeProbe | ShoalError | None) -> FakeCluster:
         fake = FakeCluster(tmp_path, address, **nodes)
         monkeypatch.setattr(ClusterHandle, "of", lambda *_: fake)
         monkeypatch.setattr(client, "deploy_controller", nothing)
+        monkeypatch.setattr(stop_start, "verify_nodes", nothing)
         return fake
 
     with gcs:

@@ -26,6 +26,7 @@ from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ShoalError, UnreachableError
 from shoal.core.events import Emit
+from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Phase
 from shoal.ray_runtime import cluster_secrets
 from shoal.ray_runtime.start_commands import without_ray_stop
@@ -41,11 +42,17 @@ _STEP_TRIES = 3
 
 
 async def bootstrap_nodes(
-    plans: Sequence[NodePlan], head: NodePlan, emit: Emit, clock: Clock
+    plans: Sequence[NodePlan],
+    head: NodePlan,
+    emit: Emit,
+    clock: Clock,
+    *,
+    on_head_up: Callable[[], Awaitable[None]] | None = None,
 ) -> Failures:
     """Bootstrap these nodes in parallel, and return the failures by node name. A node that fails
     does not hold up the others, unless it is the head. `head` is the plan of the cluster's head,
-    whether or not it is one of `plans`."""
+    whether or not it is one of `plans`. `on_head_up` is called as soon as its Ray runs, while
+    workers may still start."""
     artifacts = HeadArtifacts(head, plans)
     failures: Failures = {}
 
@@ -62,7 +69,13 @@ async def bootstrap_nodes(
             if plan.instance.role == "head":
                 artifacts.set_head_failed()
 
-    await run_all(bootstrap(plan) for plan in plans)
+    async def after_head() -> None:
+        if on_head_up is not None:
+            with suppress_and_log(_log, "wait for the head", ShoalError):
+                await asyncio.shield(artifacts.is_up)
+                await on_head_up()
+
+    await run_all([*(bootstrap(plan) for plan in plans), after_head()])
     return failures
 
 

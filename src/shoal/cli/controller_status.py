@@ -30,9 +30,13 @@ def controller_lines(report: StatusReport | None, cluster: str) -> list[str]:
     """The lines that `shoal status` shows for the controller."""
     if report is None:
         return []
+    if report.restarts_too_often:
+        text = f"the controller restarted {report.restarts} times within the last minute"
+        return [click.style(text, fg="red"), *(f"  {line}" for line in report.log)]
     if not report.alive:
         silence = f"no heartbeat from the controller for {duration(report.age_s)}"
-        return [click.style(silence, fg="red") + f"; restart it: shoal up {cluster}"]
+        lines = [click.style(silence, fg="red") + f"; restart it: shoal up {cluster}"]
+        return [*lines, *(f"  {line}" for line in report.log)]
     state = report.state
     lines = [_summary(state)]
     if state.error:

@@ -38,10 +38,11 @@ def command(all_regions: bool, json: bool, verbose: int) -> None:
                 "unknown" if cluster.problem else str(cluster.nodes or "not up"),
                 "" if cluster.age_s is None else duration(cluster.age_s),
                 "" if cluster.problem else price(cluster.price_per_hour, complete=cluster.complete),
+                click.style(cluster.controller, fg="red"),
             )
             for cluster in clusters
         ]
-        for line in columns(("cluster", "provider", "nodes", "age", ""), rows):
+        for line in columns(("cluster", "provider", "nodes", "age", "", ""), rows):
             click.echo(line)
 
 

@@ -21,17 +21,19 @@ from shoal.controller import status_file
 from shoal.controller.controller_config import ControllerConfig
 from shoal.controller.lifecycle import Node
 from shoal.controller.paths import (
+    CONFIG,
     CONTROLLER_LOCK,
     DIRECTORY,
     HEARTBEAT,
     JOURNAL,
-    STATE,
     SUPERVISOR_LOCK,
 )
 from shoal.controller.state import NodeUpdated, from_line
 from shoal.controller.status_file import ControllerStatus
+from shoal.controller.supervisor import MAX_RESTARTS
+from shoal.controller.supervisor import RESTART_WINDOW_SECONDS as _RESTART_WINDOW
 from shoal.core.concurrency import run_all
-from shoal.core.errors import SetupError, ShoalError, UnreachableError
+from shoal.core.errors import IncompleteError, SetupError, ShoalError, UnreachableError
 from shoal.core.events import Emit, Warned
 from shoal.core.logs import suppress_and_log
 from shoal.providers.model import Instance, State
@@ -49,6 +51,12 @@ _CONNECT_SECONDS = 10.0
 _INSTALL_SECONDS = 300.0
 # How often, twice a second, the locks of a controller without a config are polled.
 _EXIT_POLLS = 40
+# How long a controller may take until its first report, and how long one that is loaded waits for
+# its config.
+_FIRST_REPORT_SECONDS = 30.0
+_PREPARED_SECONDS = 1800.0
+# How many lines of the controller's log are shown.
+_LOG_LINES = 8
 # How long an interrupted command waits for the controller to be resumed.
 _RESUME_SECONDS = 30.0
 # Python packages for the controller, where the head has none of its own.
@@ -62,32 +70,64 @@ def has_controller(spec: ClusterSpec) -> bool:
     return spec.shoal.controller
 
 
+async def prepare_controller(cluster: ClusterHandle, head: Instance) -> bool:
+    """Install Shoal on the head, whose Ray runs, and have it load the controller, so that
+    `deploy_controller` takes little time. Returns whether Shoal is installed; a failure is left to
+    `deploy_controller`, which repeats what is missing."""
+    if not has_controller(cluster.spec):
+        return False
+    start = cluster.ray_start(head, head)
+    is_this_machine = cluster.capabilities.shares_this_machine
+    package = package_archive().directory
+    try:
+        if not is_this_machine:
+            await _install_on_head(cluster, head, start)
+        secrets = await registry_login.controller_env(cluster.spec.shoal.registry)
+        package_path = "" if is_this_machine else package
+        seconds = str(round(_PREPARED_SECONDS))
+        script = _script("prepare_controller.sh", start, package, package_path, seconds)
+        await _run_script(cluster.node_runner(head), start, script, secrets=secrets)
+    except (ShoalError, TimeoutError) as error:
+        _log.info("could not prepare the controller: %s", error)
+        return False
+    return True
+
+
 async def deploy_controller(
-    cluster: ClusterHandle, head: Instance, *, emit: Emit, home: Path
-) -> None:
-    """Deploy the cluster's current spec to the controller, and start it if it does not run. A
-    running one applies the spec without a restart. `home` is Shoal's directory on this machine. A
-    cluster without a controller is still usable, so a failure is only a warning."""
+    cluster: ClusterHandle, head: Instance, *, emit: Emit, home: Path, is_installed: bool = False
+) -> StatusReport | None:
+    """Deploy the cluster's current spec to the controller, start it if it does not run, and return
+    its first report with the new spec; None if the cluster has no controller. A running one applies
+    the spec without a restart. `home` is Shoal's directory on this machine; `is_installed` is what
+    `prepare_controller` returned. Raises `IncompleteError` if the controller does not run."""
     if not has_controller(cluster.spec):
         try:
             await stop_controller(cluster, head, standby_seconds=math.inf)  # it may have had one
         except SetupError as error:
             emit(Warned(error.what, error.why, error.fix, head.name))
         await _disable_lease_wait(cluster)
-        return
+        return None
     try:
-        error_text = await _deploy(cluster, head, home)
+        await _deploy(cluster, head, home, is_installed=is_installed)
+        report = await read_status(cluster, head, wait_seconds=_FIRST_REPORT_SECONDS)
+        if report is not None and report.alive and not report.restarts_too_often:
+            return report
+        problem = _not_running(cluster.spec, head, report)
+    except IncompleteError as error:
+        problem = error
     except (ShoalError, TimeoutError) as error:
-        error_text = str(error)
-    if error_text is not None:
-        _log.info("could not deploy the controller: %s", error_text)
-        emit(_not_deployed(cluster.spec, error_text, head.name))
-        if not cluster.spec.shoal.autostop:
-            await _disable_lease_wait(cluster)
+        output = error.output if isinstance(error, ShoalError) else ()
+        problem = _not_deployed(cluster.spec, str(error), head.name, output)
+    _log.info("the controller does not run: %s", problem)
+    if not cluster.spec.shoal.autostop:
+        await _disable_lease_wait(cluster)
+    raise problem
 
 
-async def _deploy(cluster: ClusterHandle, head: Instance, home: Path) -> str | None:
-    """Deploy the controller, and return the last line of the output if that failed."""
+async def _deploy(
+    cluster: ClusterHandle, head: Instance, home: Path, *, is_installed: bool
+) -> None:
+    """Deploy the controller. Raises `IncompleteError` if that fails."""
     spec, capabilities = cluster.spec, cluster.capabilities
     start = cluster.ray_start(head, head)
     is_this_machine = capabilities.shares_this_machine
@@ -99,7 +139,7 @@ async def _deploy(cluster: ClusterHandle, head: Instance, home: Path) -> str | N
         capabilities.host_keys.keys() if capabilities.host_keys else {},
     )
     package = package_archive().directory
-    if not is_this_machine:
+    if not is_this_machine and not is_installed:
         await _install_on_head(cluster, head, start)
     secrets = await registry_login.controller_env(spec.shoal.registry)
     options = [f"--secret={name}" for name in secrets]
@@ -113,10 +153,25 @@ async def _deploy(cluster: ClusterHandle, head: Instance, home: Path) -> str | N
         stdin=json.dumps(config.to_json()).encode(),
         secrets=secrets,
     )
-    return None if done.ok else " ".join(done.tail[-1:])
+    if not done.ok:
+        why = done.tail[-1] if done.tail else "it could not be started"
+        raise _not_deployed(spec, why, head.name, done.tail)
 
 
-def _not_deployed(spec: ClusterSpec, why: str, node: str) -> Warned:
+def _not_running(spec: ClusterSpec, head: Instance, report: StatusReport | None) -> IncompleteError:
+    """The error of a controller that was started, and does not publish its status."""
+    if report is None:
+        why = "the controller has left nothing on the head"
+    elif report.restarts:
+        why = f"the controller has died {report.restarts} times since it was started"
+    else:
+        why = f"the controller has published nothing within {_FIRST_REPORT_SECONDS:.0f} s"
+    return _not_deployed(spec, why, head.name, report.log if report else ())
+
+
+def _not_deployed(
+    spec: ClusterSpec, why: str, node: str, output: Sequence[str] = ()
+) -> IncompleteError:
     """What it means that the controller is missing. A user who wants autostop must know that the
     cluster does not stop; and workers that had a controller wait for it after its standby ends."""
     settings, what = spec.shoal, "the cluster does not autoscale"
@@ -126,7 +181,7 @@ def _not_deployed(spec: ClusterSpec, why: str, node: str) -> Warned:
         what += f" and does not stop when it is idle{ends}"
     within = f"within {settings.max_maintenance_s / 3600:.0f} h"
     fix = f"{within}: shoal up CLUSTER\nor disable it in the file: shoal: {{controller: false}}"
-    return Warned(what, why, fix, node)
+    return IncompleteError(what, why=why, fix=fix, node=node, output=output[-_LOG_LINES:])
 
 
 async def _disable_lease_wait(cluster: ClusterHandle) -> None:
@@ -242,37 +297,68 @@ async def _resume(cluster: ClusterHandle, head: Instance) -> None:
 
 @dataclass(frozen=True)
 class StatusReport:
-    """The status that the controller published last, and its age."""
+    """The status that the controller published last, and its age; how often the controller was
+    restarted within the last minute, and the last lines of its log. A controller that has published
+    nothing yet has an empty status, without a process id."""
 
     state: ControllerStatus
     age_s: float
+    restarts: int = 0
+    log: tuple[str, ...] = ()
 
     @property
     def alive(self) -> bool:
-        return self.age_s < status_file.STALE_SECONDS
+        return self.state.pid != 0 and self.age_s < status_file.STALE_SECONDS
+
+    @property
+    def restarts_too_often(self) -> bool:
+        return self.restarts > MAX_RESTARTS
 
 
-async def read_status(cluster: ClusterHandle, head: Instance) -> StatusReport | None:
-    """The controller's status; None when there is none. Raises `UnreachableError` when the head
-    cannot be reached."""
+async def read_status(
+    cluster: ClusterHandle, head: Instance, *, wait_seconds: float = 0.0
+) -> StatusReport | None:
+    """The controller's status; None where there is no controller. With `wait_seconds`, waits so
+    long for one that is newer than the config. Raises `UnreachableError` when the head cannot be
+    reached."""
     runner = cluster.node_runner(head)
-    # The ages are computed with the head's clock: this machine's may differ. A controller whose
-    # disk is full cannot write its status, but may still update its heartbeat.
-    heartbeat = f"date -r {DIRECTORY}/{HEARTBEAT} +%s 2>/dev/null || echo 0"
-    script = f"cat {DIRECTORY}/{STATE} && echo && date +%s && {{ {heartbeat}; }}"
+    polls = str(round(wait_seconds * 10))
+    script = script_command(_SCRIPTS, "read_status.sh", DIRECTORY, polls, str(_LOG_LINES))
+    seconds = _READ_SECONDS + 2 * wait_seconds  # each poll takes a little longer than its pause
     try:
-        done, output_lines = await capture(runner, script, timeout=_READ_SECONDS, skip_profile=True)
+        _, output_lines = await capture(runner, script, timeout=seconds, skip_profile=True)
     except TimeoutError:
-        why = f"no reply within {_READ_SECONDS:.0f} s"
+        why = f"no reply within {seconds:.0f} s"
         raise UnreachableError("the head does not answer", why=why, node=head.name) from None
-    with suppress_and_log(_log, "parse the controller's status", ValueError):
-        if done.ok:
-            *_, text, now, heartbeat_at = output_lines
-            return _make_report(status_file.parse(text), float(now), float(heartbeat_at))
-    return None
+    try:
+        return _parse_report(cluster.name, output_lines)
+    except (ValueError, KeyError) as error:
+        _log.info("could not parse the controller's status: %s", error)
+        return None
+
+
+def _parse_report(cluster: str, output_lines: Sequence[str]) -> StatusReport | None:
+    """The report from what read_status.sh printed."""
+    values: dict[str, list[str]] = {}
+    for line in output_lines:
+        name, _, value = line.partition(" ")
+        values.setdefault(name, []).append(value)
+    if "state" not in values and CONFIG not in values:
+        return None
+    (now,) = map(float, values["now"])
+    if "state" in values:
+        (heartbeat_at,) = map(float, values.get(HEARTBEAT, ["0"]))
+        report = _make_report(status_file.parse(values["state"][0]), now, heartbeat_at)
+    else:  # it was started then, and has published nothing
+        (configured_at,) = map(float, values[CONFIG])
+        report = StatusReport(ControllerStatus(0.0, 0, cluster), max(0.0, now - configured_at))
+    restarts = [at for at in map(float, values.get("restart", ())) if now - at < _RESTART_WINDOW]
+    return replace(report, restarts=len(restarts), log=tuple(values.get("log", ())))
 
 
 def _make_report(status: ControllerStatus, now: float, heartbeat_at: float) -> StatusReport:
+    # The ages are computed with the head's clock: this machine's may differ. A controller whose
+    # disk is full cannot write its status, but may still update its heartbeat.
     published = StatusReport(status, max(0.0, now - status.at))
     by_heartbeat = StatusReport(status, max(0.0, now - heartbeat_at))
     if published.alive or not by_heartbeat.alive:

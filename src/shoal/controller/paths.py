@@ -16,6 +16,8 @@ LOG = "controller.log"
 HEARTBEAT = "heartbeat"
 BOOTSTRAP_LOGS = "logs"
 STATE = "state.json"
+# When the supervisor restarted a controller that had died soon after its start: a time per line.
+RESTARTS = "restarts"
 # Names the package that was deployed last.
 VERSION = "version"
 # Run by cron.

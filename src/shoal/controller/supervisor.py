@@ -24,9 +24,11 @@ from shoal.controller.paths import (
     CONFIG,
     CONTROLLER_LOCK,
     LOG,
+    RESTARTS,
     STANDBY_LOCK,
     SUPERVISOR_LOCK,
 )
+from shoal.core.atomic_write import write_atomically
 from shoal.core.backoff import backoff_delay
 from shoal.core.file_lock import FileLock, lock_owner
 from shoal.core.logs import suppress_and_log
@@ -41,14 +43,18 @@ _HEALTHY_SECONDS = 30.0
 _TERM_SECONDS = 5.0
 _KILL_SECONDS = 10.0
 _POLL_SECONDS = 0.05
+# Restarts within this time are counted, and more than so many are too many.
+RESTART_WINDOW_SECONDS = 60.0
+MAX_RESTARTS = 3
 MAX_LOG_BYTES = 10_000_000
 # Without this, macOS ends a process that forks after it has loaded certain libraries.
 _FORK_ENVIRONMENT = {"OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
 
 
-def start(directory: Path) -> None:
-    """Start a supervisor, and return at once. If one runs already, the new one exits."""
-    spawn(directory, "supervise")
+def start(directory: Path, *, wait_seconds: float = 0.0) -> None:
+    """Start a supervisor, and return at once. If one runs already, the new one exits. Without a
+    config it exits as well, after `wait_seconds`."""
+    spawn(directory, "supervise", f"--wait-seconds={wait_seconds}")
 
 
 def spawn(directory: Path, command: str, *args: str) -> None:
@@ -94,13 +100,19 @@ def ensure_supervisor(directory: Path) -> bool:
     return is_missing
 
 
-def supervise(directory: Path, load: Callable[[], None], control: Callable[[], None]) -> None:
+def supervise(
+    directory: Path,
+    load: Callable[[], None],
+    control: Callable[[], None],
+    *,
+    wait_seconds: float = 0.0,
+) -> None:
     """Run `control` in one child process after the other until the config is removed. `load` is
-    called once, before the first."""
+    called once, before the first. The config may appear within `wait_seconds`."""
     with FileLock(directory / SUPERVISOR_LOCK) as lock:
         if lock.try_acquire():
             lock.write_owner()
-            _Supervisor(directory, lock, load, control).run()
+            _Supervisor(directory, lock, load, control).run(wait_seconds)
 
 
 class _Supervisor:
@@ -115,9 +127,11 @@ class _Supervisor:
         self._own_lock = own_lock
         self._load = load
         self._control = control
+        self._restarts: list[float] = []
 
-    def run(self) -> None:
+    def run(self, wait_seconds: float) -> None:
         _log.info("supervisor started, process %d", os.getpid())
+        wait_until = time.monotonic() + wait_seconds
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         try:
             self._load()
@@ -131,6 +145,8 @@ class _Supervisor:
             watchdog.check()
             rotate_log(self._directory / LOG)
 
+        while not self._should_run() and time.monotonic() < wait_until:
+            time.sleep(_POLL_SECONDS)
         signal.signal(signal.SIGALRM, on_alarm)
         interval = heartbeat.CHECK_SECONDS
         signal.setitimer(signal.ITIMER_REAL, interval, interval)
@@ -150,10 +166,20 @@ class _Supervisor:
                         failures, _FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS
                     )
                     _log.warning("controller exited with %s; restart in %.1f s", exit_code, delay)
+                    self._record_restart(is_healthy=is_healthy)
                     time.sleep(delay)
                 began = time.monotonic()
                 child = self._fork(lock)
         _log.info("the config was removed; supervisor exits")
+
+    def _record_restart(self, *, is_healthy: bool) -> None:
+        """Record the restarts of the last minute, for `shoal status`."""
+        now = time.time()
+        recent = [at for at in self._restarts if now - at < RESTART_WINDOW_SECONDS]
+        self._restarts = [] if is_healthy else [*recent, now]
+        with suppress_and_log(_log, f"write {RESTARTS}", OSError):
+            text = "".join(f"{at:.0f}\n" for at in self._restarts)
+            write_atomically(self._directory / RESTARTS, text)
 
     def _fork(self, lock: FileLock) -> int:
         """Fork a controller, which holds the lock from its first moment on."""

@@ -153,7 +153,10 @@ async def _redeploy_controller(
     terminated min_workers: then it stays stopped until the next `up`."""
     head = head_of(kept)
     if head is not None and keep is not None and keep.min_workers:
-        await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
+        try:
+            await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
+        except IncompleteError as error:
+            ctx.emit(Warned(error.what, error.why, error.fix, error.node))
     else:
         _log.info("the controller stays stopped until the next up")
 

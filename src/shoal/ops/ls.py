@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal.cluster.handle import ClusterHandle
+from shoal.controller import client
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ShoalError
 from shoal.core.events import Warned
 from shoal.ops import known_clusters
 from shoal.ops.context import Context
-from shoal.providers.model import State
+from shoal.providers.model import Instance, State, head_of
+
+_log = logging.getLogger(__name__)
+
+_STATUS_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class ClusterSummary:
     """One line of `shoal ls`. Not `complete` where the price of an instance is unknown; with a
-    `problem`, the cluster could not be queried and the other fields say nothing."""
+    `problem`, the cluster could not be queried and the other fields say nothing. `controller` says
+    what is wrong with the cluster's controller, if anything is known to be."""
 
     cluster: str
     provider: str
@@ -26,6 +35,7 @@ class ClusterSummary:
     price_per_hour: float = 0.0
     complete: bool = True
     problem: str = ""
+    controller: str = ""
 
 
 async def ls(ctx: Context) -> list[ClusterSummary]:
@@ -52,4 +62,21 @@ async def _summary(ctx: Context, name: str) -> ClusterSummary:
     complete = not cluster.capabilities.costs_money or all(
         i.price_per_hour is not None for i in billed
     )
-    return ClusterSummary(name, provider, len(reachable), age, price, complete)
+    controller = await _controller_problem(cluster, instances)
+    return ClusterSummary(
+        name, provider, len(reachable), age, price, complete, controller=controller
+    )
+
+
+async def _controller_problem(cluster: ClusterHandle, instances: Sequence[Instance]) -> str:
+    head = head_of(instances)
+    if head is None or head.state is not State.RUNNING or not client.has_controller(cluster.spec):
+        return ""
+    try:
+        report = await asyncio.wait_for(client.read_status(cluster, head), _STATUS_SECONDS)
+    except (ShoalError, asyncio.TimeoutError) as error:
+        _log.info("could not read the controller's status of %s: %s", cluster.name, error)
+        return ""
+    if report is not None and report.restarts_too_often:
+        return f"its controller restarted {report.restarts} times within the last minute"
+    return ""

@@ -23,6 +23,7 @@ from shoal.ops import cost, known_clusters
 from shoal.ops.context import Context
 from shoal.ops.up import announce_ready, incomplete
 from shoal.ops.up_plan import spare_workers
+from shoal.ops.verification import verify_nodes
 from shoal.providers.model import Instance, State, head_of
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -153,7 +154,8 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
     modes = {i.id: _mode(observed.probes.get(i.id)) for i in nodes}
     without_ray = [i for i in nodes if modes[i.id] is not None]
     if not without_ray:
-        await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
+        report = await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
+        await verify_nodes(ctx, cluster, head, nodes, report)
         if unreachable:
             raise _unreachable_error(cluster, unreachable, "Ray is running on all other nodes")
         ctx.emit(Unchanged(spec.cluster_name, "Ray is running on all nodes"))
@@ -180,9 +182,10 @@ async def start(ctx: Context, spec: ClusterSpec) -> None:
         await tagger.flush()
         if head.name in failures:
             raise incomplete(failures, len(nodes))
-        await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
+        report = await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
     if failures:
         raise incomplete(failures, len(nodes))
+    await verify_nodes(ctx, cluster, head, nodes, report)
     announce_ready(ctx, spec, head_plan.start, nodes=len(nodes), started_at=started_at)
     if unreachable:
         raise _unreachable_error(cluster, unreachable, "Ray is running on all other nodes")

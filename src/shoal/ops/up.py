@@ -23,6 +23,7 @@ from shoal.ops import cost, known_clusters
 from shoal.ops.context import Context
 from shoal.ops.preview import preview_up
 from shoal.ops.up_plan import ABSENT_STATES, RestartPolicy, UpPlan, plan_up
+from shoal.ops.verification import verify_nodes
 from shoal.providers import provider_for
 from shoal.providers.model import Instance, State, head_of
 from shoal.ray_runtime.ray_env import source_command
@@ -79,7 +80,9 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         known_clusters.record(ctx, spec)
         head = head_of(observed.instances)
         assert head is not None
-        await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
+        report = await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
+        nodes = [i for i in observed.instances if i.id in observed.probes]
+        await verify_nodes(ctx, cluster, head, nodes, report)
         state = "the cluster is up"
         if not plan.outdated:
             state += " and matches its file"
@@ -109,12 +112,23 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
         if result.head.name in result.failures:
             raise incomplete(result.failures, len(result.nodes))
         known_clusters.record(ctx, spec)
-        await client.deploy_controller(cluster, result.head, emit=ctx.emit, home=ctx.home)
+        problem, report = None, None
+        try:
+            report = await client.deploy_controller(
+                cluster, result.head, emit=ctx.emit, home=ctx.home, is_installed=result.is_prepared
+            )
+        except IncompleteError as error:
+            problem = error
     total = len(result.nodes)
+    if problem is not None and (result.failures or result.missing > 0):
+        ctx.emit(Warned(problem.what, problem.why, problem.fix, problem.node))
     if result.failures:
         raise incomplete(result.failures, total)
     if result.missing > 0:
         raise _could_not_launch(result.missing, total, launch_errors)
+    if problem is not None:
+        raise problem
+    await verify_nodes(ctx, cluster, result.head, result.nodes, report)
     start = cluster.node_plan(result.head, result.head).start
     announce_ready(ctx, spec, start, nodes=total, started_at=started_at)
     return UpResult(plan, result.nodes)
@@ -122,13 +136,14 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
 
 @dataclass(frozen=True)
 class _Result:
-    """The outcome of executing a plan: the nodes, the errors of those that failed, and how many
-    instances could not be launched."""
+    """The outcome of executing a plan: the nodes, the errors of those that failed, how many
+    instances could not be launched, and whether the controller is prepared on the head."""
 
     head: Instance
     nodes: tuple[Instance, ...]
     failures: Failures
     missing: int
+    is_prepared: bool
 
 
 async def _execute(
@@ -159,13 +174,22 @@ async def _execute(
     head_plan = head_plan or cluster.node_plan(head, head)
     tagger = StatusTagger(cluster.provider, ctx.clock)
     emit = tagger.wrap([node_plan.instance for node_plan in node_plans], ctx.emit)
-    failures = await bootstrap_nodes(node_plans, head_plan, emit, ctx.clock)
+    is_prepared = False
+
+    async def prepare_controller() -> None:
+        nonlocal is_prepared
+        is_prepared = await client.prepare_controller(cluster, head)
+
+    failures = await bootstrap_nodes(
+        node_plans, head_plan, emit, ctx.clock, on_head_up=prepare_controller
+    )
     await tagger.flush()
     return _Result(
         head=head,
         nodes=(*kept, *launched),
         failures=failures,
         missing=sum(launch.count for launch in plan.launches) - len(launched),
+        is_prepared=is_prepared,
     )
 
 

@@ -14,8 +14,8 @@ _SITE_PACKAGES = sysconfig.get_path("purelib")
 _VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _BASE_PYTHON = f"{sys.base_prefix}/bin/{_VERSION}"
 
-# Runs the real `ray`, unless there is a file that asks for processes that only look like Ray's. A
-# stand-in listens as `ssh_bed.QUICK_START` does, and names its interpreter as a raylet does.
+# Runs the real `ray`, unless there is a file that asks for processes that only look like Ray's.
+# Those name their interpreter as a raylet does, and listen nowhere.
 _RAY = """
 import os, pathlib, subprocess, sys
 home = pathlib.Path.home()
@@ -24,11 +24,10 @@ if not (home / "stand-in").exists():
     sys.exit(main())
 with (home / "ray-calls").open("a") as calls:
     print(*sys.argv[1:], file=calls)
-wait = "import socket, time; s = socket.create_server(('', int(%r))); time.sleep(9999)"
-for name, port in {"gcs_server": 6379, "raylet": 0}.items() if sys.argv[1] == "start" else ():
+for name in ("gcs_server", "raylet") if sys.argv[1] == "start" else ():
     (home / name).symlink_to("/usr/bin/python3")
     worker = f"--python_worker_command={sys.executable} setup_worker.py"
-    argv = [str(home / name), "-c", wait % port, worker]
+    argv = [str(home / name), "-c", "import time; time.sleep(9999)", worker]
     subprocess.Popen(argv, start_new_session=True, stdout=-3, stderr=-3)
 """
 

@@ -59,7 +59,11 @@ async def _up_one(cloud: SimCloud, laptop: Host, kind: str, *, real: bool) -> Be
         shoal={"controller": real},
     )
     done = await bed.shoal(f"up {name}.yaml --yes")
-    assert done.code == 0, done.stdout + done.stderr
+    if real:
+        assert done.code == 0, done.stdout + done.stderr
+    else:  # the stand-in is no Ray, and that is noticed
+        assert done.code == 4, done.stdout + done.stderr
+        assert "nothing listens at" in done.stderr
     return bed
 
 
@@ -100,6 +104,26 @@ async def test_controller_status_and_exec_use_the_python_that_ray_runs_with(
     assert RAY_ENVIRONMENTS[kind].python in supervisor
     executed = await bed.shoal(f"exec {name} 'ray status && python -c \"import ray\"'")
     assert executed.code == 0, executed.stderr
+
+
+async def test_a_controller_that_dies_all_the_time_is_no_success(real_beds: dict[str, Bed]) -> None:
+    bed = real_beds["absolute path"]
+    name = bed.settings["cluster_name"]
+    journal = "~/.shoal/controller/journal.jsonl"
+    await bed.read(bed.head, f"mv {journal} ~/saved && mkdir {journal}")
+    await bed.read(bed.head, "kill -9 $(cat ~/.shoal/controller/controller.lock)")
+    try:
+        done = await bed.shoal(f"up {name}.yaml --yes")
+        assert done.code == 4
+        assert "the controller has died" in done.stderr
+        assert "IsADirectoryError" in done.stderr, "the last lines of its log"
+        for command in (f"status {name}", "ls"):
+            done = await bed.shoal(command)
+            assert "controller restarted" in done.stdout
+    finally:
+        await bed.read(bed.head, f"rmdir {journal} && mv ~/saved {journal}")
+    assert (await bed.shoal(f"up {name}.yaml --yes")).code == 0
+    assert "restarted" not in (await bed.shoal(f"status {name}")).stdout
 
 
 async def test_a_removed_environment_is_reported(real_beds: dict[str, Bed]) -> None:

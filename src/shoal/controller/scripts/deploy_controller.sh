@@ -17,5 +17,6 @@ if [ -e "$directory/version" ] && [ "$(cat "$directory/version")" != "$version" 
   "$python" -m shoal.controller stop "$directory" || exit
 fi
 echo "$version" > "$directory/version"
+rm -f "$directory/restarts"
 mv "$directory/config.json.new" "$directory/config.json" || exit
 exec "$python" -m shoal.controller start "$directory" "$@"

@@ -1,0 +1,71 @@
+"""Checks, at the end of a command, that every node is in Ray by Ray's own account."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+
+from shoal.cluster.handle import ClusterHandle
+from shoal.controller import client
+from shoal.controller.client import StatusReport
+from shoal.core.errors import IncompleteError, NotFoundError, ShoalError
+from shoal.core.events import Warned
+from shoal.core.node_phase import Phase
+from shoal.ops.context import Context
+from shoal.providers.model import Instance, State
+
+_log = logging.getLogger(__name__)
+
+# The controller reads Ray's GCS several times a second; a node that has just joined may be missing
+# in its first report.
+_READS = 10
+_PAUSE_SECONDS = 0.4
+
+
+async def verify_nodes(
+    ctx: Context,
+    cluster: ClusterHandle,
+    head: Instance,
+    nodes: Sequence[Instance],
+    report: StatusReport | None,
+) -> None:
+    """Raise `IncompleteError` unless all of these nodes are in Ray. `report` is the controller's
+    first one, which says what the GCS lists; without it, or if a node is missing there, Ray itself
+    is asked."""
+    nodes = [node for node in nodes if node.state in (State.RUNNING, State.PENDING)]
+    for _ in range(_READS if report is not None else 0):
+        if report is not None and not _missing(nodes, _in_ray(report)):
+            return
+        await ctx.clock.sleep(_PAUSE_SECONDS)
+        report = await client.read_status(cluster, head)
+    try:
+        missing = _missing(nodes, await cluster.list_nodes(head))
+    except NotFoundError as error:
+        ctx.emit(Warned("could not check that the nodes are in Ray", error.what, node=head.name))
+        return
+    except ShoalError as error:
+        raise IncompleteError(
+            "Ray cannot be asked for its nodes",
+            why=error.why or error.what,
+            fix=error.fix,
+            node=head.name,
+            output=error.output,
+        ) from None
+    if missing:
+        names = ", ".join(node.name for node in missing)
+        raise IncompleteError(
+            f"{len(missing)} of {len(nodes)} nodes are not in Ray: {names}",
+            why="they were started, and Ray's GCS on the head does not list them",
+            fix=f"shoal status {cluster.name} says more; shoal up again restarts them",
+        )
+
+
+def _in_ray(report: StatusReport) -> set[str]:
+    """The ids of nodes that are in Ray, or that the controller has removed meanwhile."""
+    in_ray = (Phase.READY.value, Phase.DRAINING.value)
+    present = [node for node in report.state.nodes if node["phase"] in in_ray]
+    return {str(node["id"]) for node in (*present, *report.state.gone)}
+
+
+def _missing(nodes: Sequence[Instance], present: Collection[str]) -> list[Instance]:
+    return [node for node in nodes if node.id not in present]
