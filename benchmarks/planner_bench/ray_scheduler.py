@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from benchmarks.planner_bench.scenarios import Scenario
 from shoal.scaling import Gang, Request, Shape, Strategy
 
 Resources = Mapping[str, float]
+logging.getLogger("ray.autoscaler.v2").setLevel(logging.WARNING)
 
 
 @dataclass(frozen=True)

@@ -107,11 +107,20 @@ def test_a_thousand_distinct_gangs_are_planned_in_bounded_time() -> None:
 
 
 def test_shapes_beyond_the_limit_are_counted() -> None:
+    selectors = [[[LabelRule("pool", (str(i),), negated=True)]] for i in range(1_500)]
+    many = [Request(Shape.of({"CPU": 1}, s)) for s in selectors]
+    result = plan(spec(C4), [HEAD], demand(*many), History(), 0.0)
+    assert [u.count for u in result.unmet] == [500]
+    assert counts(result) == {"c4": 250}
+
+
+def test_shapes_that_fit_nowhere_are_counted() -> None:
     selectors = [[[LabelRule("pool", (str(i),))]] for i in range(1_500)]
     many = [Request(Shape.of({"CPU": 1}, s)) for s in selectors]
     result = plan(spec(C4), [HEAD], demand(*many), History(), 0.0)
-    assert result.unmet[-1].count == 500
+    assert len(result.unmet) == 101
     assert sum(u.count for u in result.unmet) == 1_500
+    assert {u.reason.cause for u in result.unmet} == {Cause.INFEASIBLE}
 
 
 def test_free_nodes_are_packed_like_others() -> None:

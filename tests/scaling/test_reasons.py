@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 
 from shoal.scaling import Cause, Demand, History, Plan, Unmet, plan
 from shoal.spec.cluster_spec import ClusterSpec
 from tests.scaling.clusters import carried_out
-from tests.scaling.test_properties import Case, bounded, cases, demands, planned
+from tests.scaling.test_properties import EXAMPLES, Case, bounded, cases, demands, planned
+
+# Each example plans many times.
+few = settings(bounded, max_examples=EXAMPLES or 20)
 
 
 def raised(cluster: ClusterSpec, row: Unmet) -> ClusterSpec:
@@ -29,7 +32,7 @@ def unmet_count(result: Plan, subject: str) -> int:
     return sum(row.count for row in result.unmet if row.subject == subject)
 
 
-@bounded
+@few
 @given(cases(), demands)
 def test_raising_the_limit_that_a_row_blames_meets_it(case: Case, pending: Demand) -> None:
     cluster, nodes, offerings = case
@@ -42,7 +45,7 @@ def test_raising_the_limit_that_a_row_blames_meets_it(case: Case, pending: Deman
             assert not unmet_count(again, row.subject), row
 
 
-@bounded
+@few
 @given(cases(), demands)
 def test_raising_every_limit_does_not_help_what_is_infeasible(case: Case, pending: Demand) -> None:
     cluster, nodes, offerings = case
@@ -59,7 +62,7 @@ def test_raising_every_limit_does_not_help_what_is_infeasible(case: Case, pendin
             assert unmet_count(again, row.subject) == unmet_count(result, row.subject)
 
 
-@bounded
+@few
 @given(cases(), demands)
 def test_without_one_of_its_launches_a_plan_leaves_more_unmet(case: Case, pending: Demand) -> None:
     cluster, nodes, offerings = case

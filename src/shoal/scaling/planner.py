@@ -34,7 +34,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from shoal.scaling.consolidation import QUIET_S, REPLACEMENT_TIMEOUT_S, Consolidation, Consolidator
-from shoal.scaling.demand import Demand, Shape, floor_name, interrupted_demand
+from shoal.scaling.demand import (
+    Demand,
+    Resources,
+    Shape,
+    Strategy,
+    floor_name,
+    interrupted_demand,
+)
 from shoal.scaling.inputs import History, NodeView, Offering
 from shoal.scaling.offerings import Offerings, recent_failures
 from shoal.scaling.resource_vectors import ResourceSpace
@@ -44,7 +51,7 @@ from shoal.scaling.scaling_plan import Plan, PlannedLaunch, Unmet
 from shoal.scaling.snapshot import ClusterSnapshot
 from shoal.scaling.target_utilization import legacy_targets
 from shoal.scaling.unmet_demand import Explainer, can_hold
-from shoal.scaling.workload import Workload, encode, shapes_of
+from shoal.scaling.workload import Workload, encode, merged_bundles, shapes_of
 from shoal.spec.cluster_spec import ClusterSpec
 
 # So many infeasible shapes are listed; the rest are counted.
@@ -86,6 +93,7 @@ class _PlanningPass:
         self._interrupted_requests = interrupted_demand(nodes)
         nodes = [node for node in nodes if not node.interrupted]
         all_nodes = ClusterSnapshot(spec, self._offerings, nodes)
+        self._node_kinds: list[tuple[Resources, dict[str, str]]] | None = None
         self._over_limit = over_limit(all_nodes)
         add_outdated(self._over_limit, all_nodes)
         leaving = self._over_limit.leaving
@@ -151,34 +159,59 @@ class _PlanningPass:
         return [*unmet, explainer.unlisted(len(unlisted))] if unlisted else unmet
 
     def _split_feasible(self, demand: Demand) -> tuple[Demand, list[tuple[Shape, int, str]]]:
-        """The demand without shapes that name a resource no node has, and those shapes. Axes for
-        such resources would only make every vector longer."""
-        known = {name for resources in self._offerings.resources.values() for name in resources}
-        for node, _ in self._snapshot.serving:
-            known.update(node.total)
+        """The demand without shapes that fit on no node type and on no node, and those shapes. They
+        would only stand in the way of packing the others."""
+        known: dict[Shape, bool] = {}
 
-        def is_known(shape: Shape) -> bool:
-            return all(name in known or name.startswith("node:") for name, _ in shape.resources)
+        def is_feasible(shape: Shape) -> bool:
+            if shape not in known:
+                known[shape] = self._fits_some_type(shape) or self._fits_some_node(shape)
+            return known[shape]
 
-        infeasible = [
-            (r.shape, r.count, str(r.shape)) for r in demand.requests if not is_known(r.shape)
-        ]
-        infeasible += [
-            (r.shape, r.count, floor_name(r.shape)) for r in demand.floors if not is_known(r.shape)
-        ]
+        infeasible: Counter[tuple[Shape, str]] = Counter()
+        for request in demand.requests:
+            if not is_feasible(request.shape):
+                infeasible[request.shape, str(request.shape)] += request.count
+        for floor in demand.floors:
+            if not is_feasible(floor.shape):
+                infeasible[floor.shape, floor_name(floor.shape)] += floor.count
+        gangs = []
         for gang in demand.gangs:
-            unknown_bundles = [b for b in gang.bundles if not is_known(b)]
-            if unknown_bundles:
-                infeasible.append((min(unknown_bundles), gang.count, str(gang)))
+            is_packed = gang.strategy is Strategy.STRICT_PACK
+            needs = [merged_bundles(gang.bundles)] if is_packed else gang.bundles
+            wrong = [shape for shape in needs if not is_feasible(shape)]
+            if wrong:
+                infeasible[min(wrong), str(gang)] += gang.count
+            else:
+                gangs.append(gang)
         feasible = Demand(
-            tuple(r for r in demand.requests if is_known(r.shape)),
-            tuple(g for g in demand.gangs if all(map(is_known, g.bundles))),
-            tuple(r for r in demand.floors if is_known(r.shape)),
+            tuple(r for r in demand.requests if is_feasible(r.shape)),
+            tuple(gangs),
+            tuple(r for r in demand.floors if is_feasible(r.shape)),
         )
-        return feasible, sorted(infeasible)
+        rows = [(shape, n, subject) for (shape, subject), n in infeasible.items() if n]
+        return feasible, sorted(rows)
+
+    def _fits_some_node(self, shape: Shape) -> bool:
+        if self._node_kinds is None:
+            kinds = {
+                (tuple(sorted(self._snapshot.total_of(n).items())),
+                 tuple(sorted(self._snapshot.labels_of(n).items())))
+                for n, _ in self._snapshot.serving
+            }  # fmt: skip
+            self._node_kinds = [(dict(total), dict(labels)) for total, labels in kinds]
+        return any(
+            can_hold(total, shape) and shape.matches(labels) for total, labels in self._node_kinds
+        )
 
     def _fits_some_type(self, shape: Shape) -> bool:
-        return any(can_hold(resources, shape) for resources in self._offerings.resources.values())
+        """Whether a node of some type that allows workers could hold a shape."""
+        return any(
+            can_hold(resources, shape)
+            and any(shape.matches(labels) for labels in self._offerings.label_sets(name))
+            for name, resources in self._offerings.resources.items()
+            if self._spec.node_types[name].max_workers > 0
+        )
 
     def _min_by_type(self) -> Counter[str]:
         """How many workers of each type to keep regardless of demand: `min_workers`, and all of a

@@ -50,7 +50,7 @@ class ResourceSpace:
             {r.key for alternatives in self._selectors for rules in alternatives for r in rules}
         )
         self._preferences: dict[tuple[int, LabelClass], int | None] = {}
-        self._defaults = [(name, 1.0 if name.startswith(_IMPLICIT) else 0.0) for name in self.names]
+        self._defaults = [(name, implicit_amount(name)) for name in self.names]
         self._vectors: dict[int, tuple[Resources, Vector]] = {}
         self._scarce_bits: dict[str, int] = {}
         largest = list(largest)
@@ -147,6 +147,11 @@ class ResourceSpace:
     def has_alternatives(self, selector: int) -> bool:
         """Whether a selector prefers some nodes that match it to others."""
         return len(self._alternatives[selector]) > 1
+
+
+def implicit_amount(name: str) -> float:
+    """How much of a resource a node has that does not list it."""
+    return 1.0 if name.startswith(_IMPLICIT) else 0.0
 
 
 def to_fixed_point(amount: float) -> int:

@@ -9,7 +9,7 @@ from shoal.scaling.demand import Resources, Shape, floor_name
 from shoal.scaling.instance_selection import InstanceSelector
 from shoal.scaling.limit_check import BindingLimits, LimitCheck, UnmetItems
 from shoal.scaling.offerings import OfferingBackoff, Offerings
-from shoal.scaling.resource_vectors import Item, ResourceSpace
+from shoal.scaling.resource_vectors import Item, ResourceSpace, implicit_amount
 from shoal.scaling.scale_up import ScaleUpResult
 from shoal.scaling.scaling_plan import Cause, Reason, Unmet
 from shoal.scaling.snapshot import ClusterSnapshot
@@ -97,7 +97,7 @@ class Explainer:
 
     def unlisted(self, shapes: int) -> Unmet:
         """Infeasible shapes beyond those that are listed."""
-        text = "these need resources that no node or node type has"
+        text = "these fit on no node and on no node type"
         reason = Reason(Cause.INFEASIBLE, text, {"shapes": shapes})
         return Unmet("more infeasible shapes", shapes, reason, "see the shapes that are listed")
 
@@ -289,7 +289,9 @@ def _shapes_left_out(shapes: int) -> Unmet:
 
 def can_hold(resources: Resources, shape: Shape) -> bool:
     """Whether an empty node with these resources is large enough."""
-    return all(resources.get(name, 0.0) >= amount for name, amount in shape.resources)
+    return all(
+        resources.get(name, implicit_amount(name)) >= amount for name, amount in shape.resources
+    )
 
 
 def _closest(types: Mapping[str, Resources], shape: Shape) -> tuple[str, str]:
