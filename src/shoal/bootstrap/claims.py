@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shoal.providers.host_claims import CLAIM_FILE, Claim
 from shoal.ray_runtime import ray_stop
-from shoal.remote import container
+from shoal.remote import container, head_connections
 from shoal.remote.runner import quote
 from shoal.remote.scripts import script_command
 
@@ -28,7 +28,11 @@ def claim_command(claim: Claim, *, force: bool) -> str:
     and the file to remove. With `force`, it ends what the other cluster runs there first."""
     mode = "force" if force else "ask"
     arguments = (CLAIM_FILE, str(claim), claim.owner, mode, claim.id)
-    scripts = (ray_stop.stop_script(), container.remove_containers_script())
+    scripts = (
+        ray_stop.stop_script(),
+        container.remove_containers_script(),
+        head_connections.close_script(),
+    )
     return script_command("shoal.bootstrap.scripts", "claim_host.sh", *arguments, *scripts)
 
 
@@ -52,7 +56,8 @@ def on_lease_expired(cluster: str, claim: Claim) -> str:
     """The command by which a host leaves a cluster that it has lost. Another cluster may then
     claim it; so may this one's head when it is back."""
     end = "\n".join([container.remove_containers(cluster), ray_stop.stop_command(claim.id)])
-    return f"{unless_claimed_by_others(claim.owner, end)}\n{release_command(claim.owner)}"
+    close = head_connections.close_command(claim.owner)
+    return f"{unless_claimed_by_others(claim.owner, end)}\n{release_command(claim.owner)}\n{close}"
 
 
 def _command(script: str, *arguments: str) -> str:

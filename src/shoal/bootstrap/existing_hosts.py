@@ -16,6 +16,7 @@ from shoal.providers.protocol import Provider
 from shoal.ray_runtime import cluster_secrets
 from shoal.ray_runtime.cluster_secrets import Credentials
 from shoal.ray_runtime.ray_stop import stop_command
+from shoal.remote import head_connections
 from shoal.remote.container import remove_containers
 from shoal.remote.runner import Runner, capture
 from shoal.spec.cluster_spec import ClusterSpec
@@ -37,6 +38,8 @@ class ExistingHosts:
         self._hosts = {host.id: host for host in hosts}
         head, *_ = hosts
         self._revoke_key_command = cluster_secrets.revoke_command(spec.cluster_name, head.id)
+        claim = provider.capabilities.claim
+        self._close_command = head_connections.close_command(claim(head).owner) if claim else "true"
         self._without_key: set[str] = set()
 
     async def authorize_key(self, credentials: Credentials) -> None:
@@ -79,7 +82,9 @@ class ExistingHosts:
             return [*commands, *revoke]
         owner = claim(instance).owner
         guarded = [claims.unless_claimed_by_others(owner, command) for command in commands]
-        return [*guarded, *revoke, claims.release_command(owner)]
+        # Last, because the connection may be the head's own.
+        close = [self._close_command] if revoke_key else []
+        return [*guarded, *revoke, claims.release_command(owner), *close]
 
     async def _remove_key(self, hosts: Sequence[Instance]) -> list[str]:
         names = []
@@ -87,7 +92,7 @@ class ExistingHosts:
         async def revoke(host: Instance) -> None:
             done, lines = await capture(
                 self._runner(host),
-                self._revoke_key_command,
+                f"{self._revoke_key_command} && {self._close_command}",
                 timeout=_CONNECT_SECONDS,
                 skip_profile=True,
             )

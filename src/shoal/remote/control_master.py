@@ -102,12 +102,12 @@ async def _send_control_command(target: SshTarget, control_command: str) -> None
 
 
 def _check_files(node: str, target: SshTarget) -> None:
-    prepare_control_directory(target.control_dir)
-    target.known_hosts.parent.mkdir(parents=True, exist_ok=True)
     problem = None if target.key is None else private_key_problem(target.key)
     if problem is not None:
         problem.node = node
         raise problem
+    prepare_control_directory(target.control_dir)
+    target.known_hosts.parent.mkdir(parents=True, exist_ok=True)
 
 
 async def _try_to_open(node: str, target: SshTarget, seconds: float) -> SshFailure | None:

@@ -77,9 +77,11 @@ class SshTarget:
         return f"{self.user}@{host}" + (f":{self.port}" if self.port is not None else "")
 
 
-def control_directory() -> Path:
-    """The default `control_dir`: one per user, with a short path however long HOME is."""
-    return Path("/tmp") / f"shoal-{os.getuid()}"
+def control_directory(owner: str = "") -> Path:
+    """The default `control_dir`: one per user, with a short path however long HOME is. That of a
+    head, for the cluster `owner`, is separate, so that it can be removed with the cluster."""
+    suffix = f"-{hashlib.sha256(owner.encode()).hexdigest()[:8]}" if owner else ""
+    return Path("/tmp") / f"shoal-{os.getuid()}{suffix}"
 
 
 def prepare_control_directory(directory: Path) -> None:

@@ -57,8 +57,12 @@ async def bed() -> AsyncIterator[Bed]:
         done = await bed.shoal("down c.yaml --yes")
         assert done.code == 0, done.stderr
         for host in hosts:
-            left = "ls -d ~/.shoal 2>/dev/null; pgrep -f '[s]hoal.controller|[r]aylet'; true"
+            left = "ls -d ~/.shoal /tmp/shoal-* 2>/dev/null; true"
+            assert await bed.read(host, left) == ""
+            left = "pgrep -f '[s]hoal.controller|[r]aylet'; pgrep -x ssh; true"
             assert await bed.read(host, left) == "", "down ends the controller too"
+            connections = f"ss -Htn state established dst {hosts[0].address} | grep :22"
+            assert await bed.read(host, f"{connections}; true") == ""
 
 
 async def runs_ray(bed: Bed, host: Host) -> bool:

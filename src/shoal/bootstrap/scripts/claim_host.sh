@@ -4,8 +4,10 @@
 # prints the user and the claim file, if only another user can replace the claim.
 #
 # Arguments: the claim file, the claim, its owner, `force` or `ask`, the id of the host's node, and
-# two scripts: one that ends the processes of a node, one that removes a cluster's containers.
+# three scripts: one that ends the processes of a node, one that removes a cluster's containers, and
+# one that closes the connections of its head.
 claim_file=$1 claim=$2 new_owner=$3 mode=$4 default_id=$5 end_processes=$6 remove_containers=$7
+close_connections=$8
 umask 022
 
 # Ends what the owner of the claim runs here and removes its files: its processes, its containers,
@@ -14,6 +16,7 @@ umask 022
 evict() {
   sh -c "$end_processes" stop_ray.sh "$id" || return
   sh -c "$remove_containers" remove_containers "${owner%@*}" || return
+  sh -c "$close_connections" close_connections "$owner"
   [ "$node" = head ] || [ ! -e .shoal/cluster_key ] || return 0
   rm -f .shoal/controller/config.json .shoal/controller/restart.sh
   for lock in .shoal/controller/*.lock; do

@@ -20,6 +20,7 @@ from shoal.providers.host_claims import Claim
 from shoal.providers.local import host_resources
 from shoal.providers.model import Finding, Instance, LaunchRequest, State
 from shoal.providers.protocol import Capabilities, Provider
+from shoal.remote import head_connections
 from shoal.remote.known_hosts import SharedHostKeys
 from shoal.remote.private_key import private_key_problem
 from shoal.remote.runner import Runner, capture
@@ -168,6 +169,8 @@ class LocalProvider(Provider):
             command = host_claims.READ_COMMAND
             if self._on_head and address not in self._resources:
                 command += f"; {host_resources.read_command()}"
+            if self._on_head:
+                command += f"; {head_connections.note_command(self._owner)}"
             _, lines = await capture(runner, command, timeout=_LIST_SECONDS, skip_profile=True)
         except (ShoalError, TimeoutError) as error:
             _log.info("host %s is unreachable: %s", address, error)
@@ -246,5 +249,5 @@ class LocalProvider(Provider):
             jump=self._ssh_target(self._head_address) if via_head else None,
             known_hosts=self._known_hosts,
             host_key_alias=address,
-            control_dir=control_directory(),
+            control_dir=control_directory(self._owner if self._on_head else ""),
         )
