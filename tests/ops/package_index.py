@@ -43,6 +43,10 @@ class PackageIndex:
             directory.mkdir(exist_ok=True)
             (directory / wheel.name).write_bytes(wheel.read_bytes())
 
+    def remove(self, project: str, version: str) -> None:
+        pages = self.host.root() / PAGES.lstrip("/")
+        (pages / project / f"{project}-{version}-py3-none-any.whl").unlink(missing_ok=True)
+
     async def configure(self, *hosts: Host) -> None:
         """Make this the only index of pip on these hosts."""
         address = self.host.address
