@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from tests.polling import until
 from tests.providers.local.ssh_bed import Bed
 
 pytestmark = pytest.mark.simcloud
@@ -63,3 +66,21 @@ async def test_a_key_that_is_in_an_agent_only(bed: Bed) -> None:
     assert done.code == 0, done.stderr
     await bed.laptop.run("pkill -x ssh-agent")
     await agent.finish(timeout=30)
+
+
+async def test_an_sshd_that_is_down_for_a_while_between_two_commands(bed: Bed) -> None:
+    """The connection breaks after the first setup command, and sshd comes back later."""
+    restart = "pkill -x sshd; until [ -e /tmp/again ]; do sleep 0.1; done; /usr/sbin/sshd"
+    first = f"[ -e ~/broken ] || {{ touch ~/broken; sudo setsid sh -c '{restart}' & }}"
+    await bed.write(head_setup_commands=[first, "echo second"])
+    running = asyncio.ensure_future(bed.up())
+    broken = bed.head.root() / "home/ubuntu/broken"
+    await until(broken.exists, "the first command has run", timeout=120)
+    await until(lambda: _has_no_sshd(bed), "the connection is broken", timeout=60)
+    (bed.head.root() / "tmp/again").touch()
+    events = await running
+    assert events[-1]["nodes"] == 3
+
+
+async def _has_no_sshd(bed: Bed) -> bool:
+    return (await bed.head.run("pgrep -x sshd")).code == 1
