@@ -29,7 +29,7 @@ def pack(
         return left
     results = [left]
     if fewest_left:
-        # Asked for many sets of instances: the column generation below would take too long.
+        # This runs for many sets of instances, and column generation would take too long.
         if _could_hold(free_capacity, items) and _pack_exactly(free_capacity, items) is not None:
             return [0] * len(items)
         results.append(free_capacity.copy().pack(items, smallest_first=True))
