@@ -25,13 +25,13 @@ _log = logging.getLogger(__name__)
 _SECONDS = 30.0
 _SCRIPTS = "shoal.bootstrap.scripts"
 _LIST_PROCESSES = "list_ray_processes.sh"
-# The line for a Ray, whoever started it.
+# The line for a Ray of any cluster.
 _ANY_RAY = "any ray"
 
 
 @dataclass(frozen=True)
 class NodeProbe:
-    """The state of a node. `has_any_ray` is whether any Ray runs there, whoever started it.
+    """The state of a node. `has_any_ray` is whether any Ray runs there, of this cluster or not.
     `container_runs` has no meaning for a node without a container."""
 
     applied_state: AppliedState = field(default_factory=AppliedState)

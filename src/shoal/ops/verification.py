@@ -45,7 +45,7 @@ async def verify_nodes(
         return
     except ShoalError as error:
         raise IncompleteError(
-            "Ray cannot be asked for its nodes",
+            "Ray does not list its nodes",
             why=error.why or error.what,
             fix=error.fix,
             node=head.name,

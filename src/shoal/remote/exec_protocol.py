@@ -16,12 +16,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shoal.remote.line_buffer import TAIL_LINES, LineBuffer, to_text
 from shoal.remote.runner import OnLine, Stream
-from shoal.remote.scripts import on_one_line, without_comments
+from shoal.remote.scripts import on_one_line, script_command, without_comments
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BASH = ("bash", "--noprofile", "--norc", "-c")
 # The first line of a program: see run_command.sh for the meaning of 4 and 7.
 _RESTORE_STDERR = "exec 2>&4 4>&- 7<&-\n"
+_PROFILE_LOADED = "loaded"
+# The exit code of another shell that gets a request: a dotfile has put it in the place of ours.
+REPLACED_SHELL = 97
 
 
 def remote_command(exec_argv: Sequence[str] = ()) -> str:
@@ -41,13 +44,23 @@ def request(
     mark: str, command: str, env: Mapping[str, str], stdin: bytes, *, skip_profile: bool = False
 ) -> bytes:
     """The input of `remote_command`. The command runs in a subshell, which contains its `exit` and
-    `exec`; the line breaks around it allow for a comment at its end."""
+    `exec`; the line breaks around it allow for a comment at its end. The shell is an interactive
+    login shell, as Ray's is, and prints the mark once it has read the dotfiles; with
+    `skip_profile` it is a plain one."""
     if "\0" in command:
         raise ValueError("a command cannot contain a NUL character")
-    profile = "" if skip_profile else without_comments("load_profile.sh")
+    profile, options = f"echo '{mark} {_PROFILE_LOADED}'\n", ""
+    if not skip_profile:
+        profile, options = without_comments("load_profile.sh") + profile, " --login -i"
     program = f"{profile}{_RESTORE_STDERR}{exports(env)}(\n{command}\n)\n"
-    header = f"{mark} {program.count(chr(10))} {len(stdin)}\n"
+    header = f"exit {REPLACED_SHELL}\n{mark} {program.count(chr(10))} {len(stdin)}{options}\n"
     return (header + program).encode(errors="surrogateescape") + stdin
+
+
+def trace_profile_command() -> str:
+    """A command that prints where the user's dotfiles end, for one run with `skip_profile`."""
+    profile = without_comments("load_profile.sh")
+    return script_command("shoal.remote.scripts", "trace_profile.sh", profile)
 
 
 def attached_program(command: str | None, env: Mapping[str, str]) -> bytes:
@@ -121,6 +134,11 @@ class ExecReply:
         return None if None in codes else codes[0]
 
     @property
+    def is_profile_loaded(self) -> bool:
+        """Whether the shell has read the dotfiles, and goes on to the command."""
+        return self._streams[1].is_profile_loaded
+
+    @property
     def tail(self) -> tuple[str, ...]:
         """The last lines of the command, both streams mixed."""
         return tuple(self._tail)
@@ -142,6 +160,7 @@ class _StreamReply:
         self._on_line = on_line
         self._buffer = LineBuffer(keep=len(mark) + 8)
         self.has_started = False
+        self.is_profile_loaded = False
         self.code: int | None = None
         self.login_banner: deque[str] = deque(maxlen=TAIL_LINES)
 
@@ -161,6 +180,8 @@ class _StreamReply:
             self.has_started = bool(mark)
             if before.strip():
                 self.login_banner.append(to_text(before))
+        elif mark and after.strip() == _PROFILE_LOADED.encode():
+            self.is_profile_loaded = True
         elif mark:
             if before:
                 self._on_line(to_text(before))

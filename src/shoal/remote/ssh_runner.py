@@ -20,12 +20,14 @@ from shoal.core.logs import suppress_and_log
 from shoal.remote import control_master, rsync, tar_copy
 from shoal.remote.container import Container
 from shoal.remote.exec_protocol import (
+    REPLACED_SHELL,
     attach_in_container_command,
     attach_streams_command,
     attach_terminal_command,
     attached_program,
     end_attached_command,
     remote_command,
+    trace_profile_command,
 )
 from shoal.remote.port_forward import (
     check_forwarding_allowed,
@@ -34,7 +36,7 @@ from shoal.remote.port_forward import (
 )
 from shoal.remote.runner import Completed, Filters, OnLine, PortForward, PreconditionFailedError
 from shoal.remote.ssh_errors import classify, container_exec_error, is_container_down
-from shoal.remote.ssh_session import ConnectionLost, NotStarted, run_over_ssh
+from shoal.remote.ssh_session import ConnectionLost, NotStarted, ProfileEnded, run_over_ssh
 from shoal.remote.ssh_target import SshTarget, forwarding_argv, shared_argv
 from shoal.remote.terminal import run_in_terminal, run_on_streams
 
@@ -58,6 +60,7 @@ _PRECONDITION_FAILED = 77
 _SESSIONS = 6
 _SESSION_PAUSE = 0.2
 _SESSION_TRIES = 150
+_DOTFILE_FIX = "limit that line in the dotfile to terminals: [ -t 1 ] && COMMAND"
 
 
 class SshRunner:
@@ -291,9 +294,35 @@ class SshRunner:
                 node=self.name,
                 output=outcome.tail,
             )
+        if isinstance(outcome, ProfileEnded):
+            raise await self._profile_error()
         if isinstance(outcome, NotStarted):
             self._raise_if_no_shell(outcome)
         return outcome
+
+    async def _profile_error(self) -> SetupError:
+        """What the dotfiles do that keeps a command from running."""
+        line = ""
+        trace = trace_profile_command()
+        remote = remote_command(self._exec_argv)
+        argv = [*shared_argv(self.target), "-T", "--", self.target.host, remote]
+        traced = await run_over_ssh(
+            argv,
+            trace,
+            env={},
+            stdin=b"",
+            on_line=None,
+            start_timeout=_START_SECONDS,
+            skip_profile=True,
+        )
+        if isinstance(traced, Completed) and traced.tail:
+            line = traced.tail[-1]
+        return SetupError(
+            f"a dotfile of {self.target} ends or replaces the shell before the command runs",
+            why=f"the last line that runs is {line}" if line else "see ~/.profile and ~/.bashrc",
+            fix=_DOTFILE_FIX,
+            node=self.name,
+        )
 
     def _raise_if_no_shell(self, outcome: NotStarted) -> None:
         """Raise if the command did not start for another reason than the connection."""
@@ -344,11 +373,20 @@ def _no_shell_error(node: str, target: SshTarget, outcome: NotStarted) -> SetupE
             node=node,
             output=outcome.output,
         )
+    is_terminal_error = any("not a terminal" in line for line in outcome.output)
+    if outcome.code == REPLACED_SHELL or is_terminal_error or not outcome.output:
+        return SetupError(
+            f"a dotfile of {target} ends or replaces every shell, also one that runs a command",
+            why=outcome.output[-1]
+            if outcome.output
+            else f"its login shell ended with exit code {outcome.code} before it ran a command",
+            fix=_DOTFILE_FIX,
+            node=node,
+            output=outcome.output,
+        )
     return SetupError(
         f"{target} does not run commands",
-        why=outcome.output[-1]
-        if outcome.output
-        else f"its login shell failed with exit code {outcome.code}",
+        why=outcome.output[-1],
         fix="check `auth.ssh_user`: many images reject root and print the user name to use",
         node=node,
         output=outcome.output,

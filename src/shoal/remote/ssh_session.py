@@ -40,6 +40,11 @@ class NotStarted:
 
 
 @dataclass(frozen=True)
+class ProfileEnded:
+    """The user's dotfiles ended or replaced the shell before the command started."""
+
+
+@dataclass(frozen=True)
 class ConnectionLost:
     """The command started, and then the connection broke: its outcome is unknown."""
 
@@ -55,7 +60,7 @@ async def run_over_ssh(
     on_line: OnLine | None,
     start_timeout: float,
     skip_profile: bool = False,
-) -> Completed | NotStarted | ConnectionLost:
+) -> Completed | NotStarted | ProfileEnded | ConnectionLost:
     """Run `command` over the `ssh` that `argv` starts with `exec_protocol.remote_command`."""
     mark = secrets.token_hex(16)
     payload = request(mark, command, env, stdin, skip_profile=skip_profile)
@@ -85,9 +90,11 @@ async def run_over_ssh(
     return _outcome(code, reply)
 
 
-def _outcome(code: int, reply: ExecReply) -> Completed | NotStarted | ConnectionLost:
+def _outcome(code: int, reply: ExecReply) -> Completed | NotStarted | ProfileEnded | ConnectionLost:
     if not reply.has_started:
         return NotStarted(code, reply.login_banner)
+    if reply.code is not None and not reply.is_profile_loaded:
+        return ProfileEnded()
     if reply.code is not None:
         return Completed(reply.code, reply.tail)
     # 255 is ssh's code for a broken connection, and a negative one means that it was killed. Any

@@ -1,6 +1,6 @@
 # shellcheck shell=sh
 # Prints the names of this node's Ray processes, one per line, and `any ray` if any Ray runs here,
-# whoever started it, that is not in a container.
+# of this node or not, that is not in a container.
 #
 #   list_ray_processes.sh INSTANCE_ID
 #

@@ -1,8 +1,9 @@
 # shellcheck shell=bash
 # Runs one command for exec_protocol.py. Sent on one line: see `on_one_line` in __init__.py.
 #
-# Standard input has "MARK LINES BYTES", then as many lines of program and as many bytes of input
-# for it. The script prints MARK on both streams; what was printed before comes from the login
+# Standard input has a line for other shells, "MARK LINES BYTES BASH_OPTIONS", then as many lines of
+# program and as many bytes of input for it. If a dotfile replaces the login shell with another one,
+# that one reads the first line, which makes it exit. The script prints MARK on both streams; what was printed before comes from the login
 # shell. If standard input is closed by then, the client is gone and the program does not start.
 # The program runs as a job with its own process group. A second job waits until standard input
 # closes and then ends the first; once it has started doing so, SIGTERM no longer stops it. At the
@@ -14,7 +15,8 @@ cd 2>/dev/null;
 set -m;
 nl=$(printf "\012x");
 nl=${nl%x};
-read -r mark lines bytes || exit 1;
+read -r mark || exit 1;
+read -r mark lines bytes options || exit 1;
 while [ "$lines" -gt 0 ]; do
   IFS= read -r line || exit 1;
   program=$program$line$nl;
@@ -39,7 +41,8 @@ fi;
 read -r -t 0 -u 5 && exit 1;
 # An interactive shell without a terminal complains before it reads a word, so its errors go to
 # /dev/null until the program redirects them to 4. The program itself is on 7.
-bash --noprofile --norc --login -i -c "eval \"\$(cat <&7)\"" 4>&2 2>/dev/null 7<<<"$program" <&3 3<&- 5<&- &
+# shellcheck disable=SC2086 # several options
+BASH_ENV="" bash --noprofile --norc $options -c "eval \"\$(cat <&7)\"" 4>&2 2>/dev/null 7<<<"$program" <&3 3<&- 5<&- &
 job=$!;
 {
   cat <&5 >/dev/null;
