@@ -59,7 +59,7 @@ def request(
 
 def trace_profile_command() -> str:
     """A command that prints where the user's dotfiles end, for one run with `skip_profile`."""
-    profile = without_comments("load_profile.sh")
+    profile = without_comments("load_profile.sh").replace(" 2>&1", "")  # errors count here
     return script_command("shoal.remote.scripts", "trace_profile.sh", profile)
 
 

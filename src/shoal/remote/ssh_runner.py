@@ -365,7 +365,7 @@ class SshRunner:
 
 
 def _no_shell_error(node: str, target: SshTarget, outcome: NotStarted) -> SetupError:
-    if outcome.code == 127:
+    if outcome.code == 127 and (not outcome.output or "bash" in " ".join(outcome.output)):
         return SetupError(
             f"{target} has no bash",
             why="the commands of a cluster file are bash commands",
@@ -374,7 +374,8 @@ def _no_shell_error(node: str, target: SshTarget, outcome: NotStarted) -> SetupE
             output=outcome.output,
         )
     is_terminal_error = any("not a terminal" in line for line in outcome.output)
-    if outcome.code == REPLACED_SHELL or is_terminal_error or not outcome.output:
+    is_other_shell = outcome.code in (REPLACED_SHELL, 127)
+    if is_other_shell or is_terminal_error or not outcome.output:
         return SetupError(
             f"a dotfile of {target} ends or replaces every shell, also one that runs a command",
             why=outcome.output[-1]
