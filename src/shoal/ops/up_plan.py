@@ -237,7 +237,7 @@ def _launches(
     usable: int | None = None,
 ) -> tuple[list[LaunchRequest], list[PlanStep]]:
     """What to launch, and the steps that show it. Of existing hosts only `usable` workers are
-    shown: the others would fail, and the user is told why."""
+    shown: the others would fail, and the user is notified why."""
     launches: list[LaunchRequest] = []
     steps: list[PlanStep] = []
     if head is None:
