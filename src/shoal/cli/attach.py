@@ -73,4 +73,4 @@ def command(
                 run_env=run_env,
             )
 
-    sys.exit(run(operation, verbose=verbose))
+    sys.exit(run(operation, verbose=verbose, resumable=False))

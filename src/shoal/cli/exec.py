@@ -60,4 +60,4 @@ def command(
         resolve = cluster_lookup.resolve_or_default if options.start else cluster_lookup.resolve
         return await execute(ctx, await resolve(ctx, ref), arguments[-1], options)
 
-    sys.exit(run(operation, json=json, verbose=verbose))
+    sys.exit(run(operation, json=json, verbose=verbose, resumable=False))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
-from shoal.cli.render import Renderer, renderer
+from shoal.cli.render import renderer
 from shoal.core.errors import ConfigError, ShoalError, fix_for_cluster
 from shoal.core.events import Event, PreflightFinding, Warned
 from shoal.ops.context import ClusterArguments, Context
@@ -34,9 +34,11 @@ def run(
     verbose: int = 0,
     yes: bool = False,
     result_only: bool = False,
+    resumable: bool = True,
 ) -> T:
     """Run an operation and return its result, or exit with the error's code. With `result_only`,
-    no events go to standard output in JSON mode: the caller prints the result there."""
+    no events go to standard output in JSON mode: the caller prints the result there. `resumable` if
+    the same command continues an interrupted one."""
     # A closing terminal or a shutdown is handled like Ctrl-C: the operation cleans up.
     for signal_number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(signal_number) is signal.SIG_DFL:  # nohup ignores SIGHUP: keep that
@@ -70,7 +72,7 @@ def run(
         output.error(_internal_error(error))
         sys.exit(1)
     except KeyboardInterrupt:
-        _report_interrupt(output, cluster.text)
+        output.error(_interrupted(cluster.text) if resumable else ShoalError("interrupted"))
         sys.exit(INTERRUPTED)
 
 
@@ -141,17 +143,12 @@ def _with_cluster(event: Event, arguments: str) -> Event:
     return event
 
 
-def _report_interrupt(output: Renderer, arguments: str) -> None:
-    output.error(
-        ShoalError(
-            "interrupted",
-            why="what was started so far still exists",
-            fix=fix_for_cluster(
-                "run the same command again to continue\n"
-                "or terminate everything: shoal down CLUSTER",
-                arguments,
-            ),
-        )
+def _interrupted(arguments: str) -> ShoalError:
+    fix = "run the same command again to continue\nor terminate everything: shoal down CLUSTER"
+    return ShoalError(
+        "interrupted",
+        why="what was started so far still exists",
+        fix=fix_for_cluster(fix, arguments),
     )
 
 

@@ -64,7 +64,7 @@ def command(
         resolve = cluster_lookup.resolve_or_default if options.start else cluster_lookup.resolve
         return await submit(ctx, await resolve(ctx, ref), Path(script), arguments, options)
 
-    sys.exit(run(operation, json=json, verbose=verbose))
+    sys.exit(run(operation, json=json, verbose=verbose, resumable=False))
 
 
 def _split(

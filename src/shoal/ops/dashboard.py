@@ -48,16 +48,18 @@ async def show(
     runner = cluster.runner(head)
     start = cluster.ray_start(head, head)
     remote = start.dashboard_port if remote_port is None else remote_port
-    if start.dashboard:  # the head is this machine
+    forwards: list[PortForward] = []
+    if start.dashboard and port is None:  # the head is this machine: nothing to forward
         host, local = head.address, remote
     else:
         host, local = _LOCALHOST, _free_port() if port is None else port
+        forwards = [PortForward(local, remote)]
     page = f"http://{host}:{local}/"
 
     async with contextlib.AsyncExitStack() as stack:
         url = page
         if spec.shoal.auth == "token":
-            token = await _token(runner, start)
+            token = await read_token(runner, start)
             url = await stack.enter_async_context(_login_page(host, page, token))
         checks: list[asyncio.Task[None]] = []
 
@@ -66,10 +68,11 @@ async def show(
             ctx.emit(DashboardOpened(spec.cluster_name, url))
             on_open(url)
 
-        await runner.forward([PortForward(local, remote)], is_open)
+        await runner.forward(forwards, is_open)
 
 
-async def _token(runner: Runner, start: RayStart) -> str:
+async def read_token(runner: Runner, start: RayStart) -> str:
+    """The cluster's token, from its head."""
     command = start.with_prelude('cat "$RAY_AUTH_TOKEN_PATH"')
     done, printed = await capture(runner, command, env=start.driver_env(), timeout=_TIMEOUT_SECONDS)
     if not done.ok or not printed:

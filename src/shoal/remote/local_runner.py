@@ -16,15 +16,18 @@ from shoal.core.errors import ConfigError, UnreachableError
 from shoal.remote.container import Container
 from shoal.remote.process import run_process
 from shoal.remote.runner import Completed, Filters, OnLine, PortForward, PreconditionFailedError
-from shoal.remote.terminal import run_in_terminal
+from shoal.remote.tcp_forward import forwarded_ports
+from shoal.remote.terminal import run_in_terminal, run_on_streams
 
 
 class LocalRunner:
-    """Commands run in `directory`; an attached command runs in the current directory."""
+    """Commands run in `directory`; an attached command runs in the current directory. `address` is
+    where the node's programs listen."""
 
-    def __init__(self, directory: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, env: Mapping[str, str], address: str = "127.0.0.1") -> None:
         self._directory = directory
         self._env = dict(env)
+        self._address = address
 
     async def connect(self, *, timeout: float) -> None:
         if not _is_directory(self._directory):
@@ -66,12 +69,17 @@ class LocalRunner:
         if precondition and not (await self.run(precondition)).ok:
             raise PreconditionFailedError
         argv = _shell(command) if command is not None else [os.environ.get("SHELL", "/bin/sh")]
-        return await run_in_terminal(argv, self._environment(env))
+        # A port with the same number is on this machine already, and the command may open it.
+        others = [forward for forward in forwards if forward.local != forward.remote]
+        async with forwarded_ports(self._address, others):
+            if tty:
+                return await run_in_terminal(argv, self._environment(env))
+            return await run_on_streams(argv, self._environment(env), new_session=True)
 
     async def forward(self, forwards: Sequence[PortForward], opened: Callable[[], None]) -> None:
-        """Nothing to do: the node's ports are ports of this machine."""
-        opened()
-        await asyncio.Event().wait()
+        async with forwarded_ports(self._address, forwards):
+            opened()
+            await asyncio.Event().wait()
 
     async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
         raise _nothing_to_copy_error()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from shoal.core.logs import suppress_and_log
 
 _log = logging.getLogger(__name__)
+
+# How long a command that was interrupted may take to exit.
+_EXIT_SECONDS = 10.0
 
 
 async def run_in_terminal(argv: Sequence[str], env: Mapping[str, str] | None = None) -> int:
@@ -21,11 +25,16 @@ async def run_in_terminal(argv: Sequence[str], env: Mapping[str, str] | None = N
         return await _wait(process)
 
 
-async def run_on_streams(argv: Sequence[str]) -> int:
+async def run_on_streams(
+    argv: Sequence[str], env: Mapping[str, str] | None = None, *, new_session: bool = False
+) -> int:
     """Run a child on this process's streams, and return its exit code. On SIGINT or SIGTERM the
-    child is ended, and the code is 128 plus the signal's number."""
+    child is ended, and the code is 128 plus the signal's number. In a new session, its own children
+    end with it."""
     with termination_signal() as received:
-        process = await asyncio.create_subprocess_exec(*argv)
+        process = await asyncio.create_subprocess_exec(
+            *argv, env=env, start_new_session=new_session
+        )
         exited = asyncio.ensure_future(_wait(process))
         either: set[asyncio.Future[int]] = {exited, received}
         try:
@@ -34,9 +43,22 @@ async def run_on_streams(argv: Sequence[str]) -> int:
             exited.cancel()
             raise
         if received.done():
+            if new_session:
+                await _end_session(process, exited, received.result())
             exited.cancel()
             return 128 + received.result()
         return exited.result()
+
+
+async def _end_session(
+    process: asyncio.subprocess.Process, exited: asyncio.Future[int], signal_number: int
+) -> None:
+    """Pass the signal on to the child and its children, and kill what is left of them when the
+    child has exited or time is up. Background jobs of a shell, for example, ignore SIGINT."""
+    for number in (signal_number, signal.SIGKILL):
+        with suppress_and_log(_log, "end the child's processes", ProcessLookupError):
+            os.killpg(process.pid, number)
+        await asyncio.wait({exited}, timeout=_EXIT_SECONDS)
 
 
 async def _wait(process: asyncio.subprocess.Process) -> int:

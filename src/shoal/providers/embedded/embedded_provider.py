@@ -95,6 +95,7 @@ class EmbeddedProvider(Provider):
                 "PATH": path,
                 "TMPDIR": str(Path(instance.tags[_RAY_DIRECTORY], "tmp")),
             },
+            instance.address,
         )
 
     def _shared_machine(self, instance: Instance) -> SharedMachine:
