@@ -242,7 +242,9 @@ class FakeCluster:
     async def is_head_ray_running(self, head: Instance) -> bool:
         return not self.head_ray_dead and head.id in self.ray
 
-    async def restart_head_ray(self, head: Instance, emit: Emit) -> None:
+    async def restart_head_ray(
+        self, head: Instance, workers: Sequence[Instance], emit: Emit
+    ) -> None:
         self.head_ray_dead = False
         self.ray.clear()
         self.join(head.id)

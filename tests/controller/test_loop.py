@@ -160,6 +160,18 @@ async def test_autostop_shuts_down_a_cluster_that_is_unused_for_long_enough(
     assert harness.reasons("stop") == ["idle for 60 s (autostop)"]
 
 
+async def test_the_status_says_when_an_unused_cluster_stops(harness: Harness) -> None:
+    spec = cluster(max_workers=5)
+    harness.write_config(replace(spec, shoal=replace(spec.shoal, autostop=600)))
+    harness.cluster.set_idle("head", 1000)
+    await harness.iterate()
+    applied_at = harness.state.applied_config.at
+    assert status_of(harness).autostop_at == applied_at + 600
+    harness.cluster.set_pending_tasks(1)
+    await harness.iterate()
+    assert status_of(harness).autostop_at is None, "it is used"
+
+
 async def test_up_on_an_idle_cluster_restarts_the_idle_time(harness: Harness) -> None:
     spec = cluster(max_workers=5)
     await harness.iterate(2, seconds=5000)
@@ -414,3 +426,7 @@ async def test_consolidation_drains_a_node_whose_work_can_move(harness: Harness)
     harness.cluster.actors = set()
     await harness.iterate(2)
     assert harness.cluster.workers == [first]
+
+
+def status_of(harness: Harness) -> status_file.ControllerStatus:
+    return status_file.parse((harness.directory / STATE).read_text())

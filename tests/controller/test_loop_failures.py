@@ -126,6 +126,7 @@ async def test_a_node_whose_ray_died_is_restarted_and_terminated_when_it_keeps_d
         await harness.iterate(2, seconds=20)
         assert harness.cluster.bootstrapped.count("worker-1") == n + 2
         assert worker in harness.cluster.ray
+    assert harness.reasons("restart") == ["its Ray was lost; restarting it"] * MAX_RESTARTS
     del harness.cluster.ray[worker]
     await harness.iterate(3, seconds=20)
     assert harness.cluster.workers == []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -11,9 +12,9 @@ import click
 from shoal.cli.formatting import columns, duration, number, terminal_width
 
 if TYPE_CHECKING:
-    from shoal.controller.client import StatusReport
     from shoal.controller.state import Decision
     from shoal.controller.status_file import ControllerStatus, WaitingDemand
+    from shoal.ops.status import ClusterStatus
 
 _RECENT = 5
 _COLOURS = {
@@ -26,8 +27,10 @@ _COLOURS = {
 }
 
 
-def controller_lines(report: StatusReport | None, cluster: str) -> list[str]:
-    """The lines that `shoal status` shows for the controller."""
+def controller_lines(status: ClusterStatus) -> list[str]:
+    """The lines that `shoal status` shows for the controller. Everything that can be counted comes
+    from the nodes that are shown above: the controller's own count is a moment older."""
+    report = status.controller
     if report is None:
         return []
     if report.restarts_too_often:
@@ -35,10 +38,10 @@ def controller_lines(report: StatusReport | None, cluster: str) -> list[str]:
         return [click.style(text, fg="red"), *(f"  {line}" for line in report.log)]
     if not report.alive:
         silence = f"no heartbeat from the controller for {duration(report.age_s)}"
-        lines = [click.style(silence, fg="red") + f"; restart it: shoal up {cluster}"]
+        lines = [click.style(silence, fg="red") + f"; restart it: shoal up {status.cluster}"]
         return [*lines, *(f"  {line}" for line in report.log)]
     state = report.state
-    lines = [_summary(state)]
+    lines = [", ".join(_summary(status, state))]
     if state.error:
         lines.append(click.style(f"controller error: {state.error}", fg="red"))
     lines += pending_lines(state.waiting)
@@ -46,13 +49,18 @@ def controller_lines(report: StatusReport | None, cluster: str) -> list[str]:
     return [*lines, *(["", "recent decisions"] if recent else []), *recent]
 
 
-def _summary(state: ControllerStatus) -> str:
-    workers = sum(n["role"] == "worker" for n in state.nodes)
-    cpus = state.usage.get("CPU")
-    parts = [f"{workers} of at most {state.limits['max_workers']} workers"]
-    if cpus:
-        parts.append(f"{number(cpus[0])} of {number(cpus[1])} CPU in use")
-    return ", ".join(parts)
+def _summary(status: ClusterStatus, state: ControllerStatus) -> Iterator[str]:
+    workers = sum(n.role == "worker" and not n.is_leaving for n in status.nodes)
+    yield f"{workers} of at most {state.limits['max_workers']} workers"
+    for name in ("CPU", "GPU"):
+        total = math.fsum(n.total.get(name, 0.0) for n in status.nodes)
+        available = math.fsum(n.available.get(name, 0.0) for n in status.nodes)
+        if total:
+            yield f"{number(total - available)} of {number(total)} {name} in use"
+    if state.autostop_at is not None:
+        yield f"autostop in {duration(max(0.0, state.autostop_at - time.time()))} unless it is used"
+    elif limit := state.limits.get("autostop_s"):
+        yield f"autostop after {duration(limit)} without use"
 
 
 def pending_lines(rows: Iterable[WaitingDemand]) -> list[str]:

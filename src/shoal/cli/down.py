@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @cluster_argument
 @click.option("--all", "all_clusters", is_flag=True, help="Terminate all known clusters.")
 @click.option("--workers-only", is_flag=True, help="Keep the head.")
-@click.option("--keep-min-workers", is_flag=True, help="Keep min_workers workers of each type.")
+@click.option(
+    "--keep-min-workers", is_flag=True, help="Keep the head and min_workers of each type."
+)
 @yes_option
 @cluster_ref_options
 @output_options

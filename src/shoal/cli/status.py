@@ -55,7 +55,8 @@ def status_lines(status: ClusterStatus) -> list[str]:
     if not status.nodes:
         return [f"{name} ({status.provider}) is not up"]
     ready = sum(node.phase == "ready" for node in status.nodes)
-    title = f"{name} ({status.provider}): {ready} of {len(status.expected)} nodes ready"
+    expected = len(status.expected) + sum(status.missing.values())
+    title = f"{name} ({status.provider}): {ready} of {expected} nodes ready"
     if leaving := sum(node.is_leaving for node in status.nodes):
         title += f", {leaving} leaving"
     if status.address:
@@ -64,7 +65,11 @@ def status_lines(status: ClusterStatus) -> list[str]:
         title += f", ${status.price_per_hour:.2f}/h"
     header = ("node", "type", "phase", "address", "age", "in use")
     table = columns(header, [_row(node) for node in status.nodes], terminal_width())
-    return [title, *table, *controller_lines(status.controller, status.cluster)]
+    missing = [
+        click.style(f"missing: {count} x {node_type} (min_workers)", fg="red")
+        for node_type, count in status.missing.items()
+    ]
+    return [title, *table, *missing, *controller_lines(status)]
 
 
 def _row(node: NodeStatus) -> tuple[str, ...]:

@@ -138,9 +138,10 @@ class ClusterHandle:
         """The head. Raises `NotFoundError` if the cluster has none."""
         head = head_of(await self.instances("head"))
         if head is None:
-            raise NotFoundError(
-                f"cluster {self.name} is not up", why="it has no head", fix="shoal up CLUSTER"
-            )
+            why = "it has no head"
+            if autostop := self.spec.shoal.autostop:
+                why += f"; autostop ends it after {autostop / 60:g} minutes without use"
+            raise NotFoundError(f"cluster {self.name} is not up", why=why, fix="shoal up CLUSTER")
         return head
 
     async def instance_named(self, node: str) -> Instance:

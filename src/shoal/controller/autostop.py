@@ -88,6 +88,17 @@ class Autostop:
             return False
         return idle_seconds(latest, state) >= idle_limit
 
+    def due_at(
+        self, config: ControllerConfig, reading: GcsReading, state: ControllerState
+    ) -> float | None:
+        """When the cluster stops if it stays unused; None without autostop and while Ray is
+        used."""
+        now, idle_limit = self._clock.now(), config.spec.shoal.autostop
+        idle = idle_seconds(reading, state)
+        if not idle_limit or not idle:
+            return None
+        return max(now - idle, self._used_at, state.applied_config.at) + idle_limit
+
     async def stop(self, config: ControllerConfig) -> bool:
         """Continue the shutdown, and return whether it is complete. It takes as many calls as
         needed; a failed attempt is retried."""

@@ -83,7 +83,8 @@ class HeadMonitor:
             # A node cannot move to a new GCS, so each is bootstrapped again once the head is back.
             for instance in instances:
                 self._executor.transition(instance.id, Phase.BOOTING, "the head's Ray has died")
-            await node_manager.restart_head_ray(head, self._on_event)
+            workers = [i for i in instances if i.role == "worker"]
+            await node_manager.restart_head_ray(head, workers, self._on_event)
         except Exception as error:  # any failure: it is retried, and the loop goes on
             cause = as_shoal_error(error)
             self.error = f"the head's Ray has died and could not be restarted: {cause}"

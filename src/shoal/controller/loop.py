@@ -222,6 +222,8 @@ class Controller:
             elif action == "drain":
                 self._drain_interrupted(node)
             elif instance is not None and head is not None:
+                if id in outcome.restarted:
+                    self._journal.record(self._decision("restart", node.name, node.detail))
                 self._executor.bootstrap(node, instance, head, restart=True)
 
     def _drain_interrupted(self, node: Node) -> None:
@@ -303,6 +305,7 @@ class Controller:
             self._head_monitor.error or self._journal.error,
             self._loop_seconds,
             self._stamp,
+            None if reading is None else self._autostop.due_at(self._config, reading, self.state),
         )
 
     # config and pace

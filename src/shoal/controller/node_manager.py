@@ -97,8 +97,11 @@ class NodeManager(Protocol):
         """Whether the head's Ray processes run."""
         ...
 
-    async def restart_head_ray(self, head: Instance, emit: Emit) -> None:
-        """Restart the head's Ray. Raises the error that prevents it."""
+    async def restart_head_ray(
+        self, head: Instance, workers: Sequence[Instance], emit: Emit
+    ) -> None:
+        """Stop Ray on the workers, and restart it on the head. Raises the error that prevents
+        it."""
         ...
 
 
@@ -232,7 +235,12 @@ class ProviderNodeManager:
         plan = self._cluster.node_plan(head, head)
         return (await node_probe.probe(plan.runner, head, plan.setup.container)).ray_runs
 
-    async def restart_head_ray(self, head: Instance, emit: Emit) -> None:
+    async def restart_head_ray(
+        self, head: Instance, workers: Sequence[Instance], emit: Emit
+    ) -> None:
+        # As long as a raylet of the old cluster runs, Ray refuses to start a head at its address.
+        with suppress_and_log(_log, "stop Ray on the workers", ShoalError):
+            await self._cluster.stop_ray([i for i in workers if i.state is State.RUNNING])
         await self._cluster.stop_ray([head])
         plan = self._cluster.node_plan(head, head, "restart")
         emit = self._tagger.wrap([head], emit)

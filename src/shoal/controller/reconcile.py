@@ -45,11 +45,13 @@ class Observation:
 
 @dataclass
 class Outcome:
-    """Nodes that changed, actions by node id, and contradictions between the observations."""
+    """Nodes that changed, actions by node id, and contradictions between the observations. The
+    nodes in `restarted` are bootstrapped because their Ray was lost."""
 
     changed: dict[str, Node] = field(default_factory=dict)
     actions: dict[str, NodeAction] = field(default_factory=dict)
     anomalies: list[str] = field(default_factory=list)
+    restarted: set[str] = field(default_factory=set)
 
 
 def reconcile(state: ControllerState, observation: Observation) -> Outcome:
@@ -171,6 +173,7 @@ def _restart_or_fail(outcome: Outcome, node: Node, observation: Observation) -> 
         return
     restarted = replace(node, restarts=node.restarts + 1)
     _move(outcome, restarted, Phase.BOOTING, observation, "its Ray was lost; restarting it")
+    outcome.restarted.add(node.id)
     outcome.actions[node.id] = "bootstrap"
 
 

@@ -49,7 +49,8 @@ class WaitingDemand:
 @dataclass(frozen=True)
 class ControllerStatus:
     """The whole file. `nodes`, `gone` and `requested` are nodes and intents as plain data; `usage`
-    has (used, total) by resource; `error` is empty while all is well."""
+    has (used, total) by resource; `error` is empty while all is well. `autostop_at` is when the
+    cluster stops if it stays unused; None without autostop and while it is used."""
 
     at: float
     pid: int
@@ -64,6 +65,7 @@ class ControllerStatus:
     decisions: tuple[Decision, ...] = ()
     error: str = ""
     metrics: str = ""
+    autostop_at: float | None = None
 
 
 def limits(spec: ClusterSpec) -> dict[str, Any]:
@@ -114,13 +116,15 @@ class WaitingQueue:
         now: float,
     ) -> list[WaitingDemand]:
         """The pending demand. Each row names the pending nodes that could run it, or the reason
-        why there are none. A floor waits when the cluster cannot become large enough for it."""
+        why there are none. A floor waits when the cluster cannot become large enough for it, and
+        min_workers wait when they cannot be launched."""
         unmet = {u.subject: u for u in plan.unmet}
         demands: dict[str, tuple[Sequence[Shape], int]] = {}
         demands.update({str(r.shape): ([r.shape], r.count) for r in demand.requests})
         demands.update({str(g): (g.bundles, g.count) for g in demand.gangs})
         floors = {floor_name(r.shape): ([r.shape], r.count) for r in demand.floors}
         demands.update({subject: row for subject, row in floors.items() if subject in unmet})
+        demands.update({u.subject: ((), u.count) for u in plan.unmet if u.is_minimum})
         self._since = {subject: self._since.get(subject, now) for subject in demands}
         pending = _pending_nodes(state)
         return [

@@ -77,6 +77,7 @@ class StatusPublisher:
         error: str,
         loop_seconds: float,
         config_stamp: Hashable,
+        autostop_at: float | None = None,
     ) -> None:
         """Publish the status if it has changed, or was not published for a while. `resources` are
         those of a node of each type; `loop_seconds` is how long the last iteration took."""
@@ -84,7 +85,9 @@ class StatusPublisher:
         demand, usage = None, {}
         if reading is not None:
             demand, usage = reading.demand, status_file.usage(reading.nodes.values())
-        content = (self._journal.entries, demand, usage, error, config_stamp)
+        content = (
+            self._journal.entries, demand, usage, error, config_stamp, autostop_at is None,
+        )  # fmt: skip
         if content == self._published and now - self._published_at < _REPUBLISH_SECONDS:
             return
         self._published, self._published_at = content, now
@@ -102,6 +105,7 @@ class StatusPublisher:
             limits=status_file.limits(spec),
             error=error,
             metrics=self._metrics.address if self._metrics else "",
+            autostop_at=autostop_at,
             **status_file.journaled(state),
         )
         status_file.write(self._directory, status)

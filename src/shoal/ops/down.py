@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal import providers
@@ -31,7 +31,8 @@ class DownResult:
 
 @dataclass(frozen=True)
 class Keep:
-    """What is not terminated: the head, and as many workers of each type as min_workers."""
+    """What is not terminated: the head, and as many workers of each type as min_workers. Workers
+    without a head are no cluster, so `min_workers` keeps the head too."""
 
     head: bool = False
     min_workers: bool = False
@@ -149,16 +150,23 @@ async def _stop_controller(
 async def _redeploy_controller(
     ctx: Context, cluster: ClusterHandle, kept: Sequence[Instance], keep: Keep | None
 ) -> None:
-    """Start the controller again on what is kept, unless it would immediately relaunch the
-    terminated min_workers: then it stays stopped until the next `up`."""
+    """Start the controller again on what is kept. If the min_workers were terminated, it must not
+    relaunch them at once: they count again from the next `up` on."""
     head = head_of(kept)
-    if head is not None and keep is not None and keep.min_workers:
-        try:
-            await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
-        except IncompleteError as error:
-            ctx.emit(Warned(error.what, error.why, error.fix, error.node))
-    else:
-        _log.info("the controller stays stopped until the next up")
+    if head is None:
+        return
+    if keep is None or not keep.min_workers:
+        _log.info("the controller ignores min_workers until the next up")
+        cluster = ClusterHandle(cluster.provider, _without_minimum(cluster.spec))
+    try:
+        await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
+    except IncompleteError as error:
+        ctx.emit(Warned(error.what, error.why, error.fix, error.node))
+
+
+def _without_minimum(spec: ClusterSpec) -> ClusterSpec:
+    types = {name: replace(t, min_workers=0) for name, t in spec.node_types.items()}
+    return replace(spec, node_types=types, scaling=replace(spec.scaling, initial_workers=None))
 
 
 async def _down_failed_attempt(ctx: Context, spec: ClusterSpec) -> None:
@@ -188,7 +196,7 @@ def _kept(spec: ClusterSpec, instances: Sequence[Instance], keep: Keep) -> list[
     order = sorted(instances, key=lambda i: (i.state is State.UNREACHABLE, i.created_at or 0.0))
     for instance in order:
         if instance.role == "head":
-            if keep.head:
+            if keep.head or keep.min_workers:
                 kept.append(instance)
         elif keep.min_workers and remaining[instance.node_type] > 0:
             remaining[instance.node_type] -= 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +18,7 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import ShoalError
 from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Phase, Role
+from shoal.core.polling import PollUntilDeadline
 from shoal.ops.context import Context
 from shoal.ops.up_plan import spare_workers
 from shoal.providers.model import Instance, State, head_of
@@ -26,6 +28,8 @@ from shoal.spec.cluster_spec import ClusterSpec
 _log = logging.getLogger(__name__)
 
 _PROBE_SECONDS = 15.0
+_AGREE_SECONDS = 5.0
+_AGREE_POLL_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class ClusterStatus:
     address: str = ""
     dashboard: str = ""
     controller: StatusReport | None = None
+    # How many workers of each type are missing to min_workers.
+    missing: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def price_per_hour(self) -> float:
@@ -68,13 +74,15 @@ class ClusterStatus:
 
     @property
     def expected(self) -> list[NodeStatus]:
-        """The nodes that should be ready: spares and nodes that are leaving do not count."""
+        """The existing nodes that should be ready: spares and nodes that are leaving do not
+        count."""
         return [n for n in self.nodes if not (n.is_spare or n.is_leaving)]
 
     @property
     def ready(self) -> bool:
         has_head = any(n.role == "head" for n in self.expected)
-        return has_head and all(n.phase is Phase.READY for n in self.expected)
+        is_complete = has_head and not any(self.missing.values())
+        return is_complete and all(n.phase is Phase.READY for n in self.expected)
 
 
 async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
@@ -98,6 +106,8 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
         instances, report = await asyncio.gather(cluster.instances(), _report(cluster, head))
         missing = _not_alive(instances, alive)
         head = head_of(instances)
+    if head is not None and report is not None:
+        report = await _agreeing_report(ctx, cluster, head, report, alive)
     details = await _diagnose(cluster, head, missing, report, ray_error)
     spares = spare_workers(spec, instances) if head and head.state is State.RUNNING else []
     order = sorted(instances, key=lambda i: (i.role != "head", i.created_at or 0, i.name))
@@ -121,6 +131,7 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
         start.gcs_address if start else "",
         start.dashboard if start else "",
         report,
+        _missing_workers(spec, report, nodes) if head is not None else {},
     )
 
 
@@ -142,6 +153,19 @@ async def _ray_nodes(cluster: ClusterHandle, head: Instance) -> tuple[dict[str, 
         return {}, error.why or error.what
 
 
+def _missing_workers(
+    spec: ClusterSpec, report: StatusReport | None, nodes: Sequence[NodeStatus]
+) -> dict[str, int]:
+    """How many workers of each type are missing to min_workers: to those that a running controller
+    follows, else to those of the file."""
+    minimum = {name: t.min_workers for name, t in spec.node_types.items()}
+    if report is not None and report.alive:
+        types = report.state.limits.get("types", {})
+        minimum = {name: limits["min_workers"] for name, limits in types.items()}
+    counts = Counter(n.node_type for n in nodes if n.role == "worker" and not n.is_leaving)
+    return {name: n - counts[name] for name, n in minimum.items() if n > counts[name]}
+
+
 def _not_alive(instances: Sequence[Instance], alive: Mapping[str, RayNode]) -> list[Instance]:
     """Running instances that Ray does not list."""
     return [i for i in instances if i.state is State.RUNNING and i.id not in alive]
@@ -154,6 +178,23 @@ async def _report(cluster: ClusterHandle, head: Instance) -> StatusReport | None
     except ShoalError as error:
         _log.debug("could not read the controller's report: %s", error)
         return None
+
+
+async def _agreeing_report(
+    ctx: Context,
+    cluster: ClusterHandle,
+    head: Instance,
+    report: StatusReport,
+    alive: Mapping[str, RayNode],
+) -> StatusReport:
+    """A report in which no node is pending that Ray lists as alive. The controller notices a node
+    that has joined within a second or two; until then both together would contradict each other."""
+    async for _ in PollUntilDeadline(ctx.clock, _AGREE_SECONDS, _AGREE_POLL_SECONDS):
+        pending = {n["id"] for n in report.state.nodes if Phase(n["phase"]) in _PENDING}
+        if not report.alive or not pending & alive.keys():
+            break
+        report = await _report(cluster, head) or report
+    return report
 
 
 async def _diagnose(
@@ -250,6 +291,7 @@ def _status(
 
 
 _STOPPED = applied_state.STOPPED
+_PENDING = {Phase.REQUESTED, Phase.BOOTING, Phase.REACHABLE, Phase.PREPARING, Phase.STARTING}
 _BILLED = frozenset(Phase) - {Phase.STOPPED, Phase.GONE}
 _PHASES = {
     State.PENDING: Phase.BOOTING,

@@ -81,6 +81,10 @@ class PlannedCancel:
     reason: Reason
 
 
+# How the subject of an unmet minimum begins; the node type follows.
+MINIMUM_SUBJECT = "min_workers of "
+
+
 @dataclass(frozen=True)
 class Unmet:
     """Demand or a minimum that this plan cannot meet, and what would help."""
@@ -89,6 +93,10 @@ class Unmet:
     count: int
     reason: Reason
     fix: str = ""
+
+    @property
+    def is_minimum(self) -> bool:
+        return self.subject.startswith(MINIMUM_SUBJECT)
 
 
 @dataclass(frozen=True)

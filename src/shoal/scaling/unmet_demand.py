@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from shoal.scaling.limit_check import BindingLimits, LimitCheck, UnmetItems
 from shoal.scaling.offerings import OfferingBackoff, Offerings
 from shoal.scaling.resource_vectors import Item, ResourceSpace, implicit_amount
 from shoal.scaling.scale_up import ScaleUpResult
-from shoal.scaling.scaling_plan import Cause, Reason, Unmet
+from shoal.scaling.scaling_plan import MINIMUM_SUBJECT, Cause, Reason, Unmet
 from shoal.scaling.snapshot import ClusterSnapshot
 from shoal.scaling.workload import MAX_SHAPES, GangGroup, Workload
 
@@ -124,7 +125,7 @@ class Explainer:
         return Unmet(row.subject, row.count, reason, fix)
 
     def _minimum(self, name: str, lacking: int) -> Unmet:
-        subject = f"min_workers of {name}"
+        subject = f"{MINIMUM_SUBJECT}{name}"
         backing_off = self._offerings.backing_off.get(name)
         if backing_off and self._offerings.cheapest(name) is None:
             return Unmet(subject, lacking, self._backing_off(backing_off))
@@ -184,9 +185,13 @@ class Explainer:
         offering, failure = first.offering, first.last_failure
         ago, wait = self._now - failure.at, first.until - self._now
         zone = f" in {offering.zone}" if offering.zone else ""
+        # The reason is read later, elsewhere: a duration would be wrong then.
+        retry_at = time.strftime("%H:%M:%S UTC", time.gmtime(first.until))
+        what = "setup" if failure.kind == "setup" else "launch"
+        why = "" if failure.kind == "setup" else f" ({failure.kind})"
         text = (
-            f"launching {offering.node_type} ({offering.market}{zone}) failed {ago:.0f} s ago "
-            f"({failure.kind}); next attempt in {wait:.0f} s"
+            f"{what} of {offering.node_type} ({offering.market}{zone}) failed{why}; "
+            f"next try at {retry_at}"
         )
         return Reason(Cause.CAPACITY, text, {"failed_s_ago": ago, "retry_in_s": wait})
 
