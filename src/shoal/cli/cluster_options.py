@@ -76,6 +76,33 @@ def cluster_ref_options(function: F) -> F:
     return command  # type: ignore[return-value]
 
 
+node_argument = click.argument(
+    "arguments", nargs=-1, metavar="[CLUSTER] [NODE]", shell_complete=complete_cluster
+)
+
+
+def split_node(arguments: tuple[str, ...], ref: ClusterRef) -> tuple[ClusterRef, str | None]:
+    """Split `[CLUSTER] [NODE]`. A single argument is a cluster if it is a file or the name of a
+    known cluster, else a node of the only cluster."""
+    from shoal.ops.cluster_lookup import looks_like_a_file
+    from shoal.ops.context import default_home
+    from shoal.ops.known_clusters import recorded_names
+
+    if len(arguments) > 2:
+        raise click.UsageError("Expected [CLUSTER] [NODE].")
+    if not arguments:
+        return ref, None
+    first = arguments[0]
+    is_cluster = len(arguments) == 2 or (
+        ref.is_empty and (looks_like_a_file(first) or first in recorded_names(default_home()))
+    )
+    if not is_cluster:
+        return ref, first
+    if ref.source is not None:
+        raise click.UsageError("Use CLUSTER or --nodes, not both.")
+    return replace(ref, source=first), arguments[1] if len(arguments) == 2 else None
+
+
 def split_paths(
     arguments: tuple[str, ...], ref: ClusterRef
 ) -> tuple[ClusterRef, tuple[str, str] | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -90,7 +89,7 @@ def command(
     """
     from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
-    from shoal.ops.node_logs import output_to_files
+    from shoal.ops.node_logs import with_log_files
     from shoal.ops.up import UpOptions, UpResult, up
     from shoal.ops.up_plan import RestartPolicy
 
@@ -107,10 +106,8 @@ def command(
         if autostop is not None:
             cluster = replace(cluster, shoal=replace(cluster.shoal, autostop=autostop))
         options = UpOptions(restart=restart, force=force, source_of=located.source_of)
-        with contextlib.ExitStack() as stack:
-            if redirect:
-                ctx = stack.enter_context(output_to_files(ctx, cluster.cluster_name))
-            return await up(ctx, cluster, options)
+        ctx = with_log_files(ctx, cluster.cluster_name, only=redirect)
+        return await up(ctx, cluster, options)
 
     if run(operation, json=json, verbose=verbose, yes=yes).plan is None:
         sys.exit(1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_ref_options
+from shoal.cli.cluster_options import cluster_ref_options, node_argument, split_node
 from shoal.cli.controller_status import decision_lines, pending_lines
 from shoal.cli.formatting import duration
 from shoal.cli.run import output_options, run
@@ -20,21 +20,26 @@ if TYPE_CHECKING:
 
 
 @click.command("why")
-@click.argument("node", required=False)
-@click.option("--cluster", help="A name or a file. Default: the only cluster that is up.")
+@node_argument
+@click.option("--cluster", hidden=True, help="The same as CLUSTER.")
 @click.option(
     "--pending", is_flag=True, help="Show pending demand and what the controller does about it."
 )
 @cluster_ref_options
 @output_options
-def command(ref: ClusterRef, node: str | None, pending: bool, json: bool, verbose: int) -> None:
+def command(
+    arguments: tuple[str, ...], ref: ClusterRef, pending: bool, json: bool, verbose: int
+) -> None:  # fmt: skip
     """Explain the controller's decisions.
 
-    Shows the latest decisions, or, with NODE, why that node was launched or terminated.
+    Shows the latest decisions, or, with NODE, why that node was launched or terminated. CLUSTER is
+    a YAML file or the name of a cluster. Default: the only cluster that is up.
     """
     from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
     from shoal.ops.why import why
+
+    ref, node = split_node(arguments, ref)
 
     async def operation(ctx: Context) -> Explanation:
         return await why(ctx, await cluster_lookup.resolve(ctx, ref), node, pending=pending)

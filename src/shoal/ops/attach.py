@@ -13,6 +13,9 @@ from shoal.ops.multiplexer import Multiplexer
 from shoal.remote.runner import PortForward
 from shoal.spec.cluster_spec import ClusterSpec
 
+# bash runs this before each prompt, after all startup files, which usually set PS1.
+_PROMPT_COMMAND = 'case $PS1 in "($SHOAL_CLUSTER)"*) ;; *) PS1="($SHOAL_CLUSTER) $PS1" ;; esac'
+
 _LOGIN_SHELL = 'exec "${SHELL:-bash}" -l'
 
 
@@ -57,4 +60,6 @@ async def attach(
         command = start.with_session(multiplexer.attach_command(program, new=options.new))
     elif start.prelude:
         command = start.with_session(_LOGIN_SHELL)
-    return await runner.attach(command, env=start.session_env(), tty=tty, forwards=forwards)
+    label = spec.cluster_name if node is None else f"{spec.cluster_name} {instance.name}"
+    env = {**start.session_env(), "SHOAL_CLUSTER": label, "PROMPT_COMMAND": _PROMPT_COMMAND}
+    return await runner.attach(command, env=env, tty=tty, forwards=forwards)

@@ -1,33 +1,45 @@
-"""Writes node output to one log file per node instead of emitting it."""
+"""Writes the output of nodes to one log file per node, for `shoal logs`."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+import logging
 from dataclasses import replace
-from typing import TextIO
+from pathlib import Path
 
 from shoal.core.events import Event, Output, Stage
+from shoal.core.logs import suppress_and_log
 from shoal.ops.context import Context
 
+_log = logging.getLogger(__name__)
 
-@contextlib.contextmanager
-def output_to_files(ctx: Context, cluster: str) -> Iterator[Context]:
-    """A context that writes `Output` events to `logs/CLUSTER/NODE.log` in Shoal's home. Each run
-    overwrites the files, and only their owner can read them."""
-    directory = ctx.home / "logs" / cluster
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with contextlib.ExitStack() as stack:
-        files: dict[str, TextIO] = {}
 
-        def write(event: Event) -> None:
-            if not isinstance(event, Output):
-                ctx.emit(event)
-                return
-            if event.node not in files:
-                file = (directory / f"{event.node}.log").open("w", buffering=1, encoding="utf-8")
-                files[event.node] = stack.enter_context(file)
-            files[event.node].write(f"{event.line}\n")
+def log_file(ctx: Context, cluster: str, node: str) -> Path:
+    """The file with the output of a node during the last `up`."""
+    return _directory(ctx, cluster) / f"{node}.log"
 
+
+def with_log_files(ctx: Context, cluster: str, *, only: bool = False) -> Context:
+    """A context that also writes `Output` events to a file per node; with `only`, it does not emit
+    them. Each run overwrites the files, and only their owner can read them."""
+    directory = _directory(ctx, cluster)
+    written: set[str] = set()
+
+    def emit(event: Event) -> None:
+        if isinstance(event, Output):
+            # Opened for each line: a cluster may have more nodes than a process may open files.
+            with suppress_and_log(_log, f"write the log of {event.node}", OSError):
+                directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+                mode = "a" if event.node in written else "w"
+                with log_file(ctx, cluster, event.node).open(mode, encoding="utf-8") as file:
+                    file.write(f"{event.line}\n")
+                written.add(event.node)
+        if not (only and isinstance(event, Output)):
+            ctx.emit(event)
+
+    if only:
         ctx.emit(Stage(f"writing node output to {directory}"))
-        yield replace(ctx, emit=write)
+    return replace(ctx, emit=emit)
+
+
+def _directory(ctx: Context, cluster: str) -> Path:
+    return ctx.home / "logs" / cluster

@@ -326,5 +326,6 @@ def _next_steps(spec: ClusterSpec) -> tuple[tuple[str, str], ...]:
         ("run a program", f"shoal exec {name} 'python script.py'"),
         ("show its status", f"shoal status {name}"),
         ("open a shell", f"shoal attach {name}"),
+        ("open the dashboard", f"shoal dashboard {name}"),
         ("terminate it", f"shoal down {name}"),
     )

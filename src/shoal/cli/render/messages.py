@@ -156,8 +156,6 @@ def _ready(event: ClusterReady) -> list[str]:
         f"{name} is {click.style('ready', fg='green')}: "
         f"{_nodes(event.nodes)} in {event.seconds:.1f} s, Ray at {event.address}"
     ]
-    if event.dashboard:
-        lines.append(f"  {'dashboard':<20} {event.dashboard}")
     for purpose, command in event.next_steps:
         lines.append(f"  {purpose:<20} {click.style(command, fg='cyan')}")
     return lines

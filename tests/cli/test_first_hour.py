@@ -1,0 +1,263 @@
+"""What a newcomer does with a running cluster. The tests share one embedded cluster and run in any
+order: each leaves it as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shoal.providers.embedded.processes import processes_of
+from tests.cli.conftest import temporary_home
+from tests.cli.shoal_command import SHOAL, Home, ray_daemons_of
+from tests.controller.elastic_cluster import until
+
+pytestmark = pytest.mark.ray
+
+YAML = """
+cluster_name: hour
+provider: {type: embedded}
+max_workers: 3
+idle_timeout_minutes: 60
+available_node_types:
+  head: {resources: {CPU: 1}}
+  w: {resources: {CPU: 1, GPU: 1}, min_workers: 1, max_workers: 2}
+head_node_type: head
+setup_commands: [echo the setup of a node]
+shoal: {autostop: 3h}
+"""
+UNMET = YAML.replace(
+    "head_node_type",
+    "  bad: {resources: {}, min_workers: 1, worker_setup_commands: [exit 3]}\nhead_node_type",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("hour") / "hour.yaml"
+    path.write_text(YAML)
+    return path
+
+
+@pytest.fixture(scope="module")
+def shared(file: Path) -> Iterator[Home]:
+    with temporary_home() as home:
+        done = home.shoal("up", str(file))
+        assert done.returncode == 0, done.stderr
+        # Nothing may contradict what `up` has just said.
+        status = home.shoal("status")
+        assert status.returncode == 0, status.stdout
+        assert "2 of 2 nodes ready" in status.stdout
+        assert "1 of at most 3 workers" in status.stdout
+        assert "heartbeat" not in status.stdout
+        yield home
+
+
+@pytest.fixture
+def hour(shared: Home, file: Path) -> Iterator[Home]:
+    yield shared
+    if shared.shoal("status").returncode:
+        assert shared.shoal("up", str(file), "--yes").returncode == 0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def running(home: Home, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = home.start(*arguments)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_status_shows_totals_and_when_the_cluster_stops(hour: Home) -> None:
+    text = hour.shoal("status").stdout
+    assert "0 of 2 CPU in use, 0 of 1 GPU in use" in text
+    assert re.search(r"autostop (in 2h 5\dm unless it is used|after 3h 0m without use)", text), text
+
+
+def test_exec_without_a_terminal_ends_on_sigint(hour: Home) -> None:
+    with running(hour, "exec", "hour", "echo begun; sleep 600; echo never") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert "same command" not in process.stdout.read()
+
+
+def test_exec_without_a_terminal_ends_on_sigterm_and_promises_nothing(hour: Home) -> None:
+    with running(hour, "exec", "hour", "echo begun; sleep 600; echo never") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        assert process.wait(60) == 143
+        assert process.stdout.read() == ""
+
+
+def test_exec_forwards_a_port(hour: Home) -> None:
+    local, remote = free_port(), free_port()
+    server = f"python -m http.server {remote} --bind 127.0.0.1"
+    with running(hour, "exec", "hour", server, "-p", f"{local}:{remote}"):
+
+        def answers() -> bool:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{local}/", timeout=10) as answer:
+                    return bool(answer.status == 200)
+            except OSError:
+                return False
+
+        until(answers, 60)
+
+
+def test_the_dashboard_is_on_the_port_that_was_asked_for(hour: Home) -> None:
+    port = free_port()
+    with running(hour, "dashboard", "hour", "--port", str(port)) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        with urllib.request.urlopen(url, timeout=30) as login:
+            assert f"url=http://127.0.0.1:{port}/" in login.read().decode()
+        path = f"http://127.0.0.1:{port}/api/authentication_mode"
+        with urllib.request.urlopen(path, timeout=30) as answer:
+            assert answer.status == 200
+
+
+def test_env_lets_a_program_outside_connect(hour: Home) -> None:
+    program = (
+        "import ray; ray.init(logging_level='ERROR'); print(int(ray.cluster_resources()['GPU']))"
+    )
+    command = f'eval "$({SHOAL} env hour)" && {sys.executable} -c "{program}"'
+    env = {**hour.env, "RAY_ADDRESS": "", "RAY_AUTH_MODE": "disabled"}
+    done = subprocess.run(
+        ["sh", "-c", command], env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "1\n", done.stderr
+    variables = hour.json("env", "hour")
+    assert variables["RAY_ADDRESS"] == hour.json("status")["address"]
+
+
+def test_logs_show_setup_ray_and_controller(hour: Home) -> None:
+    head = hour.shoal("logs", "hour")
+    assert head.returncode == 0, head.stderr
+    assert "the setup of a node" in head.stdout
+    assert "controller.log <==" in head.stdout
+    assert "gcs_server.out <==" in head.stdout
+    worker = hour.shoal("logs", "worker-1", "--only", "ray").stdout
+    assert "raylet.out <==" in worker
+    assert "gcs_server" not in worker
+    assert "controller.log" not in worker
+
+
+def test_logs_of_an_unknown_node_name_the_nodes(hour: Home) -> None:
+    done = hour.shoal("logs", "hour", "worker-9")
+    assert done.returncode == 3
+    assert "worker-1" in done.stderr
+
+
+def test_why_takes_a_cluster_like_every_other_command(hour: Home, file: Path) -> None:
+    for cluster in ("hour", str(file)):
+        done = hour.shoal("why", cluster)
+        assert done.returncode == 0, done.stderr
+    assert "worker-1 (w) has been ready" in hour.shoal("why", "hour", "worker-1").stdout
+    assert "worker-1 (w) has been ready" in hour.shoal("why", "worker-1").stdout
+
+
+def test_the_prompt_of_attach_shows_the_cluster(hour: Home) -> None:
+    parent, child = pty.openpty()
+    env = {**hour.env, "SHELL": "/bin/bash", "PS1": "> ", "HOME": str(hour.path), "TERM": "dumb"}
+    process = subprocess.Popen(
+        [SHOAL, "attach", "hour"], env=env, stdin=child, stdout=child, stderr=child
+    )
+    os.close(child)
+    shown = ""
+    try:
+
+        def has_prompt() -> bool:
+            nonlocal shown
+            shown += os.read(parent, 4096).decode(errors="replace")
+            return "(hour) " in shown
+
+        until(has_prompt, 60)
+        os.write(parent, b"exit\n")
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(parent)
+
+
+def test_a_lost_worker_is_restarted_and_why_says_so(hour: Home) -> None:
+    worker = instance_id(hour, "worker-1")
+    for daemon in ray_daemons_of(worker):
+        daemon.kill()
+    until(lambda: "its Ray was lost; restarting it" in hour.shoal("why", "hour").stdout, 120)
+    until(lambda: hour.shoal("status").returncode == 0, 120)
+    assert instance_id(hour, "worker-1") == worker
+
+
+def test_after_the_death_of_its_gcs_the_cluster_comes_back_at_the_first_try(hour: Home) -> None:
+    head = instance_id(hour, "head")
+    (gcs,) = [p for p in processes_of({head})[head] if p.name().startswith("gcs_server")]
+    with running(hour, "exec", "hour", "echo begun; sleep 600") as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "begun\n"
+        began = time.time()
+        gcs.kill()
+        program.wait(120)
+        printed = program.stdout.read()
+        assert "the command ended with the cluster's Ray" in printed
+        assert "the head's Ray has died" in printed
+    until(lambda: hour.shoal("status").returncode == 0, 120)
+    decisions = hour.json("why", "hour")["decisions"]
+    since = [d for d in decisions if d["at"] >= began]
+    assert [d["why"] for d in since if d["action"] == "failed"] == []
+    assert sum((d["action"], d["subject"]) == ("restart", "head") for d in since) == 1
+
+
+def test_without_workers_the_controller_goes_on(hour: Home) -> None:
+    nothing = hour.shoal("down", "hour", "--keep-min-workers", "--yes")
+    assert "no nodes to terminate" in nothing.stderr
+    done = hour.shoal("down", "hour", "--workers-only", "--yes")
+    assert done.returncode == 0, done.stderr
+    status = hour.json("status")
+    assert [node["name"] for node in status["nodes"]] == ["head"]
+    assert status["controller"]["age_s"] < 15
+    assert status["controller"]["state"]["limits"]["types"]["w"]["min_workers"] == 0
+    assert hour.shoal("up", "hour").returncode == 0
+    assert len(hour.json("status")["nodes"]) == 2
+
+
+def test_min_workers_that_cannot_be_met_are_missing(hour: Home, file: Path) -> None:
+    unmet = file.with_name("unmet.yaml")
+    unmet.write_text(UNMET)
+    assert hour.shoal("up", str(unmet)).returncode == 4
+    until(lambda: "bad" not in {n["node_type"] for n in hour.json("status")["nodes"]}, 90)
+    status = hour.shoal("status")
+    assert status.returncode == 4
+    assert "2 of 3 nodes ready" in status.stdout
+    assert "missing: 1 x bad (min_workers)" in status.stdout
+    assert re.search(r"setup of bad .*failed; next try at \d\d:\d\d:\d\d UTC", status.stdout)
+    assert hour.shoal("up", str(file), "--yes").returncode == 0
+
+
+def instance_id(home: Home, name: str) -> str:
+    records = [json.loads(p.read_text()) for p in home.path.glob("e/*/instance.json")]
+    return str(next(r["id"] for r in records if r["name"] == name))
