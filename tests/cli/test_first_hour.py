@@ -85,8 +85,8 @@ def running(home: Home, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     try:
         yield process
     finally:
-        process.kill()
-        process.communicate()
+        process.terminate()  # a killed one would leave its command running
+        process.communicate(timeout=60)
 
 
 def test_status_shows_totals_and_when_the_cluster_stops(hour: Home) -> None:
