@@ -56,7 +56,7 @@ async def verify_nodes(
         raise IncompleteError(
             f"{len(missing)} of {len(nodes)} nodes are not in Ray: {names}",
             why="they were started, and Ray's GCS on the head does not list them",
-            fix=f"shoal status {cluster.name} says more; shoal up again restarts them",
+            fix="see more: shoal status CLUSTER\nrestart them: shoal up CLUSTER",
         )
 
 

@@ -56,7 +56,7 @@ async def list_nodes(head: Runner, command: str, env: Mapping[str, str]) -> dict
     if not done.ok or not documents:
         why = done.tail[-1] if done.tail else "the request to its GCS failed"
         if why == _NEVER_RAN:
-            raise NotFoundError("Ray does not run on the head", fix="shoal up starts it")
+            raise NotFoundError("Ray does not run on the head", fix="start it: shoal up CLUSTER")
         raise _no_answer(why, done.tail)
     nodes = [RayNode(**fields) for fields in json.loads(documents[0])["nodes"]]
     return {node.instance_id: node for node in nodes}
