@@ -15,9 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-from tests.cli.conftest import temporary_home
 from tests.cli.shoal_command import Home
 
 ROOT = Path(__file__).parent.parent
@@ -75,7 +72,7 @@ def yaml_block(document: Path) -> str:
 
 
 def normalized(line: str) -> str:
-    return " ".join(_VARIABLE.sub("#", _ESCAPES.sub("", line)).split())
+    return " ".join(re.sub("#+", "#", _VARIABLE.sub("#", _ESCAPES.sub("", line))).split())
 
 
 def run_in_terminal(home: Home, cwd: Path, command: str) -> tuple[int, list[str]]:
@@ -140,29 +137,3 @@ def test_the_shown_errors_of_a_cluster_file_are_the_real_ones(tmp_path: Path) ->
     (tmp_path / "cluster.yaml").write_text(bad)
     _, printed = run_in_terminal(Home(tmp_path / "home"), tmp_path, step.command)
     assert [line for line in map(normalized, printed) if line] == list(map(normalized, step.output))
-
-
-@pytest.mark.ray
-def test_the_documented_commands_work_and_print_what_is_shown(tmp_path: Path) -> None:
-    """One default cluster for all commands without a file, then one for each file."""
-    (tmp_path / "my_program.py").write_text("import ray; ray.init(); print('it ran')\n")
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    is_error = [step for step in ALL_STEPS if any(o.startswith("error:") for o in step.output)]
-    runnable = [s for s in ALL_STEPS if not s.skip_reason and s not in is_error]
-    without_file = [s for s in runnable if "cluster.yaml" not in s.command]
-    with temporary_home() as home:
-        # The README's named cluster is the only one, so the commands without a name mean it.
-        first, *rest = without_file
-        check(home, tmp_path, first)
-        is_down = [s.command.startswith("shoal down") for s in rest]
-        for step, ends in zip(rest, is_down, strict=True):
-            if not ends:
-                check(home, tmp_path, step)
-        named = next(s for s in rest if s.command.startswith("shoal down demo"))
-        check(home, tmp_path, named)
-        for document in (ROOT / "README.md", ROOT / "docs/getting-started.md"):
-            (tmp_path / "cluster.yaml").write_text(yaml_block(document))
-            for step in runnable:
-                if step.where.startswith(document.name) and "cluster.yaml" in step.command:
-                    check(home, tmp_path, step)
-            assert home.shoal("down", "--all", "--yes").returncode == 0

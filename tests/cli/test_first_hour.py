@@ -12,14 +12,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from shoal.providers.embedded.processes import processes_of
 from tests.cli.conftest import temporary_home
 from tests.cli.shoal_command import SHOAL, Home, ray_daemons_of
 from tests.controller.elastic_cluster import until
@@ -38,10 +36,6 @@ head_node_type: head
 setup_commands: [echo the setup of a node]
 shoal: {autostop: 3h}
 """
-UNMET = YAML.replace(
-    "head_node_type",
-    "  bad: {resources: {}, min_workers: 1, worker_setup_commands: [exit 3]}\nhead_node_type",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -211,51 +205,6 @@ def test_a_lost_worker_is_restarted_and_why_says_so(hour: Home) -> None:
     until(lambda: "its Ray was lost; restarting it" in hour.shoal("why", "hour").stdout, 120)
     until(lambda: hour.shoal("status").returncode == 0, 120)
     assert instance_id(hour, "worker-1") == worker
-
-
-def test_after_the_death_of_its_gcs_the_cluster_comes_back_at_the_first_try(hour: Home) -> None:
-    head = instance_id(hour, "head")
-    (gcs,) = [p for p in processes_of({head})[head] if p.name().startswith("gcs_server")]
-    with running(hour, "exec", "hour", "echo begun; sleep 600") as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "begun\n"
-        began = time.time()
-        gcs.kill()
-        program.wait(120)
-        printed = program.stdout.read()
-        assert "the command ended with the cluster's Ray" in printed
-        assert "the head's Ray has died" in printed
-    until(lambda: hour.shoal("status").returncode == 0, 120)
-    decisions = hour.json("why", "hour")["decisions"]
-    since = [d for d in decisions if d["at"] >= began]
-    assert [d["why"] for d in since if d["action"] == "failed"] == []
-    assert sum((d["action"], d["subject"]) == ("restart", "head") for d in since) == 1
-
-
-def test_without_workers_the_controller_goes_on(hour: Home) -> None:
-    nothing = hour.shoal("down", "hour", "--keep-min-workers", "--yes")
-    assert "no nodes to terminate" in nothing.stderr
-    done = hour.shoal("down", "hour", "--workers-only", "--yes")
-    assert done.returncode == 0, done.stderr
-    status = hour.json("status")
-    assert [node["name"] for node in status["nodes"]] == ["head"]
-    assert status["controller"]["age_s"] < 15
-    assert status["controller"]["state"]["limits"]["types"]["w"]["min_workers"] == 0
-    assert hour.shoal("up", "hour").returncode == 0
-    assert len(hour.json("status")["nodes"]) == 2
-
-
-def test_min_workers_that_cannot_be_met_are_missing(hour: Home, file: Path) -> None:
-    unmet = file.with_name("unmet.yaml")
-    unmet.write_text(UNMET)
-    assert hour.shoal("up", str(unmet)).returncode == 4
-    until(lambda: "bad" not in {n["node_type"] for n in hour.json("status")["nodes"]}, 90)
-    status = hour.shoal("status")
-    assert status.returncode == 4
-    assert "2 of 3 nodes ready" in status.stdout
-    assert "missing: 1 x bad (min_workers)" in status.stdout
-    assert re.search(r"setup of bad .*failed; next try at \d\d:\d\d:\d\d UTC", status.stdout)
-    assert hour.shoal("up", str(file), "--yes").returncode == 0
 
 
 def instance_id(home: Home, name: str) -> str:

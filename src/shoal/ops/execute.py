@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shoal.cluster.handle import ClusterHandle, RunEnv, check_run_env
-from shoal.core.errors import ConfigError, ShoalError
-from shoal.core.events import CommandDetached, Output, Warned
-from shoal.core.logs import suppress_and_log
+from shoal.core.errors import ConfigError
+from shoal.core.events import CommandDetached, Output
 from shoal.ops import multiplexer
 from shoal.ops.context import Context
 from shoal.ops.multiplexer import Multiplexer
@@ -21,11 +20,6 @@ from shoal.remote.runner import Completed, PortForward, PreconditionFailedError,
 from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)
-
-# Exit codes above this stand for a signal.
-_SIGNALLED = 128
-# A command that ran for longer than this may have failed together with its cluster.
-_LONG_SECONDS = 5.0
 
 # How the command's streams are connected: to our terminal, to our streams unchanged, or as events.
 Streams = Literal["terminal", "raw", "events"]
@@ -93,29 +87,7 @@ async def perform(ctx: Context, spec: ClusterSpec, command: str, options: ExecOp
             return await _attach(cluster, command, options, *fixed_head)
         except PreconditionFailedError:
             _log.info("%s is not the head: listing instances", fixed_head[0].address)
-    head, began = await cluster.head(), ctx.clock.now()
-    code = await _attach(cluster, command, options, head)
-    if code and (code > _SIGNALLED or ctx.clock.now() - began > _LONG_SECONDS):
-        await _warn_if_ray_died(ctx, cluster, head, began)
-    return code
-
-
-async def _warn_if_ray_died(
-    ctx: Context, cluster: ClusterHandle, head: Instance, began: float
-) -> None:
-    """Warn if the command failed because the cluster was terminated or its Ray died meanwhile."""
-    with suppress_and_log(_log, "explain why the command ended", ShoalError):
-        if not any(i.id == head.id for i in await cluster.instances("head")):
-            ctx.emit(Warned("the cluster was terminated while the command ran"))
-            return
-        from shoal.controller import client  # few commands fail
-
-        report = await client.read_status(cluster, head)
-        for decision in report.state.decisions if report is not None else ():
-            if decision.at >= began and (decision.action, decision.subject) == ("restart", "head"):
-                fix = "run the command again when the cluster is ready: shoal status CLUSTER"
-                ctx.emit(Warned("the command ended with the cluster's Ray", decision.why, fix))
-                return
+    return await _attach(cluster, command, options, await cluster.head())
 
 
 async def _attach(
