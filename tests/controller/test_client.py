@@ -1,8 +1,10 @@
-"""Pausing the controller: it is resumed after a failure, and only then."""
+"""The controller as the laptop sees it: it is resumed after a failure, and its reports are read
+whatever their size."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import cast
 
@@ -10,8 +12,13 @@ import pytest
 
 from shoal.bootstrap.node_probe import NodeProbe
 from shoal.cluster.handle import ClusterHandle
-from shoal.controller import client
+from shoal.controller import client, status_file
+from shoal.controller.lifecycle import Node
+from shoal.controller.paths import DIRECTORY, JOURNAL, STATE
+from shoal.controller.state import Decision, NodeUpdated, to_line
+from shoal.controller.status_file import ControllerStatus
 from shoal.core.errors import SetupError
+from shoal.core.node_phase import Phase
 from shoal.providers.model import Instance, State
 from shoal.providers.protocol import Provider
 from shoal.ray_runtime.ray_start import RayStart
@@ -72,3 +79,36 @@ async def test_a_successful_command_does_not_resume_the_controller(tmp_path: Pat
     async with client.controller_paused(fake, [HEAD]):
         pass
     assert fake.commands == ["stop"]
+
+
+async def test_a_status_of_a_thousand_nodes_and_decisions_is_read(tmp_path: Path) -> None:
+    head = Head(tmp_path)
+    nodes = [
+        {"id": f"i-{n:017x}", "name": f"worker-{n}", "role": "worker", "why": "8 x {CPU: 1} wait"}
+        for n in range(1000)
+    ]
+    decisions = [Decision(float(n), "launch", f"worker-{n}", "8 tasks wait") for n in range(1000)]
+    written = ControllerStatus(time.time(), 1, "c", nodes=tuple(nodes), decisions=tuple(decisions))
+    status_file.write(tmp_path / DIRECTORY, written)
+    report = await client.read_status(head, HEAD)
+    assert report is not None
+    assert report.alive
+    assert (report.state.nodes, report.state.decisions) == (written.nodes, written.decisions)
+
+
+async def test_a_status_that_cannot_be_parsed_is_an_error_and_not_a_missing_controller(
+    tmp_path: Path,
+) -> None:
+    head = Head(tmp_path)
+    (tmp_path / DIRECTORY / STATE).write_text('{"at": 1')
+    with pytest.raises(SetupError, match="could not parse"):
+        await client.read_status(head, HEAD)
+    (tmp_path / DIRECTORY / STATE).unlink()
+    assert await client.read_status(head, HEAD) is None
+
+
+async def test_a_long_journal_entry_of_a_node_is_read(tmp_path: Path) -> None:
+    head = Head(tmp_path)
+    node = Node("i-1", "worker-1", "w", "worker", Phase.FAILED, 1.0, 1.0, detail="x" * 20_000)
+    (tmp_path / DIRECTORY / JOURNAL).write_text(to_line(NodeUpdated(node)) + "\n")
+    assert await client.read_nodes(head, HEAD, "worker-1") == [node]

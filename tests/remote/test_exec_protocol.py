@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.remote.command_output import MAX_LINE_BYTES, CommandOutput, LineBuffer, to_text
 from shoal.remote.exec_protocol import (
     ExecReply,
     attach_streams_command,
@@ -15,7 +16,6 @@ from shoal.remote.exec_protocol import (
     remote_command,
     request,
 )
-from shoal.remote.line_buffer import MAX_LINE_BYTES, LineBuffer, to_text
 
 MARK = "0123456789abcdef" * 2
 
@@ -35,7 +35,12 @@ def test_lines_and_exit_code_are_parsed_however_the_stream_is_split(
     lines: list[str], last: str, positions: list[int], code: int
 ) -> None:
     received: list[str] = []
-    reply = ExecReply(MARK, lambda line, stream: received.append(line))
+    raw: list[bytes] = []
+    output = CommandOutput(
+        on_line=lambda line, stream: received.append(line),
+        on_bytes=lambda chunk, stream: raw.append(chunk),
+    )
+    reply = ExecReply(MARK, output)
     printed = "".join(f"{line}\n" for line in lines) + last
     stream = f"Welcome\nhalf a line{MARK}\n{printed}{MARK} {code}\nfrom a daemon\n".encode()
     for chunk in split(stream, positions):
@@ -45,11 +50,12 @@ def test_lines_and_exit_code_are_parsed_however_the_stream_is_split(
     reply.feed(2, f"{MARK}\n{MARK} {code}\n".encode())
     assert reply.code == code
     assert received == [*lines, *([last] if last else [])]
+    assert b"".join(raw) == printed.encode()
     assert reply.login_banner == ("Welcome", "half a line")
 
 
 def test_output_without_a_mark_is_the_login_banner() -> None:
-    reply = ExecReply(MARK, None)
+    reply = ExecReply(MARK, CommandOutput())
     reply.feed(2, b"Connection closed\nno end of line")
     reply.finish(2)
     assert not reply.has_started

@@ -10,6 +10,7 @@ import pytest
 
 from shoal.core.errors import UnreachableError
 from shoal.remote.local_runner import LocalRunner
+from shoal.remote.runner import capture
 from tests.polling import alive, until
 
 
@@ -105,3 +106,8 @@ async def test_a_node_that_was_removed_is_unreachable(tmp_path: Path) -> None:
         await gone.run("true")
     with pytest.raises(UnreachableError):
         await gone.connect(timeout=1)
+
+
+async def test_captured_lines_are_complete(runner: LocalRunner) -> None:
+    _, lines = await capture(runner, "printf '%020000d\\n\\nlast' 1; echo other >&2")
+    assert lines == ["1".zfill(20_000), "", "last"]

@@ -9,7 +9,8 @@ import textwrap
 
 import pytest
 
-from shoal.remote.line_buffer import MAX_LINE_BYTES
+from shoal.remote.command_output import MAX_LINE_BYTES
+from shoal.remote.runner import capture
 from shoal.remote.ssh_runner import SshRunner
 from tests.polling import until
 from tests.remote.sshd import Sshd, command_lines, running
@@ -257,3 +258,22 @@ async def test_more_commands_than_sessions_on_a_connection_all_run(
     assert [result.tail for result in await asyncio.gather(*commands)] == [
         (str(n),) for n in range(9) for _ in range(2)
     ]
+
+
+_BYTES = b"\r\n".join([b"x" * 20_000, b"1%\r100%", b"\377\0", b"no line break at the end"])
+
+
+async def test_output_for_programs_is_unchanged(runner: SshRunner, server: Sshd) -> None:
+    (server.home / "data").write_bytes(_BYTES)
+    received: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+
+    def receive(chunk: bytes, stream: str) -> None:
+        received[stream] += chunk
+
+    assert (await runner.run("cat data; cat data >&2", on_bytes=receive)).ok
+    assert received == {"stdout": _BYTES, "stderr": _BYTES}
+
+
+async def test_captured_lines_are_complete(runner: SshRunner) -> None:
+    _, lines = await capture(runner, "printf '%020000d\\n\\nlast' 1; echo other >&2")
+    assert lines == ["1".zfill(20_000), "", "last"]

@@ -320,7 +320,7 @@ async def read_status(
 ) -> StatusReport | None:
     """The controller's status; None where there is no controller. With `wait_seconds`, waits so
     long for one that is newer than the config. Raises `UnreachableError` when the head cannot be
-    reached."""
+    reached, and `SetupError` when the status cannot be parsed."""
     runner = cluster.node_runner(head)
     polls = str(round(wait_seconds * 10))
     script = script_command(_SCRIPTS, "read_status.sh", DIRECTORY, polls, str(_LOG_LINES))
@@ -333,8 +333,12 @@ async def read_status(
     try:
         return _parse_report(cluster.name, output_lines)
     except (ValueError, KeyError) as error:
-        _log.info("could not parse the controller's status: %s", error)
-        return None
+        raise SetupError(
+            "could not parse the controller's status",
+            why=f"{DIRECTORY}/{STATE}: {error}",
+            fix="restart the controller: shoal up CLUSTER",
+            node=head.name,
+        ) from None
 
 
 def _parse_report(cluster: str, output_lines: Sequence[str]) -> StatusReport | None:

@@ -15,7 +15,8 @@ from shoal.cluster.handle import ClusterHandle
 from shoal.controller import client
 from shoal.controller.client import StatusReport
 from shoal.core.concurrency import run_all
-from shoal.core.errors import ShoalError
+from shoal.core.errors import ShoalError, UnreachableError
+from shoal.core.events import Warned
 from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Phase, Role
 from shoal.core.polling import PollUntilDeadline
@@ -97,13 +98,13 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
         start = cluster.ray_start(head, head)
         if head.state is State.RUNNING:
             (alive, ray_error), report = await asyncio.gather(
-                _ray_nodes(cluster, head), _report(cluster, head)
+                _ray_nodes(cluster, head), _report(ctx, cluster, head)
             )
     missing = _not_alive(instances, alive)
     if missing and head is not None and report is not None:
         # Querying Ray is the slowest step: an instance that was terminated meanwhile has not
         # failed, so list again.
-        instances, report = await asyncio.gather(cluster.instances(), _report(cluster, head))
+        instances, report = await asyncio.gather(cluster.instances(), _report(ctx, cluster, head))
         missing = _not_alive(instances, alive)
         head = head_of(instances)
     if head is not None and report is not None:
@@ -171,13 +172,15 @@ def _not_alive(instances: Sequence[Instance], alive: Mapping[str, RayNode]) -> l
     return [i for i in instances if i.state is State.RUNNING and i.id not in alive]
 
 
-async def _report(cluster: ClusterHandle, head: Instance) -> StatusReport | None:
-    """The controller's report; None if it has none or the head is unreachable."""
+async def _report(ctx: Context, cluster: ClusterHandle, head: Instance) -> StatusReport | None:
+    """The controller's report; None if it has none or it cannot be read."""
     try:
         return await client.read_status(cluster, head)
+    except UnreachableError as error:
+        _log.info("could not read the controller's report: %s", error)  # the nodes' phases tell
     except ShoalError as error:
-        _log.debug("could not read the controller's report: %s", error)
-        return None
+        ctx.emit(Warned(error.what, error.why, error.fix, error.node))
+    return None
 
 
 async def _agreeing_report(

@@ -18,7 +18,7 @@ from shoal.core.errors import UnreachableError
 from shoal.core.file_lock import FileLock
 from shoal.core.logs import suppress_and_log
 from shoal.core.polling import poll_until
-from shoal.remote.line_buffer import TAIL_LINES
+from shoal.remote.command_output import TAIL_LINES
 from shoal.remote.private_key import private_key_problem
 from shoal.remote.process import run_process
 from shoal.remote.runner import Completed

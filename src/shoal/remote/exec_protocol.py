@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from shoal.remote.line_buffer import TAIL_LINES, LineBuffer, to_text
-from shoal.remote.runner import OnLine, Stream
+from shoal.remote.command_output import TAIL_LINES, CommandOutput, to_text
+from shoal.remote.runner import Stream
 from shoal.remote.scripts import on_one_line, script_command, without_comments
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# More of what a login prints is not kept.
+_MAX_BANNER_BYTES = 64 * 1024
 _BASH = ("bash", "--noprofile", "--norc", "-c")
 # The first line of a program: see run_command.sh for the meaning of 4 and 7.
 _RESTORE_STDERR = "exec 2>&4 4>&- 7<&-\n"
@@ -104,15 +105,13 @@ def _script(name: str, *arguments: str, exec_argv: Sequence[str] = ()) -> str:
 
 
 class ExecReply:
-    """What comes back on both streams: the output of the login, the mark, the lines of the command,
-    the mark with the exit code. What follows is not the command's, and is dropped."""
+    """What comes back on both streams: the output of the login, the mark, the output of the
+    command, the mark with the exit code. What follows is not the command's, and is dropped."""
 
-    def __init__(self, mark: str, on_line: OnLine | None) -> None:
-        self._on_line = on_line
-        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+    def __init__(self, mark: str, output: CommandOutput) -> None:
         self._streams = {
-            1: _StreamReply(mark.encode(), lambda line: self._deliver(line, "stdout")),
-            2: _StreamReply(mark.encode(), lambda line: self._deliver(line, "stderr")),
+            1: _StreamReply(mark.encode(), output, "stdout"),
+            2: _StreamReply(mark.encode(), output, "stderr"),
         }
 
     def feed(self, fd: int, chunk: bytes) -> None:
@@ -129,7 +128,7 @@ class ExecReply:
 
     @property
     def code(self) -> int | None:
-        """The exit code of the command, once every line that it printed has arrived."""
+        """The exit code of the command, once everything that it printed has arrived."""
         codes = [stream.code for stream in self._streams.values()]
         return None if None in codes else codes[0]
 
@@ -139,52 +138,78 @@ class ExecReply:
         return self._streams[1].is_profile_loaded
 
     @property
-    def tail(self) -> tuple[str, ...]:
-        """The last lines of the command, both streams mixed."""
-        return tuple(self._tail)
-
-    @property
     def login_banner(self) -> tuple[str, ...]:
         """What was printed before the mark, by ssh or by a login shell's dotfiles."""
         return tuple(line for stream in self._streams.values() for line in stream.login_banner)
 
-    def _deliver(self, line: str, stream: Stream) -> None:
-        self._tail.append(line)
-        if self._on_line is not None:
-            self._on_line(line, stream)
-
 
 class _StreamReply:
-    def __init__(self, mark: bytes, on_line: Callable[[str], None]) -> None:
+    """One stream of a reply. `_pending` is what has arrived and is not delivered yet."""
+
+    def __init__(self, mark: bytes, output: CommandOutput, stream: Stream) -> None:
         self._mark = mark
-        self._on_line = on_line
-        self._buffer = LineBuffer(keep=len(mark) + 8)
+        self._output = output
+        self._stream = stream
+        self._pending = b""
         self.has_started = False
         self.is_profile_loaded = False
         self.code: int | None = None
-        self.login_banner: deque[str] = deque(maxlen=TAIL_LINES)
+        self.login_banner: tuple[str, ...] = ()
 
     def feed(self, chunk: bytes) -> None:
-        for line in self._buffer.feed(chunk):
-            if self.code is None:
-                self._parse(line)
+        if self.code is not None:
+            return
+        self._pending += chunk
+        if not self.has_started:
+            self._find_start()
+        if self.has_started:
+            self._find_end()
 
     def finish(self) -> None:
-        rest = self._buffer.rest()
-        if rest and self.code is None:
-            self._parse(rest)
-
-    def _parse(self, line: bytes) -> None:
-        before, mark, after = line.partition(self._mark)
-        if not self.has_started:
-            self.has_started = bool(mark)
-            if before.strip():
-                self.login_banner.append(to_text(before))
-        elif mark and after.strip() == _PROFILE_LOADED.encode():
-            self.is_profile_loaded = True
-        elif mark:
-            if before:
-                self._on_line(to_text(before))
-            self.code = int(after)
+        if self.code is not None:
+            return
+        rest, self._pending = self._pending, b""
+        if self.has_started:
+            self._output.feed(rest.partition(self._mark)[0], self._stream)
+            self._output.finish(self._stream)
         else:
-            self._on_line(to_text(line))
+            self._set_login_banner(rest)
+
+    def _find_start(self) -> None:
+        before, mark, after = self._pending.partition(self._mark + b"\n")
+        if mark:
+            self.has_started = True
+            self._set_login_banner(before)
+            self._pending = after
+        else:
+            self._pending = self._pending[-_MAX_BANNER_BYTES:]
+
+    def _find_end(self) -> None:
+        before, mark, after = self._pending.partition(self._mark)
+        line, line_break, rest = after.partition(b"\n")
+        if not mark:
+            # All that cannot be the beginning of the mark is the command's.
+            end = len(before) - _overlap(before, self._mark)
+            before, self._pending = before[:end], before[end:]
+        elif not line_break:
+            self._pending = mark + after
+        elif line.strip() == _PROFILE_LOADED.encode():
+            self.is_profile_loaded = True
+        else:
+            self.code = int(line)
+        if before:
+            self._output.feed(before, self._stream)
+        if self.code is not None:
+            self._output.finish(self._stream)
+        elif line_break:
+            self._pending = rest
+            self._find_end()
+
+    def _set_login_banner(self, printed: bytes) -> None:
+        lines = [to_text(line) for line in printed.split(b"\n") if line.strip()]
+        self.login_banner = tuple(lines[-TAIL_LINES:])
+
+
+def _overlap(data: bytes, mark: bytes) -> int:
+    """How many bytes at the end of `data` are the beginning of `mark`."""
+    return next((n for n in range(len(mark) - 1, 0, -1) if data.endswith(mark[:n])), 0)

@@ -15,7 +15,14 @@ from pathlib import Path
 from shoal.core.errors import ConfigError, UnreachableError
 from shoal.remote.container import Container
 from shoal.remote.process import run_process
-from shoal.remote.runner import Completed, Filters, OnLine, PortForward, PreconditionFailedError
+from shoal.remote.runner import (
+    Completed,
+    Filters,
+    OnBytes,
+    OnLine,
+    PortForward,
+    PreconditionFailedError,
+)
 from shoal.remote.tcp_forward import forwarded_ports
 from shoal.remote.terminal import run_in_terminal, run_on_streams
 
@@ -40,6 +47,7 @@ class LocalRunner:
         env: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
         on_line: OnLine | None = None,
+        on_bytes: OnBytes | None = None,
         timeout: float | None = None,
         skip_profile: bool = False,
     ) -> Completed:
@@ -50,6 +58,7 @@ class LocalRunner:
                 env=self._environment(env),
                 stdin=stdin,
                 on_line=on_line,
+                on_bytes=on_bytes,
                 timeout=timeout,
             )
         except FileNotFoundError:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from shoal.core.errors import ConfigError, SetupError, UnreachableError
 from shoal.core.logs import suppress_and_log
-from shoal.remote.line_buffer import to_text
+from shoal.remote.command_output import to_text
 from shoal.remote.runner import PortForward
 from shoal.remote.ssh_errors import classify, login_command
 from shoal.remote.ssh_target import SshTarget, forwarding_argv, forwarding_test_argv

@@ -10,14 +10,13 @@ import contextlib
 import logging
 import os
 import signal
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from shoal.core.logs import suppress_and_log
-from shoal.remote.line_buffer import TAIL_LINES, LineBuffer, to_text
-from shoal.remote.runner import Completed, OnLine, Stream
+from shoal.remote.command_output import CommandOutput
+from shoal.remote.runner import Completed, OnBytes, OnLine, Stream
 
 _log = logging.getLogger(__name__)
 
@@ -33,13 +32,14 @@ async def run_process(
     env: Mapping[str, str] | None = None,
     stdin: bytes | None = None,
     on_line: OnLine | None = None,
+    on_bytes: OnBytes | None = None,
     timeout: float | None = None,
 ) -> Completed:
     """Run a child process in a new session. If the caller is cancelled, or the deadline passes
     (`TimeoutError`), the child and its whole session are ended first."""
     loop = asyncio.get_running_loop()
     transport, child = await loop.subprocess_exec(
-        lambda: _ChildProtocol(loop, on_line),
+        lambda: _ChildProtocol(loop, CommandOutput(on_line, on_bytes)),
         *argv,
         cwd=cwd,
         env=env,
@@ -71,19 +71,16 @@ async def run_process(
 
 
 class _ChildProtocol(asyncio.SubprocessProtocol):
-    """Splits the output of a child into lines. `exited` is done when the child exits: in some
-    versions of Python `Process.wait()` returns only when the pipes are closed too."""
+    """Delivers the output of a child. `exited` is done when the child exits: in some versions of
+    Python `Process.wait()` returns only when the pipes are closed too."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_line: OnLine | None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, output: CommandOutput) -> None:
         self.exited: asyncio.Future[None] = loop.create_future()
         self.closed: asyncio.Future[None] = loop.create_future()
-        self._on_line = on_line
-        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
-        self._buffers = {1: LineBuffer(), 2: LineBuffer()}
+        self._output = output
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        for line in self._buffers[fd].feed(data):
-            self._deliver(line, fd)
+        self._output.feed(data, _STREAMS[fd])
 
     def process_exited(self) -> None:
         if not self.exited.done():
@@ -95,16 +92,9 @@ class _ChildProtocol(asyncio.SubprocessProtocol):
 
     def finish(self) -> tuple[str, ...]:
         """Deliver incomplete lines, and return the last lines of both streams."""
-        for fd, buffer in self._buffers.items():
-            if rest := buffer.rest():
-                self._deliver(rest, fd)
-        return tuple(self._tail)
-
-    def _deliver(self, raw: bytes, fd: int) -> None:
-        line = to_text(raw)
-        self._tail.append(line)
-        if self._on_line is not None:
-            self._on_line(line, _STREAMS[fd])
+        for stream in _STREAMS.values():
+            self._output.finish(stream)
+        return self._output.tail
 
 
 async def _end_session(pid: int, child: _ChildProtocol) -> None:

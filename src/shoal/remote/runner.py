@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from shoal.remote.container import Container
 
 Stream = Literal["stdout", "stderr"]
+# Receives the lines of a command, for people: see `command_output` for what is changed in them.
 OnLine = Callable[[str, Stream], None]
+# Receives the bytes that a command prints, unchanged.
+OnBytes = Callable[[bytes, Stream], None]
 
 
 @dataclass(frozen=True)
@@ -70,13 +73,15 @@ class Runner(Protocol):
         env: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
         on_line: OnLine | None = None,
+        on_bytes: OnBytes | None = None,
         timeout: float | None = None,
         skip_profile: bool = False,
     ) -> Completed:
         """Run a shell command in a new login shell, in the home directory: it sees the dotfiles as
-        the command before it left them. Lines are delivered as they are printed. With
-        `skip_profile` the shell does not read dotfiles, which may be slow: for Shoal's own
-        commands, which need nothing that dotfiles set."""
+        the command before it left them. Output is delivered as it is printed: to `on_bytes`
+        unchanged, to `on_line` as lines for people, which may be cut. With `skip_profile` the
+        shell does not read dotfiles, which may be slow: for Shoal's own commands, which need
+        nothing that dotfiles set."""
         ...
 
     async def attach(
@@ -139,14 +144,16 @@ async def capture(
     timeout: float | None = None,
     skip_profile: bool = False,
 ) -> tuple[Completed, list[str]]:
-    """Run a command, and return its result and all lines of its standard output."""
-    output_lines: list[str] = []
+    """Run a command, and return its result and the complete lines of its standard output, however
+    long they are."""
+    chunks: list[bytes] = []
 
-    def collect(line: str, stream: Stream) -> None:
+    def collect(chunk: bytes, stream: Stream) -> None:
         if stream == "stdout":
-            output_lines.append(line)
+            chunks.append(chunk)
 
     result = await runner.run(
-        command, env=env, stdin=stdin, on_line=collect, timeout=timeout, skip_profile=skip_profile
+        command, env=env, stdin=stdin, on_bytes=collect, timeout=timeout, skip_profile=skip_profile
     )
-    return result, output_lines
+    *lines, rest = b"".join(chunks).decode(errors="replace").split("\n")
+    return result, [*lines, rest] if rest else lines

@@ -18,6 +18,7 @@ from shoal.core.clock import Clock, SystemClock
 from shoal.core.errors import SetupError, ShoalError, UnreachableError
 from shoal.core.logs import suppress_and_log
 from shoal.remote import control_master, rsync, tar_copy
+from shoal.remote.command_output import CommandOutput
 from shoal.remote.container import Container
 from shoal.remote.exec_protocol import (
     REPLACED_SHELL,
@@ -34,7 +35,14 @@ from shoal.remote.port_forward import (
     check_local_ports,
     forward_ports,
 )
-from shoal.remote.runner import Completed, Filters, OnLine, PortForward, PreconditionFailedError
+from shoal.remote.runner import (
+    Completed,
+    Filters,
+    OnBytes,
+    OnLine,
+    PortForward,
+    PreconditionFailedError,
+)
 from shoal.remote.ssh_errors import classify, container_exec_error, is_container_down
 from shoal.remote.ssh_session import ConnectionLost, NotStarted, ProfileEnded, run_over_ssh
 from shoal.remote.ssh_target import SshTarget, forwarding_argv, shared_argv
@@ -122,10 +130,12 @@ class SshRunner:
         env: Mapping[str, str] | None = None,
         stdin: bytes | None = None,
         on_line: OnLine | None = None,
+        on_bytes: OnBytes | None = None,
         timeout: float | None = None,
         skip_profile: bool = False,
     ) -> Completed:
-        running = self._run(command, env or {}, stdin or b"", on_line, skip_profile)
+        output = CommandOutput(on_line, on_bytes)
+        running = self._run(command, env or {}, stdin or b"", output, skip_profile)
         try:
             return await asyncio.wait_for(running, timeout)
         except asyncio.TimeoutError:
@@ -241,32 +251,32 @@ class SshRunner:
         command: str,
         env: Mapping[str, str],
         stdin: bytes,
-        on_line: OnLine | None,
+        output: CommandOutput,
         skip_profile: bool,
     ) -> Completed:
-        output: tuple[str, ...] = ()
+        printed: tuple[str, ...] = ()
         async with self._sessions:
             for start_timeout in (self._session_timeout, _START_SECONDS):
                 await self._open()
                 self._last_success = -math.inf
                 outcome = await self._run_in_session(
-                    command, env, stdin, on_line, start_timeout, skip_profile
+                    command, env, stdin, output, start_timeout, skip_profile
                 )
                 if isinstance(outcome, Completed):
                     self._last_success = self._clock.monotonic()
                     return outcome
                 # The command never started, so it is safe to try it again on a new connection.
-                output = outcome.output or ("timed out: the session did not start",)
+                printed = outcome.output or ("timed out: the session did not start",)
                 _log.info("%s: no session on the connection; replacing it", self.name)
                 await control_master.stop_multiplexing(self.target)
-        raise classify(self.name, self.target, output).error
+        raise classify(self.name, self.target, printed).error
 
     async def _run_in_session(
         self,
         command: str,
         env: Mapping[str, str],
         stdin: bytes,
-        on_line: OnLine | None,
+        output: CommandOutput,
         start_timeout: float,
         skip_profile: bool,
     ) -> Completed | NotStarted:
@@ -278,7 +288,7 @@ class SshRunner:
                 command,
                 env=env,
                 stdin=stdin,
-                on_line=on_line,
+                output=output,
                 start_timeout=start_timeout,
                 skip_profile=skip_profile,
             )

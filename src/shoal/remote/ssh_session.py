@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import cast
 
 from shoal.core.logs import suppress_and_log
+from shoal.remote.command_output import CommandOutput
 from shoal.remote.exec_protocol import ExecReply, request
-from shoal.remote.runner import Completed, OnLine
+from shoal.remote.runner import Completed
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ async def run_over_ssh(
     *,
     env: Mapping[str, str],
     stdin: bytes,
-    on_line: OnLine | None,
+    output: CommandOutput,
     start_timeout: float,
     skip_profile: bool = False,
 ) -> Completed | NotStarted | ProfileEnded | ConnectionLost:
@@ -66,7 +67,7 @@ async def run_over_ssh(
     payload = request(mark, command, env, stdin, skip_profile=skip_profile)
     loop = asyncio.get_running_loop()
     transport, session = await loop.subprocess_exec(
-        lambda: _SessionProtocol(loop, ExecReply(mark, on_line)),
+        lambda: _SessionProtocol(loop, ExecReply(mark, output)),
         *argv,
         # Ctrl-C at a terminal must reach this process only, which decides what it means.
         start_new_session=True,
@@ -87,21 +88,23 @@ async def run_over_ssh(
         transport.close()
     code = transport.get_returncode()
     assert code is not None
-    return _outcome(code, reply)
+    return _outcome(code, reply, output.tail)
 
 
-def _outcome(code: int, reply: ExecReply) -> Completed | NotStarted | ProfileEnded | ConnectionLost:
+def _outcome(
+    code: int, reply: ExecReply, tail: tuple[str, ...]
+) -> Completed | NotStarted | ProfileEnded | ConnectionLost:
     if not reply.has_started:
         return NotStarted(code, reply.login_banner)
     if reply.code is not None and not reply.is_profile_loaded:
         return ProfileEnded()
     if reply.code is not None:
-        return Completed(reply.code, reply.tail)
+        return Completed(reply.code, tail)
     # 255 is ssh's code for a broken connection, and a negative one means that it was killed. Any
     # other is that of the remote shell, which was killed before it could report the exit code.
     if code < 0 or code == 255:
-        return ConnectionLost(reply.tail)
-    return Completed(code, reply.tail)
+        return ConnectionLost(tail)
+    return Completed(code, tail)
 
 
 async def _end(
@@ -146,7 +149,7 @@ class _SessionProtocol(asyncio.SubprocessProtocol):
     def _parse(self, feed: Callable[[], None]) -> None:
         try:
             feed()
-        except Exception as error:  # from the caller's `on_line`: raised to the caller
+        except Exception as error:  # from the caller's `output`: raised to the caller
             if not self.completed.done():
                 self.completed.set_exception(error)
 

@@ -17,7 +17,7 @@ from shoal.core.node_phase import Role
 from shoal.providers.local.local_provider import LocalProvider
 from shoal.providers.model import Instance, LaunchRequest, State
 from shoal.remote.local_runner import LocalRunner
-from shoal.remote.runner import Completed, OnLine
+from shoal.remote.runner import Completed, OnBytes
 from shoal.remote.ssh_runner import SshRunner
 from shoal.spec.cluster_spec import ClusterSpec, ProviderSpec
 from tests.specs import cluster
@@ -35,9 +35,9 @@ class HostWithClaim:
     async def open_connection(self, *, timeout: float) -> None:
         pass
 
-    async def run(self, command: str, *, on_line: OnLine, **_: Any) -> Completed:
+    async def run(self, command: str, *, on_bytes: OnBytes, **_: Any) -> Completed:
         if self.claim:
-            on_line(self.claim, "stdout")
+            on_bytes(self.claim.encode(), "stdout")
         return Completed(0)
 
 
