@@ -19,42 +19,79 @@ Use a few existing machines step by step, for example at a Python prompt:
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import contextvars
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shoal import spec
-from shoal.core.errors import ShoalError
-from shoal.core.events import Emit, Event, Output, ignore_events
+from shoal.core.errors import ShoalError, as_shoal_error
+from shoal.core.events import Emit
 from shoal.ops import cluster_lookup, down, execute, rsync_transfer, status, stop_start, up
+from shoal.ops.cluster_lookup import ClusterRef
 from shoal.ops.context import Context
 
 if TYPE_CHECKING:
     from shoal.ops.status import ClusterStatus
 
+T = TypeVar("T")
+
+# How many lines of a failed command's output its error shows.
+_ERROR_LINES = 20
+
 
 @dataclass(frozen=True)
 class ExecResult:
-    """The exit code and the output of a command."""
+    """The exit code of a command and its output: as text, and byte for byte."""
 
     code: int
-    stdout: str
-    stderr: str
+    stdout_bytes: bytes
+    stderr_bytes: bytes
+
+    @property
+    def stdout(self) -> str:
+        """Standard output as text. Bytes that are not UTF-8 are replaced."""
+        return self.stdout_bytes.decode(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        """Standard error as text. Bytes that are not UTF-8 are replaced."""
+        return self.stderr_bytes.decode(errors="replace")
+
+
+class CommandFailedError(ShoalError):
+    """A command on the cluster failed. `result` has its exit code and its whole output."""
+
+    def __init__(self, command: str, result: ExecResult) -> None:
+        printed = (result.stderr or result.stdout).splitlines()
+        super().__init__(
+            f"the command failed with exit code {result.code}",
+            why=command,
+            node="head",
+            output=printed[-_ERROR_LINES:],
+        )
+        self.result = result
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  | {line}" for line in self.output)])
 
 
 class Cluster:
     """A Ray cluster.
 
-    `source` is a cluster YAML file: its path or its URL. Without it, the cluster runs on this
-    machine, with a head and two workers. `cluster_name` overrides the name in the file. `on_event`
-    is called with each event of an operation (see `shoal.core.events`), for example to show
-    progress.
+    `source` is a cluster YAML file, its path or its URL, or the name of a cluster that was brought
+    up from this machine. Without it, the cluster runs on this machine, with a head and two workers.
+    `cluster_name` overrides the name in the file. `on_event` is called with each event of an
+    operation (see `shoal.core.events`), in a notebook from another thread; without it, progress is
+    printed on standard error.
 
     As a context manager, it brings the cluster up on entry and terminates it on exit, also after
-    an exception. Every method blocks until it is done, asks for no confirmation, and raises
-    `ShoalError` with the attributes `what`, `why` and `fix`. The methods cannot be called from a
-    running event loop: use the async functions in `shoal.ops` there.
+    an exception. Every method blocks until it is done, also in a running event loop such as a
+    notebook's, asks for no confirmation, and raises `ShoalError` with the attributes `what`,
+    `why`, `fix` and `output`.
     """
 
     def __init__(
@@ -64,36 +101,37 @@ class Cluster:
         cluster_name: str | None = None,
         on_event: Emit | None = None,
     ) -> None:
-        overrides = spec.Overrides(cluster_name=cluster_name)
-        loaded = (
-            spec.default_embedded(overrides)
-            if source is None
-            else cluster_lookup.load_file(source, overrides)
-        )
-        self.spec = loaded.launchable()
-        self._on_event: Emit = on_event or ignore_events
+        self._on_event = on_event
+        self.spec = _run(self._load(source, spec.Overrides(cluster_name=cluster_name)))
+
+    async def _load(self, source: str | Path | None, overrides: spec.Overrides) -> spec.ClusterSpec:
+        if source is None:
+            return spec.default_embedded(overrides).spec
+        if isinstance(source, Path):
+            return cluster_lookup.load_file(source, overrides).launchable()
+        return await cluster_lookup.resolve(self._context(), ClusterRef(source, overrides))
 
     def up(self, *, no_restart: bool = False) -> None:
         """Bring the cluster to what its file says: launch what is missing, apply changes, and wait
         until all nodes are ready. With `no_restart`, apply changes without restarting Ray."""
         options = up.UpOptions(restart="never" if no_restart else "as needed")
-        asyncio.run(up.up(self._context(), self.spec, options))
+        _run(up.up(self._context(), self.spec, options))
 
     def down(self) -> None:
         """Terminate the cluster, and wait until its provider confirms it."""
-        asyncio.run(down.down(self._context(), self.spec))
+        _run(down.down(self._context(), self.spec))
 
     def status(self) -> ClusterStatus:
         """The nodes with their phases and resource usage; `.ready` if all nodes are ready."""
-        return asyncio.run(status.status(self._context(), self.spec))
+        return _run(status.status(self._context(), self.spec))
 
     def stop(self) -> None:
         """Stop Ray; on AWS also stop the instances."""
-        asyncio.run(stop_start.stop(self._context(), self.spec))
+        _run(stop_start.stop(self._context(), self.spec))
 
     def start(self) -> None:
         """Start the cluster again after `stop`, without repeating its setup."""
-        asyncio.run(stop_start.start(self._context(), self.spec))
+        _run(stop_start.start(self._context(), self.spec))
 
     def upload(self, source: str, target: str, *, all_nodes: bool = False) -> None:
         """Copy a local file or directory to the head, or to all nodes. As with rsync, `dir` is
@@ -101,32 +139,29 @@ class Cluster:
         operation = rsync_transfer.upload(
             self._context(), self.spec, source, target, all_nodes=all_nodes
         )
-        asyncio.run(operation)
+        _run(operation)
 
     def download(self, source: str, target: str) -> None:
         """Copy a file or directory from the head to this machine, by the same rules as `upload`."""
-        asyncio.run(rsync_transfer.download(self._context(), self.spec, source, target))
+        _run(rsync_transfer.download(self._context(), self.spec, source, target))
 
     def exec(self, command: str, *, check: bool = True, timeout: float | None = None) -> ExecResult:
         """Run a shell command on the head, where `ray.init()` finds the cluster, and return its
-        output. With `check`, a non-zero exit code raises `ShoalError`. `timeout` is in seconds."""
-        output: dict[str, list[str]] = {"stdout": [], "stderr": []}
-
-        def collect(event: Event) -> None:
-            if isinstance(event, Output):
-                output[event.stream].append(event.line)
-            self._on_event(event)
-
-        operation = execute.run(self._context(collect), self.spec, command, timeout=timeout)
-        result = asyncio.run(operation)
-        if check and not result.ok:
-            raise ShoalError(
-                f"the command failed with exit code {result.code}",
-                why=command,
-                node="head",
-                output=result.tail,
-            )
-        return ExecResult(result.code, "\n".join(output["stdout"]), "\n".join(output["stderr"]))
+        output. On an embedded cluster it runs in the current directory. With `check`, a non-zero
+        exit code raises `CommandFailedError`, which has the output. `timeout` is in seconds."""
+        output = {"stdout": bytearray(), "stderr": bytearray()}
+        operation = execute.run(
+            self._context(),
+            self.spec,
+            command,
+            timeout=timeout,
+            on_bytes=lambda chunk, stream: output[stream].extend(chunk),
+        )
+        code = _run(operation).code
+        result = ExecResult(code, bytes(output["stdout"]), bytes(output["stderr"]))
+        if check and code != 0:
+            raise CommandFailedError(command, result)
+        return result
 
     def __enter__(self) -> Cluster:
         try:
@@ -144,8 +179,12 @@ class Cluster:
     ) -> None:
         self.down()
 
-    def _context(self, emit: Emit | None = None) -> Context:
-        return Context(emit=emit or self._on_event)
+    def _context(self) -> Context:
+        if self._on_event is not None:
+            return Context(emit=self._on_event)
+        from shoal.cli.render.plain import PlainRenderer  # most of the time it is not needed
+
+        return Context(emit=PlainRenderer(verbose=False).event)
 
 
 class InteractiveCluster(Cluster):
@@ -175,7 +214,7 @@ class InteractiveCluster(Cluster):
         self.spec = interactive_cluster.spec_with_installation(
             loaded.launchable(), self._installation
         )
-        self._on_event = on_event or ignore_events
+        self._on_event = on_event
 
     def install_ray(
         self, version: str | None = None, *, wheel: str | None = None, git: str | None = None
@@ -201,7 +240,7 @@ class InteractiveCluster(Cluster):
         operation = interactive_cluster.start(
             self._context(), self.spec, self._installation, worker_directory, num_workers_per_node
         )
-        self.spec = asyncio.run(operation)
+        self.spec = _run(operation)
 
     def restart_workers(self, worker_directory: str, num_workers_per_node: int = 10) -> None:
         """Restart Ray with the modules in this directory. Raises `ShoalError` while tasks are
@@ -211,7 +250,7 @@ class InteractiveCluster(Cluster):
         operation = interactive_cluster.restart_workers(
             self._context(), self.spec, self._installation, worker_directory, num_workers_per_node
         )
-        self.spec = asyncio.run(operation)
+        self.spec = _run(operation)
 
     def stop_ray(self) -> None:
         """Stop Ray on every machine. It stays installed."""
@@ -227,8 +266,58 @@ class InteractiveCluster(Cluster):
         operation = install_ray.install(
             self._context(), self.spec, self._installation, source, newer=newer
         )
-        asyncio.run(operation)
+        _run(operation)
 
     def __repr__(self) -> str:
         hosts = 1 + len(self.spec.provider.settings.get("worker_ips") or ())
         return f"<cluster {self.spec.cluster_name}: {hosts} machines>"
+
+
+def _run(operation: Coroutine[Any, Any, T]) -> T:
+    """Run an operation to its end. Every failure is a `ShoalError`, and where Python can show
+    notes with an exception, they have its output and its fix."""
+    try:
+        return _run_in_thread(operation) if _is_loop_running() else asyncio.run(operation)
+    except ShoalError as error:
+        _add_notes(error)
+        raise
+    except Exception as error:
+        failure = as_shoal_error(error)
+        _add_notes(failure)
+        raise failure from error
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _run_in_thread(operation: Coroutine[Any, Any, T]) -> T:
+    """Run an operation in the event loop of another thread, because this thread's is in use. An
+    interrupt here cancels it, and waits until it has cleaned up."""
+    cancel: concurrent.futures.Future[Callable[[], object]] = concurrent.futures.Future()
+
+    async def cancellable() -> T:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        cancel.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+        return await operation
+
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
+        done = pool.submit(contextvars.copy_context().run, asyncio.run, cancellable())
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            cancel.result()()
+            raise
+
+
+def _add_notes(error: ShoalError) -> None:
+    if add_note := getattr(error, "add_note", None):  # Python 3.11 and newer
+        for line in error.output:
+            add_note(f"  | {line}")
+        if error.fix:
+            add_note(f"  fix: {error.fix}")

@@ -30,8 +30,8 @@ def home() -> Iterator[Home]:
 
 
 @contextlib.contextmanager
-def temporary_home() -> Iterator[Home]:
-    path = Path(tempfile.mkdtemp(prefix="shoal", dir="/tmp"))
+def temporary_home(prefix: str = "shoal") -> Iterator[Home]:
+    path = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp"))
     home = Home(path)
     try:
         yield home

@@ -57,24 +57,3 @@ def test_a_failed_setup_command_shows_its_output_and_can_be_corrected(
     done = home.shoal("up", str(yaml))
     assert done.returncode == 0, done.stderr
     assert "broken is ready: 1 node" in done.stderr
-
-
-def test_the_python_api_terminates_the_cluster_when_its_block_fails(
-    home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from shoal import Cluster, ShoalError
-
-    monkeypatch.setenv("SHOAL_HOME", str(home.path))
-    assert Cluster(cluster_name="api").spec.provider.type == "embedded", "without a file"
-    yaml = tmp_path / "c.yaml"
-    yaml.write_text("{cluster_name: other, provider: {type: embedded}, min_workers: 0}")
-    with (
-        pytest.raises(ShoalError, match="exit code 3"),
-        Cluster(yaml, cluster_name="api") as cluster,
-    ):
-        instance_ids = home.instance_ids()
-        assert cluster.exec("echo hello").stdout == "hello"
-        assert cluster.status().ready
-        cluster.exec("echo why; exit 3")
-    assert len(instance_ids) == 1
-    assert home.leftovers(instance_ids) == []

@@ -19,6 +19,7 @@ from shoal.core.clock import SystemClock
 from shoal.core.errors import CapacityError
 from shoal.providers.embedded import processes
 from shoal.providers.embedded.embedded_provider import EmbeddedProvider
+from shoal.providers.embedded.instance_store import InstanceStore, new_id
 from shoal.providers.model import Instance, LaunchRequest
 from tests.polling import alive, until
 from tests.specs import cluster
@@ -201,3 +202,12 @@ async def test_a_cluster_has_at_most_as_many_instances_as_addresses(
         await asyncio.wait_for(
             provider.launch(SPEC, [LaunchRequest("worker", "worker", 1, "t-3")]), 20
         )
+
+
+@pytest.mark.parametrize("length", range(8, 80))
+def test_rays_longest_socket_path_fits_whatever_the_length_of_the_home(length: int) -> None:
+    store = InstanceStore(Path("/" + "h" * (length - 1), "e"))
+    session = "session_2026-01-01_00-00-00_000000_4194304"
+    for name in ("plasma_store", "dash_MetricsHead", "dash_TaskEventsHead"):
+        path = f"{store.ray_directory(new_id())}/{session}/sockets/{name}"
+        assert len(path) <= 107, path

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from shoal.cli.render import renderer
-from shoal.core.errors import ConfigError, ShoalError, fix_for_cluster
+from shoal.core.errors import ConfigError, ShoalError, as_shoal_error, fix_for_cluster
 from shoal.core.events import Event, PreflightFinding, Warned
 from shoal.ops.context import ClusterArguments, Context
 from shoal.remote.terminal import termination_signal
@@ -60,17 +60,13 @@ def run(
     try:
         with output:
             return asyncio.run(_awaited(operation, ctx))
-    except ShoalError as error:
-        if os.environ.get("SHOAL_DEBUG"):
-            raise
-        error.fix = fix_for_cluster(error.fix, cluster.text)
-        output.error(error)
-        sys.exit(error.exit_code)
     except Exception as error:
         if os.environ.get("SHOAL_DEBUG"):
             raise
-        output.error(_internal_error(error))
-        sys.exit(1)
+        failure = as_shoal_error(error)
+        failure.fix = fix_for_cluster(failure.fix, cluster.text)
+        output.error(failure)
+        sys.exit(failure.exit_code)
     except KeyboardInterrupt:
         output.error(_interrupted(cluster.text) if resumable else ShoalError("interrupted"))
         sys.exit(INTERRUPTED)
@@ -149,12 +145,4 @@ def _interrupted(arguments: str) -> ShoalError:
         "interrupted",
         why="what was started so far still exists",
         fix=fix_for_cluster(fix, arguments),
-    )
-
-
-def _internal_error(error: Exception) -> ShoalError:
-    return ShoalError(
-        f"internal error: {type(error).__name__}: {error}",
-        why="this is a bug in Shoal",
-        fix="run the same command with SHOAL_DEBUG=1 for a stack trace, and please report it",
     )

@@ -6,6 +6,7 @@ line renders it and chooses the exit code.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from typing import ClassVar
@@ -125,3 +126,26 @@ class UnreachableError(SetupError):
     """An instance that should run does not answer."""
 
     label = "unreachable"
+
+
+def as_shoal_error(error: Exception) -> ShoalError:
+    """Any exception as an error that a user can see: a file or a deadline as such, the rest as a
+    bug in Shoal."""
+    if isinstance(error, ShoalError):
+        return error
+    if isinstance(error, (TimeoutError, asyncio.TimeoutError)):  # two classes before Python 3.11
+        return ShoalError(
+            str(error) or "the operation did not end in time", fix="run the same command again"
+        )
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return ConfigError(
+            f"cannot use {error.filename}",
+            why=error.strerror,
+            fix="if Shoal's own files cannot be there, keep them elsewhere: "
+            "export SHOAL_HOME=/tmp/shoal",
+        )
+    return ShoalError(
+        f"internal error: {type(error).__name__}: {error}",
+        why="this is a bug in Shoal",
+        fix="run the same command with SHOAL_DEBUG=1 for a stack trace, and please report it",
+    )

@@ -6,17 +6,24 @@ import logging
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from shoal.cluster.handle import ClusterHandle, RunEnv, check_run_env
-from shoal.core.errors import ConfigError
+from shoal.core.errors import ConfigError, ShoalError
 from shoal.core.events import CommandDetached, Output
 from shoal.ops import multiplexer
 from shoal.ops.context import Context
 from shoal.ops.multiplexer import Multiplexer
 from shoal.providers.model import Instance
-from shoal.ray_runtime.ray_start import RayStart
-from shoal.remote.runner import Completed, PortForward, PreconditionFailedError, Runner, Stream
+from shoal.remote.runner import (
+    Completed,
+    OnBytes,
+    PortForward,
+    PreconditionFailedError,
+    Stream,
+    quote,
+)
 from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)
@@ -114,22 +121,40 @@ async def run(
     *,
     timeout: float | None = None,
     run_env: RunEnv = "auto",
+    on_bytes: OnBytes | None = None,
 ) -> Completed:
-    """Run a command on the head, with its output as `Output` events."""
-    runner, start = await _head(ctx, spec, run_env)
+    """Run a command on the head, with its output as `Output` events and unchanged to `on_bytes`.
+    If the head is this machine, it runs in the current directory, as an attached command does."""
+    if "\0" in command:
+        raise ConfigError("a command cannot contain a NUL character")
+    cluster, head = await _head(ctx, spec)
+    start = cluster.ray_start(head, head)
+    in_directory = command
+    if cluster.capabilities.shares_this_machine:
+        in_directory = f"{quote(['cd', str(Path.cwd())])} || exit\n{command}"
 
     def emit_line(line: str, stream: Stream) -> None:
         ctx.emit(Output("head", line, stream))
 
-    return await runner.run(
-        start.with_session(command), env=start.session_env(), on_line=emit_line, timeout=timeout
-    )
+    try:
+        return await cluster.node_runner(head, run_env).run(
+            start.with_session(in_directory),
+            env=start.session_env(),
+            on_line=emit_line,
+            on_bytes=on_bytes,
+            timeout=timeout,
+        )
+    except TimeoutError:
+        what = f"the command did not end within {timeout:g} s"
+        raise ShoalError(what, why=command, fix="allow more time", node="head") from None
 
 
 async def _detach(
     ctx: Context, spec: ClusterSpec, command: str, options: ExecOptions, program: Multiplexer
 ) -> None:
-    runner, start = await _head(ctx, spec, options.run_env)
+    cluster, head = await _head(ctx, spec)
+    start = cluster.ray_start(head, head)
+    runner = cluster.node_runner(head, options.run_env)
     await multiplexer.start_detached(
         runner, program, start.with_session(command), start.session_env(), node="head"
     )
@@ -139,7 +164,6 @@ async def _detach(
     ctx.emit(CommandDetached("head", program, attach))
 
 
-async def _head(ctx: Context, spec: ClusterSpec, run_env: RunEnv) -> tuple[Runner, RayStart]:
+async def _head(ctx: Context, spec: ClusterSpec) -> tuple[ClusterHandle, Instance]:
     cluster = ClusterHandle.of(ctx, spec)
-    head = await cluster.head()
-    return cluster.node_runner(head, run_env), cluster.ray_start(head, head)
+    return cluster, await cluster.head()

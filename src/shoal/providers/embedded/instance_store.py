@@ -27,7 +27,11 @@ _log = logging.getLogger(__name__)
 
 # Ray puts Unix sockets below its directory, and the system limits the length of their paths.
 _SOCKET_PATH_BYTES = 103 if sys.platform == "darwin" else 107
-_RAY_APPENDS_BYTES = len("/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store")
+# The longest name that Ray 2.60 uses for a socket is dash_TaskEventsHead; others may follow.
+_SOCKET_NAME_BYTES = 24
+_RAY_APPENDS_BYTES = (
+    len("/session_2026-01-01_00-00-00_000000_4194304/sockets/") + _SOCKET_NAME_BYTES
+)
 _LOCK_SECONDS = 20.0
 _RECORD_FILE = "instance.json"
 
