@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli.shoal_command import Home
+from tests.cli.shoal_command import SHOAL, Home
 
 INVALID_FILES = {
     "empty": (b"", "is empty"),
@@ -110,3 +112,22 @@ def test_help_lists_every_command_and_each_has_help(home: Home) -> None:
     for name in names:
         assert f"  {name} " in help
         assert home.shoal(name, "--help").returncode == 0
+
+
+@pytest.mark.simcloud
+def test_a_read_only_home_is_named_with_a_fix(tmp_path: Path) -> None:
+    env = {k: v for k, v in os.environ.items() if k not in ("SHOAL_HOME", "XDG_CACHE_HOME")}
+    mount = 'mount -t tmpfs -o ro none "$HOME" && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mount, "sh", SHOAL, "up"],
+        env={**env, "HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert f"cannot use {tmp_path}/.cache" in done.stderr
+    assert "Read-only file system" in done.stderr
+    assert "SHOAL_HOME" in done.stderr
+    assert "internal error" not in done.stderr

@@ -159,8 +159,9 @@ def test_an_unknown_setting_is_rejected_with_a_list_of_known_ones() -> None:
     with pytest.raises(ConfigError) as error:
         changed_policy(spec(C4), "idle_timeout=3")
     assert "idle_timeout_minutes" in error.value.fix
-    with pytest.raises(ConfigError):
-        changed_policy(spec(C4), "max_workers=-1")
+    for change in ("max_workers=-1", "max_workers=1e30", "target_utilization_fraction=2"):
+        with pytest.raises(ConfigError, match="invalid value"):
+            changed_policy(spec(C4), change)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +171,10 @@ def test_an_unknown_setting_is_rejected_with_a_list_of_known_ones() -> None:
         '{"at": 0}',
         '{"at": -1, "resources": {"CPU": 1}, "seconds": 1}',
         '{"at": 0, "resources": {"CPU": -1}, "seconds": 1}',
+        '{"at": 1e30, "resources": {"CPU": 1}, "seconds": 1}',
+        '{"at": 0, "resources": {"CPU": 1}, "seconds": 1e30}',
+        '{"at": 0, "resources": {"CPU": 1}, "count": 1e30, "seconds": 1}',
+        '{"at": 0, "resources": {"CPU": 1}, "count": 1.5, "seconds": 1}',
         '{"at": 0, "bundles": [{"CPU": 1}], "gang": "SOMEHOW", "seconds": 1}',
         "[1, 2]",
     ],

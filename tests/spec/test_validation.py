@@ -189,3 +189,21 @@ def test_an_invalid_container_name_and_registry() -> None:
         "cluster.yaml:2  docker.container_name  may only contain letters, digits, '_', '.' and '-'",
         "cluster.yaml:3  shoal.registry  requires username",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("available_node_types: {head: {resources: {CPU: 1.0e+30}}}", "must be at most 9e+14"),
+        ("available_node_types: {head: {}, '': {}}", "has a node type with an empty name"),
+        ("available_node_types: {head: {resources: {' ': 1}}}", "has an empty name"),
+        ("available_node_types: {head: {labels: {'': x}}}", "has an empty name"),
+        ("shoal: {fallback: {wroker: [m5.large]}}", "'wroker' is not in available_node_types"),
+        ("shoal: {command_timeout_s: 0}", "must be more than 0"),
+        ("shoal: {reach_timeout_s: 0}", "must be more than 0"),
+    ],
+)
+def test_values_that_cannot_work_are_problems(text: str, problem: str) -> None:
+    head = "head_node_type: head\n" if "head" in text else ""
+    (line,) = problems(f"provider: {{type: embedded}}\n{head}{text}\n")
+    assert problem in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 
 import click
@@ -87,7 +88,8 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version,
     help="Show the version and exit.",
 )  # fmt: skip
-def main() -> None:
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Run Ray clusters from `ray up` YAML, in a cloud, on your own machines, or on this one.
 
     \b
@@ -96,3 +98,5 @@ def main() -> None:
     shoal exec 'python x.py'  run a program on it
     shoal down                terminate it
     """
+    if os.environ.get("NO_COLOR"):  # https://no-color.org
+        ctx.color = False

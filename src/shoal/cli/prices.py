@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 @click.argument("name", required=False, default="")
 @click.option("--cloud", type=click.Choice(["aws", "gcp"]), help="Only this cloud.")
 @click.option("--region", multiple=True, help="Only this region. Can be repeated.")
-@click.option("--cpus", type=float, default=0, help="Minimum number of vCPUs.")
-@click.option("--memory", type=float, default=0, help="Minimum memory in GiB.")
-@click.option("--gpus", type=int, default=0, help="Minimum number of GPUs.")
+@click.option("--cpus", type=click.FloatRange(min=0), default=0, help="Minimum number of vCPUs.")
+@click.option("--memory", type=click.FloatRange(min=0), default=0, help="Minimum memory in GiB.")
+@click.option("--gpus", type=click.IntRange(min=0), default=0, help="Minimum number of GPUs.")
 @click.option("--accelerator", default="", help="Only with this accelerator, e.g. L4 or A100.")
 @click.option("--spot", is_flag=True, help="Sort by the spot price.")
 @click.option("--all-regions", is_flag=True, help="Show all regions, not only the cheapest.")
 @click.option(
-    "--limit", type=int, default=20, show_default=True, help="Maximum number of lines; 0 for all."
+    "--limit",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    help="Maximum number of lines; 0 for all.",
 )
 @json_option
 def command(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shoal.scaling.simulation import Sample, SimulationResult
 
 _WIDTH = 72
+_SECONDS = click.FloatRange(0, 86400)
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -35,22 +36,29 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 )
 @click.option(
     "--boot",
-    type=float,
+    type=_SECONDS,
     default=90,
     show_default=True,
     help="Seconds from launch until a node is ready.",
 )
 @click.option(
-    "--failures", type=float, default=0, help="Share of launches that fail for lack of capacity."
+    "--failures",
+    type=click.FloatRange(0, 1),
+    default=0,
+    help="Share of launches that fail for lack of capacity.",
 )
 @click.option(
     "--interruptions",
-    type=float,
+    type=click.FloatRange(0, 1000),
     default=0,
     help="Interruptions per hour of each spot instance.",
 )
 @click.option(
-    "--interval", type=float, default=10, show_default=True, help="Seconds between plans."
+    "--interval",
+    type=click.FloatRange(0.1, 86400),
+    default=10,
+    show_default=True,
+    help="Seconds between plans.",
 )
 @click.option("--seed", type=int, default=0, help="Random seed.")
 @click.option(
@@ -83,7 +91,7 @@ def command(
     async def operation(ctx: Context) -> list[PolicyResult]:
         settings = SimulationSettings(
             boot_s=boot, failure_rate=failures, interruptions_per_hour=interruptions,
-            interval_s=max(interval, 0.1), seed=seed,
+            interval_s=interval, seed=seed,
         )  # fmt: skip
         spec = cluster_lookup.load_file(cluster).spec
         return compare(spec, read_trace(trace), changes, settings)

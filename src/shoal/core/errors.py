@@ -141,8 +141,7 @@ def as_shoal_error(error: Exception) -> ShoalError:
         return ConfigError(
             f"cannot use {error.filename}",
             why=error.strerror,
-            fix="if Shoal's own files cannot be there, keep them elsewhere: "
-            "export SHOAL_HOME=/tmp/shoal",
+            fix="make it usable, or keep Shoal's own files elsewhere: export SHOAL_HOME=/tmp/shoal",
         )
     return ShoalError(
         f"internal error: {type(error).__name__}: {error}",

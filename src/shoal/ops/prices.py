@@ -83,7 +83,8 @@ def _matches(instance_type: InstanceType, query: PriceQuery) -> bool:
     return (
         instance_type.vcpus >= query.cpus
         and instance_type.memory_gib >= query.memory_gib
-        and instance_type.gpus >= query.gpus
+        # An eighth of a GPU is one for Ray, but not for this question.
+        and min(instance_type.gpus, instance_type.accelerators) >= query.gpus
         and query.accelerator.lower() in instance_type.accelerator.lower()
         and instance_type.name.startswith(query.name)
     )

@@ -21,6 +21,18 @@ from shoal.spec.cluster_spec import ClusterSpec
 
 UNCHANGED = "unchanged"
 
+# Seconds and counts of a trace: about thirty years, and more tasks than a simulation finishes.
+_MAX_SECONDS = 1e9
+_MAX_COUNT = 1e9
+# The largest value of each setting that can be simulated.
+_LIMITS = {
+    "idle_timeout_minutes": 1e6,
+    "max_workers": 1e6,
+    "upscaling_speed": 1e6,
+    "target_utilization_fraction": 1.0,
+    "consolidate": 1.0,
+}
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -74,9 +86,9 @@ def _number(name: str, value: str) -> float:
         )
     except ValueError:
         number = math.nan
-    if not math.isfinite(number) or number < 0:
+    if not 0 <= number <= _LIMITS[name]:  # nor NaN
         raise ConfigError(
-            f"invalid value {value!r} for {name}", fix="use a number that is not negative"
+            f"invalid value {value!r} for {name}", fix=f"use a number from 0 to {_LIMITS[name]:g}"
         )
     return number
 
@@ -140,14 +152,17 @@ def read_trace(path: Path) -> list[Arrival]:
 
 
 def _arrival(row: Mapping[str, Any]) -> Arrival:
-    at, count = _not_negative(row["at"]), int(_not_negative(row.get("count", 1)))
+    at, count = _within(row["at"], _MAX_SECONDS), _within(row.get("count", 1), _MAX_COUNT)
+    if count != int(count):
+        raise ValueError(f"the count {count:g} is not an integer")
     if "floor" in row:
-        return Arrival(at, count, floor=_shape(row["floor"], row))
-    seconds = _not_negative(row["seconds"])
+        return Arrival(at, int(count), floor=_shape(row["floor"], row))
+    seconds = _within(row["seconds"], _MAX_SECONDS)
     if "bundles" in row:
         bundles = tuple(_shape(bundle, row) for bundle in row["bundles"])
-        return Arrival(at, count, seconds, gang=Gang(bundles, Strategy(row.get("gang", "PACK"))))
-    return Arrival(at, count, seconds, shape=_shape(row["resources"], row))
+        gang = Gang(bundles, Strategy(row.get("gang", "PACK")))
+        return Arrival(at, int(count), seconds, gang=gang)
+    return Arrival(at, int(count), seconds, shape=_shape(row["resources"], row))
 
 
 def _shape(resources: Mapping[str, float], row: Mapping[str, Any]) -> Shape:
@@ -155,8 +170,8 @@ def _shape(resources: Mapping[str, float], row: Mapping[str, Any]) -> Shape:
     return Shape.of({k: float(v) for k, v in resources.items()}, [rules] if rules else ())
 
 
-def _not_negative(value: Any) -> float:
+def _within(value: Any, limit: float) -> float:
     number = float(value)
-    if not math.isfinite(number) or number < 0:
-        raise ValueError(f"{value} is negative or not a number")
+    if not 0 <= number <= limit:  # nor NaN
+        raise ValueError(f"{value} is not between 0 and {limit:g}")
     return number

@@ -52,6 +52,13 @@ def _amount(value: Any) -> float:
     return number
 
 
+def _positive(value: Any) -> float:
+    number = _amount(value)
+    if number == 0:
+        raise _invalid("must be more than 0")
+    return number
+
+
 def _fraction(value: Any) -> float:
     number = _amount(value)
     if not 0 < number <= 1:
@@ -102,6 +109,7 @@ def _one_of(*choices: str) -> Callable[[Any], str]:
 Integer = Annotated[int, BeforeValidator(_integer)]
 Count = Annotated[int, BeforeValidator(_count)]
 Amount = Annotated[float, BeforeValidator(_amount)]
+Positive = Annotated[float, BeforeValidator(_positive)]
 Duration = Annotated[float, BeforeValidator(_duration)]
 Fraction = Annotated[float, BeforeValidator(_fraction)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
@@ -237,8 +245,8 @@ class ShoalYaml(_Section):
     auth: Annotated[str, BeforeValidator(_one_of("token", "none"))] = "token"
     hosts: dict[str, HostYaml] = {}
     via_head: Flag = False
-    command_timeout_s: Amount = 0
-    reach_timeout_s: Amount = 0
+    command_timeout_s: Positive = 0
+    reach_timeout_s: Positive = 0
     consolidate: Flag = False
     max_concurrent_launches: Count = 0
     autostop: Duration = 0

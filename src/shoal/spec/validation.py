@@ -28,6 +28,8 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _NAME_RULE = (
     "must be up to 63 letters, digits, '-', '_' or '.', and start and end with a letter or digit"
 )
+# Ray counts ten-thousandths of a resource in 64 bits.
+_MAX_AMOUNT = 9e14
 _GCP_NAME = re.compile(r"[a-z0-9_-]+")
 
 
@@ -60,21 +62,44 @@ def check(draft: Draft, provider: str) -> None:
     _check_head(draft)
     _check_counts(draft)
     _check_auth(draft)
+    _check_type_names(draft)
     _check_resources(draft)
+    _check_fallback(draft)
     if provider == "external":
         _check_module(draft)
+
+
+def _check_type_names(draft: Draft) -> None:
+    for name, node_type in draft.get("available_node_types").items():
+        path = ("available_node_types", name)
+        if not name.strip():
+            draft.error("has a node type with an empty name", *path[:-1])
+        for section in ("resources", "labels"):
+            if any(not key.strip() for key in node_type.get(section) or {}):
+                draft.error("has an empty name", *path, section)
 
 
 def _check_resources(draft: Draft) -> None:
     """Tasks may use fractions of a resource, but a Ray node only has whole units."""
     for name, node_type in draft.get("available_node_types").items():
         for resource, amount in (node_type.get("resources") or {}).items():
-            if amount != int(amount):
+            path = ("available_node_types", name, "resources", resource)
+            if amount > _MAX_AMOUNT:
+                draft.error(f"must be at most {_MAX_AMOUNT:g}, as in Ray, not {amount:g}", *path)
+            elif amount != int(amount):
                 draft.warn(
                     f"a node of type {name} will have {int(amount)} {resource}, not {amount:g}",
                     "Ray nodes only have whole units of a resource",
-                    "available_node_types", name, "resources", resource,
-                )  # fmt: skip
+                    *path,
+                )
+
+
+def _check_fallback(draft: Draft) -> None:
+    types = list(draft.get("available_node_types"))
+    for name in draft.get("shoal", "fallback", default={}):
+        if name not in types:
+            message = f"{name!r} is not in available_node_types{did_you_mean(name, types)}"
+            draft.error(message, "shoal", "fallback", name)
 
 
 def _check_name(draft: Draft, provider: str) -> None:
