@@ -20,7 +20,10 @@ YAML = "{cluster_name: other, provider: {type: embedded}, min_workers: 0}"
 @pytest.fixture(scope="module")
 def home() -> Iterator[Home]:
     # As long as the home of a user whose name has 6 letters: `plasma_store` would just fit into it.
-    with temporary_home(prefix="shoal-a-longer-name") as home, pytest.MonkeyPatch.context() as patch:
+    with (
+        temporary_home(prefix="shoal-a-longer-name") as home,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setenv("SHOAL_HOME", str(home.path))
         yield home
 

@@ -106,10 +106,8 @@ class Cluster:
 
     async def _load(self, source: str | Path | None, overrides: spec.Overrides) -> spec.ClusterSpec:
         if source is None:
-            return spec.default_embedded(overrides).spec
-        if isinstance(source, Path):
-            return cluster_lookup.load_file(source, overrides).launchable()
-        return await cluster_lookup.resolve(self._context(), ClusterRef(source, overrides))
+            return cluster_lookup.locate_default(self._context(), overrides).spec
+        return await cluster_lookup.resolve(self._context(), ClusterRef(str(source), overrides))
 
     def up(self, *, no_restart: bool = False) -> None:
         """Bring the cluster to what its file says: launch what is missing, apply changes, and wait

@@ -174,18 +174,28 @@ def test_an_unreachable_node_is_replaced() -> None:
     assert steps(plan) == [("create", "1 x worker")]
 
 
-def test_a_lower_maximum_terminates_the_youngest_workers() -> None:
+def test_a_lower_maximum_drains_the_youngest_workers() -> None:
     old, young = instance("worker-1", age=0), instance("worker-2", age=5)
     plan = plan_up(cluster(min_workers=0, max_workers=1), healthy(HEAD, young, old))
-    assert plan.terminate == (young,)
+    assert (plan.terminate, plan.drain) == ((), (young,))
+    assert not plan.is_disruptive, "the controller waits for their work"
     assert "max_workers is 1" in plan.steps[0].reason
 
 
-def test_workers_of_a_removed_node_type_are_terminated() -> None:
+def test_workers_of_a_removed_node_type_are_drained() -> None:
     orphan = instance("worker-1", node_type="gpu")
     plan = plan_up(cluster(min_workers=0), healthy(HEAD, orphan))
-    assert plan.terminate == (orphan,)
+    assert (plan.terminate, plan.drain) == ((), (orphan,))
     assert "no longer in the file" in plan.steps[0].reason
+
+
+def test_surplus_workers_are_terminated_where_nothing_can_drain_them() -> None:
+    worker = instance("worker-1")
+    spec = cluster(min_workers=0, max_workers=0)
+    without_controller = replace(spec, shoal=replace(spec.shoal, controller=False))
+    assert plan_up(without_controller, healthy(HEAD, worker)).terminate == (worker,)
+    restarting = with_probes(healthy(HEAD, worker), head=NodeProbe(APPLIED, ray_runs=False))
+    assert plan_up(spec, restarting).terminate == (worker,), "the head's restart ends its work"
 
 
 def test_a_head_of_another_type_is_replaced() -> None:

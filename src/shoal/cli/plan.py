@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @click.command("plan")
 @cluster_argument
-@click.option("--min-workers", type=int, help="Override the file's min_workers.")
-@click.option("--max-workers", type=int, help="Override the file's max_workers.")
+@click.option("--min-workers", type=click.IntRange(min=0), help="Override the file's min_workers.")
+@click.option("--max-workers", type=click.IntRange(min=0), help="Override the file's max_workers.")
 @cluster_ref_options
 @output_options
 def command(

@@ -18,7 +18,7 @@ import click
 from shoal.cli.render import renderer
 from shoal.core.errors import ConfigError, ShoalError, as_shoal_error, fix_for_cluster
 from shoal.core.events import Event, PreflightFinding, Warned
-from shoal.ops.context import ClusterArguments, Context
+from shoal.ops.context import ClusterArguments, Context, Severity
 from shoal.remote.terminal import termination_signal
 
 T = TypeVar("T")
@@ -53,6 +53,7 @@ def run(
         emit=lambda event: output.event(_with_cluster(event, cluster.text)),
         confirm=functools.partial(_confirm, yes=yes),
         cluster_arguments=cluster,
+        asks=not yes and sys.stdin.isatty(),
     )
     if not gc.isenabled():
         gc.freeze()  # modules loaded so far are never garbage
@@ -67,6 +68,9 @@ def run(
         failure.fix = fix_for_cluster(failure.fix, cluster.text)
         output.error(failure)
         sys.exit(failure.exit_code)
+    except _QuestionInterrupted:
+        click.echo("\ninterrupted: nothing was changed", err=True)
+        sys.exit(INTERRUPTED)
     except KeyboardInterrupt:
         output.error(_interrupted(cluster.text) if resumable else ShoalError("interrupted"))
         sys.exit(INTERRUPTED)
@@ -120,7 +124,12 @@ async def _awaited(operation: Callable[[Context], Awaitable[T]], ctx: Context) -
     return await operation(ctx)
 
 
-def _confirm(question: str, *, yes: bool) -> bool:
+class _QuestionInterrupted(KeyboardInterrupt):
+    """Ctrl-C at a question: nothing was changed."""
+
+
+def _confirm(question: str, severity: Severity = Severity.NORMAL, *, yes: bool) -> bool:
+    """Ask a question at the terminal. Ctrl-D means no, and Ctrl-C ends the command."""
     if yes:
         return True
     if not sys.stdin.isatty():
@@ -129,7 +138,30 @@ def _confirm(question: str, *, yes: bool) -> bool:
             why=question,
             fix="add --yes",
         )
-    return click.confirm(question, default=True, err=True)
+    # asyncio's handler would only cancel the operation once the user has answered.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        is_yes = _ask(question, default=severity is Severity.NORMAL)
+    except KeyboardInterrupt:
+        raise _QuestionInterrupted from None
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if not is_yes:
+        click.echo("nothing was changed", err=True)
+    return is_yes
+
+
+def _ask(question: str, *, default: bool) -> bool:
+    while True:
+        click.echo(f"{question} [{'Y/n' if default else 'y/N'}]: ", nl=False, err=True)
+        line = sys.stdin.readline()
+        answer = line.strip().lower()
+        if not line:  # Ctrl-D
+            click.echo(err=True)
+            return False
+        if answer in ("", "y", "yes", "n", "no"):
+            return default if not answer else answer.startswith("y")
+        click.echo("answer y or n", err=True)
 
 
 def _with_cluster(event: Event, arguments: str) -> Event:

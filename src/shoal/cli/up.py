@@ -26,13 +26,20 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 
 @click.command("up")
 @cluster_argument
-@click.option("--min-workers", type=int, help="Override the file's min_workers.")
-@click.option("--max-workers", type=int, help="Override the file's max_workers.")
+@click.option(
+    "--min-workers",
+    type=click.IntRange(min=0),
+    help="Override the file's min_workers, also in later commands.",
+)
+@click.option(
+    "--max-workers", type=click.IntRange(min=0),
+    help="Override the file's max_workers, also in later commands.",
+)  # fmt: skip
 @click.option(
     "--autostop",
     callback=_seconds,
     metavar="TIME",
-    help="Terminate the cluster after this idle time: 30m, 2h, or off.",
+    help="Terminate the cluster after this idle time: 30m, 2h, or off. Stays until set again.",
 )
 @click.option("--no-restart", is_flag=True, help="Apply changes without restarting Ray.")
 @click.option("--restart-only", is_flag=True, help="Only restart Ray; skip the setup.")
@@ -98,14 +105,14 @@ def command(
     restart: RestartPolicy = "as needed"
     if no_restart or restart_only:
         restart = "never" if no_restart else "only"
-    overrides = replace(ref.overrides, min_workers=min_workers, max_workers=max_workers)
+    overrides = replace(
+        ref.overrides, min_workers=min_workers, max_workers=max_workers, autostop=autostop
+    )
 
     async def operation(ctx: Context) -> UpResult:
         located = await cluster_lookup.locate_or_default(ctx, replace(ref, overrides=overrides))
         cluster = located.spec
-        if autostop is not None:
-            cluster = replace(cluster, shoal=replace(cluster.shoal, autostop=autostop))
-        options = UpOptions(restart=restart, force=force, source_of=located.source_of)
+        options = UpOptions(restart, force, located.source_of, located.flags)
         ctx = with_log_files(ctx, cluster.cluster_name, only=redirect)
         return await up(ctx, cluster, options)
 

@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shoal import spec as specs
 from shoal.bootstrap import agents
 from shoal.bootstrap.containers import registry_login
 from shoal.bootstrap.package_upload import package_archive, upload_package
 from shoal.cluster.handle import ClusterHandle
 from shoal.controller import status_file
+from shoal.controller.config_changes import config_changes
 from shoal.controller.controller_config import ControllerConfig
 from shoal.controller.lifecycle import Node
 from shoal.controller.paths import (
@@ -293,6 +295,32 @@ async def _resume(cluster: ClusterHandle, head: Instance) -> None:
         secrets = await registry_login.controller_env(cluster.spec.shoal.registry)
         script = _script("controller_command.sh", start, "resume")
         await _run_script(cluster.node_runner(head), start, script, secrets=secrets)
+
+
+async def pending_changes(cluster: ClusterHandle, head: Instance) -> list[str]:
+    """What `deploy_controller` would change on a head that is up: settings with their old and new
+    values, and whether it would start the controller."""
+    if not has_controller(cluster.spec):
+        return []
+    pid = f"$(cat {DIRECTORY}/{SUPERVISOR_LOCK} 2>/dev/null)"
+    script = f"cat {DIRECTORY}/{CONFIG} && echo && kill -0 {pid} 2>/dev/null && echo runs"
+    runner, capabilities = cluster.node_runner(head), cluster.capabilities
+    try:
+        _, output_lines = await capture(runner, script, timeout=_READ_SECONDS)
+    except TimeoutError as error:
+        _log.info("could not read the controller's config: %s", error)
+        return []
+    config = next((line for line in output_lines if line.startswith("{")), None)
+    if config is None:
+        return ["the controller starts"]
+    new = capabilities.head_spec(cluster.spec) if capabilities.head_spec else cluster.spec
+    try:
+        changes = config_changes(specs.from_json(json.loads(config)["spec"]), new)
+    except (ValueError, KeyError, TypeError) as error:
+        _log.info("could not parse the controller's config: %s", error)
+        changes = ["the controller's config"]
+    is_running = output_lines[-1] == "runs"
+    return changes if is_running else [*changes, "the controller starts again"]
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,9 @@ class PlanStep(Event):
     """An action that is about to be taken, and its reason."""
 
     kind = "plan"
-    action: Literal["create", "use", "start", "restart", "update", "stop", "terminate", "remove"]
+    action: Literal[
+        "create", "use", "start", "restart", "update", "stop", "drain", "terminate", "remove"
+    ]
     subject: str
     reason: str
 
@@ -141,6 +143,16 @@ class Unchanged(Event):
     kind = "unchanged"
     cluster: str
     why: str
+
+
+@dataclass(frozen=True)
+class SettingsApplied(Event):
+    """The controller of a running cluster got new settings, or was started; the nodes that run
+    are unchanged for now."""
+
+    kind = "applied"
+    cluster: str
+    changes: tuple[str, ...]
 
 
 @dataclass(frozen=True)

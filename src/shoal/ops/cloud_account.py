@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from shoal.core.concurrency import run_all
 from shoal.core.events import PlanStep, ResourcesDeleted, Stage, Warned
-from shoal.ops.context import Context
+from shoal.ops.context import Context, Severity
 from shoal.providers import require_aws
 from shoal.providers.model import State
 
@@ -72,7 +72,7 @@ async def collect_garbage(ctx: Context) -> bool:
     if not orphans:
         ctx.emit(ResourcesDeleted(()))
         return True
-    if not ctx.confirm("Delete all of this?"):
+    if not ctx.confirm("Delete all of this?", Severity.DESTRUCTIVE):
         return False
     deleted = await run_all(delete_orphan(r, ctx.clock, ctx.emit) for r in orphans)
     ctx.emit(ResourcesDeleted(tuple(name for names in deleted for name in names)))

@@ -3,6 +3,7 @@ nothing, which means the only known cluster."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import shlex
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from shoal.core.errors import ConfigError, NotFoundError
 from shoal.core.events import Warned
 from shoal.ops import known_clusters
 from shoal.ops.context import Context
+from shoal.ops.up_flags import UpFlags, load_with_flags, override_recorded
 from shoal.ray_runtime.install_command import install_ray_command, local_ray_version
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.loading import SourceOf, unknown_source
@@ -52,10 +54,12 @@ class ClusterRef:
 
 @dataclass(frozen=True)
 class LocatedSpec:
-    """A resolved cluster, and the line of its file that each value comes from, if it has one."""
+    """A resolved cluster, the line of its file that each value comes from, if it has one, and the
+    options of `up` that are in force."""
 
     spec: ClusterSpec
     source_of: SourceOf = unknown_source
+    flags: UpFlags = field(default_factory=dict)
 
 
 async def resolve(ctx: Context, ref: ClusterRef) -> ClusterSpec:
@@ -65,11 +69,11 @@ async def resolve(ctx: Context, ref: ClusterRef) -> ClusterSpec:
 
 
 async def locate(ctx: Context, ref: ClusterRef) -> LocatedSpec:
-    """Like `resolve`, with the source lines."""
-    loaded = await load(ctx, ref)
+    """Like `resolve`, with the source lines and the options in force."""
+    loaded, flags = await _load(ctx, ref)
     for warning in loaded.warnings:
         ctx.emit(Warned(str(warning)))
-    return LocatedSpec(loaded.launchable(), loaded.source_of)
+    return LocatedSpec(loaded.launchable(), loaded.source_of, flags)
 
 
 def load_file(
@@ -83,20 +87,24 @@ def load_file(
 
 async def load(ctx: Context, ref: ClusterRef) -> spec.LoadedSpec:
     """Like `resolve`, with the origin of every value; emits nothing."""
+    return (await _load(ctx, ref))[0]
+
+
+async def _load(ctx: Context, ref: ClusterRef) -> tuple[spec.LoadedSpec, UpFlags]:
     source, overrides = ref.source, ref.overrides
     ctx.cluster_arguments.text = ref.arguments()
     if ref.is_empty:
         only = _only_cluster(ctx, await known_clusters.known_names(ctx))
         ctx.cluster_arguments.text = shlex.quote(only.cluster_name)
-        return _without_file(only)
+        return _without_file(ctx, only, overrides)
     if source is not None and (not isinstance(source, str) or looks_like_a_file(source)):
-        return load_file(source, overrides)
+        return load_with_flags(ctx, functools.partial(load_file, source), overrides)
     name = source or overrides.cluster_name
     assert name is not None
     # Listing embedded clusters scans processes, which is slower than reading the record.
     if known_clusters.is_recorded(ctx, name) or name in await known_clusters.known_names(ctx):
         _log.info("using the recorded spec of cluster %s", name)
-        return _without_file(known_clusters.load_recorded(ctx, name))
+        return _without_file(ctx, known_clusters.load_recorded(ctx, name), overrides)
     raise NotFoundError(
         f"unknown cluster: {name!r}",
         why="it is neither a file nor a cluster that was brought up from this machine",
@@ -111,16 +119,21 @@ async def resolve_or_default(ctx: Context, ref: ClusterRef) -> ClusterSpec:
 
 
 async def locate_or_default(ctx: Context, ref: ClusterRef) -> LocatedSpec:
-    """Like `resolve_or_default`, with the source lines."""
+    """Like `resolve_or_default`, with the source lines and the options in force."""
     try:
         return await locate(ctx, ref)
     except NotFoundError:
         if ref.source is not None:
             raise
         _log.info("no cluster is known; using the default embedded cluster")
-        default = spec.default_embedded(ref.overrides).spec
-        ctx.cluster_arguments.text = f"--cluster-name {shlex.quote(default.cluster_name)}"
-        return LocatedSpec(default)
+        return locate_default(ctx, ref.overrides)
+
+
+def locate_default(ctx: Context, overrides: spec.Overrides) -> LocatedSpec:
+    """The default embedded cluster, whether it is up or not."""
+    loaded, flags = load_with_flags(ctx, spec.default_embedded, overrides)
+    ctx.cluster_arguments.text = f"--cluster-name {shlex.quote(loaded.spec.cluster_name)}"
+    return LocatedSpec(loaded.spec, flags=flags)
 
 
 def looks_like_a_file(source: str) -> bool:
@@ -132,8 +145,11 @@ def looks_like_a_file(source: str) -> bool:
     )
 
 
-def _without_file(cluster: ClusterSpec) -> spec.LoadedSpec:
-    return spec.LoadedSpec(cluster, cluster.cluster_name, warnings=(), origins={})
+def _without_file(
+    ctx: Context, recorded: ClusterSpec, overrides: spec.Overrides
+) -> tuple[spec.LoadedSpec, UpFlags]:
+    cluster, flags = override_recorded(ctx, recorded, overrides)
+    return spec.LoadedSpec(cluster, cluster.cluster_name, warnings=(), origins={}), flags
 
 
 def _only_cluster(ctx: Context, names: list[str]) -> ClusterSpec:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from shoal.core.clock import Clock, SystemClock
 from shoal.core.events import Emit
@@ -40,16 +41,36 @@ class ClusterArguments:
     text: str = ""
 
 
+class Severity(enum.Enum):
+    """What "yes" to a question means: `DESTRUCTIVE` if it ends work or deletes data. The answer to
+    such a question is no unless the user says yes."""
+
+    NORMAL = enum.auto()
+    DESTRUCTIVE = enum.auto()
+
+
+class Confirm(Protocol):
+    """Asks the user a yes-or-no question."""
+
+    def __call__(self, question: str, severity: Severity = Severity.NORMAL, /) -> bool: ...
+
+
+def always_yes(question: str, severity: Severity = Severity.NORMAL) -> bool:
+    """The answer where no user is asked."""
+    return True
+
+
 @dataclass(frozen=True)
 class Context:
-    """Passed to every operation. `confirm` asks the user a yes-or-no question; `cluster_arguments`
-    completes the commands in hints."""
+    """Passed to every operation. `cluster_arguments` completes the commands in hints. `asks` is
+    whether `confirm` asks a user, who should know then what the answer means."""
 
     emit: Emit
-    confirm: Callable[[str], bool] = lambda question: True
+    confirm: Confirm = always_yes
     home: Path = field(default_factory=default_home)
     clock: Clock = field(default_factory=SystemClock)
     cluster_arguments: ClusterArguments = field(default_factory=ClusterArguments)
+    asks: bool = False
 
     @property
     def state_directory(self) -> Path:

@@ -15,7 +15,9 @@ from shoal.core.errors import IncompleteError, SetupError, ShoalError, Transient
 from shoal.core.events import ClusterGone, ClusterScaledDown, PlanStep, Stage, Unchanged, Warned
 from shoal.core.node_phase import Phase
 from shoal.ops import cost, known_clusters, ssh_config, stop_start
-from shoal.ops.context import Context
+from shoal.ops.cluster_locks import down_mark
+from shoal.ops.context import Context, Severity
+from shoal.ops.running_work import describe_running_work
 from shoal.providers.model import Instance, State, head_of
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -62,10 +64,20 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
     for i in surplus:
         ctx.emit(PlanStep("terminate", i.name, f"{i.node_type}, {i.address}"))
     what = f"{len(surplus)} of the {len(instances)} nodes of" if kept else "all nodes of"
-    if not ctx.confirm(f"Terminate {what} cluster {spec.cluster_name}?"):
+    question = f"Terminate {what} cluster {spec.cluster_name}?"
+    question = await describe_running_work(ctx, cluster, surplus) + question
+    if not ctx.confirm(question, Severity.DESTRUCTIVE):
         return DownResult(None)
 
-    await _stop_controller(ctx, cluster, instances)
+    with down_mark(ctx, spec.cluster_name):
+        return await _terminate(ctx, cluster, keep, started_at)
+
+
+async def _terminate(
+    ctx: Context, cluster: ClusterHandle, keep: Keep | None, started_at: float
+) -> DownResult:
+    spec = cluster.spec
+    await _stop_controller(ctx, cluster, await cluster.instances())
     # The controller may have launched instances while the user was asked.
     instances = await cluster.instances()
     kept = _kept(spec, instances, keep or Keep())

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 from shoal.cluster.handle import ClusterHandle
-from shoal.ops.context import Context
+from shoal.ops.context import Context, always_yes
 from shoal.ops.down import down
 from shoal.ops.up import up
 from shoal.spec.cluster_spec import ClusterSpec
@@ -20,7 +20,7 @@ async def ephemeral_cluster(
     """With `start`, bring the cluster up first unless Ray runs on its head. With `stop`, terminate
     it afterwards, also after a failure, an interrupt or an unfinished `up`. Neither asks for
     confirmation: the flags are the confirmation."""
-    confirmed = replace(ctx, confirm=lambda question: True)
+    confirmed = replace(ctx, confirm=always_yes, asks=False)
     try:
         if start and not await _is_running(ctx, spec):
             await up(confirmed, spec)

@@ -1,5 +1,5 @@
 """The registry of clusters that were brought up from this machine: one JSON file per cluster, and
-one for its last `up` unless that succeeded.
+one for its last `up` unless that succeeded; the options of its `up` and locks are beside it.
 
 It is a convenience: it lets a command find a cluster by name. Nothing may depend on it, because
 every command also works from the YAML file alone, on a machine that never saw the cluster.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
+from typing import Literal
 
 from shoal import providers, spec
 from shoal.core.atomic_write import write_atomically
@@ -38,7 +39,7 @@ def recorded_names(home: Path) -> list[str]:
 
 
 def is_recorded(ctx: Context, name: str) -> bool:
-    return _file(ctx.home, name).is_file()
+    return file_of(ctx, name, "json").is_file()
 
 
 def record(ctx: Context, cluster: ClusterSpec) -> None:
@@ -77,7 +78,7 @@ def failed_attempt(ctx: Context, cluster: ClusterSpec) -> ClusterSpec | None:
 def load_recorded(ctx: Context, name: str) -> ClusterSpec:
     """The recorded spec. An unrecorded cluster can only be an embedded one, and a default spec of
     that name is enough to find and terminate its nodes."""
-    path = _file(ctx.home, name)
+    path = file_of(ctx, name, "json")
     try:
         return spec.from_json(json.loads(path.read_text()))
     except FileNotFoundError:
@@ -91,14 +92,21 @@ def load_recorded(ctx: Context, name: str) -> ClusterSpec:
 
 
 def forget(ctx: Context, cluster: ClusterSpec) -> None:
-    """Delete the record of a cluster, if there is one, but not that of another cluster with the
-    same name."""
+    """Delete the record of a cluster, if there is one, and the options of its `up`, but not those
+    of another cluster with the same name."""
     name = cluster.cluster_name
     _attempt_file(ctx.home, name).unlink(missing_ok=True)
     with suppress_and_log(_log, f"read the record of {name}", ConfigError):
         if is_recorded(ctx, name) and not _is_same(load_recorded(ctx, name), cluster):
             return
-    _file(ctx.home, name).unlink(missing_ok=True)
+    for suffix in ("json", "flags"):
+        file_of(ctx, name, suffix).unlink(missing_ok=True)
+
+
+def file_of(ctx: Context, name: str, suffix: Literal["json", "flags", "up", "down"]) -> Path:
+    """A local file of a cluster: its record, the options of its `up`, the lock of a running `up` or
+    `down`."""
+    return _directory(ctx.home) / f"{name}.{suffix}"
 
 
 def _is_same(one: ClusterSpec, other: ClusterSpec) -> bool:

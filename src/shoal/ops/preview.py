@@ -11,9 +11,10 @@ from typing import Any
 from shoal.catalog import catalog_source, offerings_for
 from shoal.cluster.handle import ClusterHandle
 from shoal.cluster.observed_cluster import ObservedCluster
+from shoal.controller import client
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, ShoalError
-from shoal.core.events import Emit, PriceEstimated, Stage, Unchanged
+from shoal.core.events import Emit, PlanStep, PriceEstimated, Stage, Unchanged
 from shoal.costs.estimate import PlannedNodes, estimate
 from shoal.ops import preflight
 from shoal.ops.context import Context
@@ -24,7 +25,7 @@ from shoal.ops.up_plan import (
     needs_launches,
     plan_up,
 )
-from shoal.providers.model import Finding, State
+from shoal.providers.model import Finding, State, head_of
 from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.loading import SourceOf, unknown_source
@@ -37,16 +38,24 @@ _PREFLIGHT_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class UpPreview:
-    """What was observed, what `up` would do about it, and the price of the resulting cluster."""
+    """What was observed, what `up` would do about it, and the price of the resulting cluster.
+    `settings` are the changes for the controller of a head that stays."""
 
     observed: ObservedCluster
     plan: UpPlan
     price: PriceEstimated | None
+    settings: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return self.plan.is_empty and not self.plan.drain and not self.settings
 
     def show(self, emit: Emit) -> None:
         """Emit the plan and its price, for the user to confirm."""
         for step in self.plan.steps:
             emit(step)
+        for change in self.settings:
+            emit(PlanStep("update", "settings", change))
         if self.price is not None:
             emit(self.price)
 
@@ -77,10 +86,14 @@ async def preview_up(
     for finding in preflight.locate(_unusable_workers(cluster, observed, plan), source_of):
         ctx.emit(finding)
     nodes = planned_nodes(observed, plan)
+    head = head_of(observed.instances)
+    settings: list[str] = []
+    if head is not None and plan.is_empty:  # else a step of the plan deploys the controller
+        settings = await client.pending_changes(cluster, head)
     price = None
     if cluster.capabilities.costs_money:
         price = estimate(cluster.spec, nodes, offerings.offerings, offerings.price_source)
-    return UpPreview(observed, plan, price)
+    return UpPreview(observed, plan, price, tuple(settings))
 
 
 def _raise_if_head_unusable(cluster: ClusterHandle, observed: ObservedCluster) -> None:
@@ -115,7 +128,7 @@ def _unusable_workers(
 
 def planned_nodes(observed: ObservedCluster, plan: UpPlan) -> list[PlannedNodes]:
     """The nodes that run once the plan is executed."""
-    terminated = {i.id for i in plan.terminate}
+    terminated = {i.id for i in (*plan.terminate, *plan.drain)}
     updated = {update.instance.id for update in plan.updates}
     nodes = []
     for i in observed.instances:
@@ -133,7 +146,7 @@ async def show_plan(
     """Emit what `up` would do now."""
     preview = await preview_up(ctx, ClusterHandle.of(ctx, spec), source_of)
     preview.show(ctx.emit)
-    if preview.plan.is_empty:
+    if preview.is_empty:
         ctx.emit(Unchanged(spec.cluster_name, "the cluster is up and matches its file"))
     return preview.plan
 

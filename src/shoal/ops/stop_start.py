@@ -20,7 +20,8 @@ from shoal.core.events import ClusterStopped, PlanStep, Unchanged
 from shoal.core.node_phase import Phase
 from shoal.core.polling import PollUntilDeadline
 from shoal.ops import cost, known_clusters
-from shoal.ops.context import Context
+from shoal.ops.context import Context, Severity
+from shoal.ops.running_work import describe_running_work
 from shoal.ops.up import announce_ready, incomplete
 from shoal.ops.up_plan import spare_workers
 from shoal.ops.verification import verify_nodes
@@ -63,8 +64,10 @@ async def stop(ctx: Context, spec: ClusterSpec) -> ClusterStopped | None:
     stopping = nodes if stops_instances else [i for i in nodes if i.id in runs]
     for instance in stopping:
         ctx.emit(_step(instance, stops_instances=stops_instances))
-    if stopping and not ctx.confirm(f"Stop cluster {name}?"):
-        return None
+    if stopping:
+        lost = await describe_running_work(ctx, cluster, stopping)
+        if not ctx.confirm(f"{lost}Stop cluster {name}?", Severity.DESTRUCTIVE):
+            return None
     for instance in nodes:
         # The controller would restart the stopped nodes.
         is_up = instance.role == "head" and instance.state is State.RUNNING

@@ -16,12 +16,22 @@ from shoal.cluster.handle import ClusterHandle
 from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.controller import client
 from shoal.core.concurrency import run_all
-from shoal.core.errors import IncompleteError, ShoalError, UnreachableError
-from shoal.core.events import ClusterReady, Event, LaunchAttempted, Unchanged, Warned
+from shoal.core.errors import IncompleteError, SetupError, ShoalError, UnreachableError
+from shoal.core.events import (
+    ClusterReady,
+    Event,
+    LaunchAttempted,
+    SettingsApplied,
+    Stage,
+    Unchanged,
+    Warned,
+)
 from shoal.core.node_phase import Phase
-from shoal.ops import cost, known_clusters
-from shoal.ops.context import Context
-from shoal.ops.preview import preview_up
+from shoal.ops import cluster_locks, cost, known_clusters, up_flags
+from shoal.ops.context import Context, Severity
+from shoal.ops.preview import UpPreview, preview_up
+from shoal.ops.running_work import describe_running_work
+from shoal.ops.up_flags import UpFlags
 from shoal.ops.up_plan import ABSENT_STATES, RestartPolicy, UpPlan, plan_up
 from shoal.ops.verification import verify_nodes
 from shoal.providers import provider_for
@@ -49,18 +59,28 @@ class UpResult:
 @dataclass(frozen=True)
 class UpOptions:
     """What `up` may restart, and whether it may use machines that another cluster has claimed.
-    `source_of` maps settings to lines of the file, for findings."""
+    `source_of` maps settings to lines of the file, for findings. `flags` are the options that are
+    in force in the spec; None leaves the recorded ones as they are."""
 
     restart: RestartPolicy = "as needed"
     force: bool = False
     source_of: SourceOf = unknown_source
+    flags: UpFlags | None = None
 
 
 async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) -> UpResult:
     """Bring the cluster to what `spec` says. Raises `ConfigError` before anything is changed when
-    a preflight check fails, and `IncompleteError` when nodes are missing at the end."""
-    started_at = ctx.clock.monotonic()
+    a preflight check fails, and `IncompleteError` when nodes are missing at the end. Another `up`
+    of the cluster on this machine is waited for."""
     options = options or UpOptions()
+    async with cluster_locks.up_lock(ctx, spec.cluster_name):
+        if options.flags:
+            ctx.emit(Stage(f"in force: {up_flags.describe(options.flags)}"))
+        return await _up(ctx, spec, options)
+
+
+async def _up(ctx: Context, spec: ClusterSpec, options: UpOptions) -> UpResult:
+    started_at = ctx.clock.monotonic()
     launch_errors: list[str] = []
 
     def emit(event: Event) -> None:
@@ -73,52 +93,41 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     preview = await preview_up(ctx, cluster, options.source_of, options.restart)
     observed, plan = preview.observed, preview.plan
     if options.restart == "never" and client.has_controller(spec):
-        plan = plan.without_terminations()  # the controller drains surplus nodes
+        plan = plan.without_terminations()
     if plan.outdated:
         ctx.emit(_outdated_warning(plan.outdated))
+    preview = replace(preview, plan=plan)
     if plan.is_empty:
-        known_clusters.record(ctx, spec)
-        head = head_of(observed.instances)
-        assert head is not None
-        report = await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
-        nodes = [i for i in observed.instances if i.id in observed.probes]
-        await verify_nodes(ctx, cluster, head, nodes, report)
-        state = "the cluster is up"
-        if not plan.outdated:
-            state += " and matches its file"
-        ctx.emit(Unchanged(spec.cluster_name, state))
+        await _apply_settings(ctx, cluster, preview, options)
         return UpResult(plan, tuple(observed.instances))
-    replace(preview, plan=plan).show(ctx.emit)
-    # Confirmation is for what costs money or interrupts work.
-    costs = cluster.capabilities.costs_money
-    if (costs or plan.is_disruptive) and not ctx.confirm(f"Bring up cluster {spec.cluster_name}?"):
+    preview.show(ctx.emit)
+    if not await _confirmed(ctx, cluster, preview):
         return UpResult(None)
 
     for step in plan.steps:
         _log.info("%s %s: %s", step.action, step.subject, step.reason)
     known_clusters.record_attempt(ctx, spec)
+    _record_flags(ctx, spec, options)
     heads = [i for i in observed.instances if i.role == "head" and i.state is State.RUNNING]
-    async with client.controller_paused(cluster, heads):
-        result = await _execute(ctx, cluster, observed, plan)
-        for _ in range(_REPLACEMENT_ROUNDS):
-            if not await _lost_instances(ctx, cluster, result):
-                break
-            _log.info("instances were lost during bootstrap: planning again")
-            observed = await cluster.observe()
-            # The user has not confirmed this round, so nothing is terminated in it.
-            policy: RestartPolicy = "never" if options.restart == "never" else "as needed"
-            replacement_plan = plan_up(spec, observed, policy).without_terminations()
-            result = await _execute(ctx, cluster, observed, replacement_plan)
-        if result.head.name in result.failures:
-            raise incomplete(result.failures, len(result.nodes))
-        known_clusters.record(ctx, spec)
-        problem, report = None, None
-        try:
-            report = await client.deploy_controller(
-                cluster, result.head, emit=ctx.emit, home=ctx.home, is_installed=result.is_prepared
-            )
-        except IncompleteError as error:
-            problem = error
+    problem, report = None, None
+    try:
+        async with client.controller_paused(cluster, heads):
+            result = await _bring_up(ctx, cluster, observed, plan, options)
+            known_clusters.record(ctx, spec)
+            try:
+                report = await client.deploy_controller(
+                    cluster,
+                    result.head,
+                    emit=ctx.emit,
+                    home=ctx.home,
+                    is_installed=result.is_prepared,
+                )
+            except IncompleteError as error:
+                problem = error
+    except (SetupError, IncompleteError) as error:
+        if _is_terminated(ctx, spec):
+            raise _terminated(spec) from error
+        raise
     total = len(result.nodes)
     if problem is not None and (result.failures or result.missing > 0):
         ctx.emit(Warned(problem.what, problem.why, problem.fix, problem.node))
@@ -132,6 +141,86 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
     start = cluster.node_plan(result.head, result.head).start
     announce_ready(ctx, spec, start, nodes=total, started_at=started_at)
     return UpResult(plan, result.nodes)
+
+
+async def _bring_up(
+    ctx: Context,
+    cluster: ClusterHandle,
+    observed: ObservedCluster,
+    plan: UpPlan,
+    options: UpOptions,
+) -> _Result:
+    """Execute the plan, and replace instances that are lost meanwhile."""
+    spec = cluster.spec
+    result = await _execute(ctx, cluster, observed, plan)
+    for _ in range(_REPLACEMENT_ROUNDS):
+        if _is_terminated(ctx, spec) or not await _lost_instances(ctx, cluster, result):
+            break
+        _log.info("instances were lost during bootstrap: planning again")
+        observed = await cluster.observe()
+        # The user has not confirmed this round, so nothing is terminated in it.
+        policy: RestartPolicy = "never" if options.restart == "never" else "as needed"
+        replacement_plan = plan_up(spec, observed, policy).without_terminations()
+        result = await _execute(ctx, cluster, observed, replacement_plan)
+    if _is_terminated(ctx, spec):
+        raise _terminated(spec)
+    if result.head.name in result.failures:
+        raise incomplete(result.failures, len(result.nodes))
+    return result
+
+
+def _is_terminated(ctx: Context, spec: ClusterSpec) -> bool:
+    """Whether another command on this machine terminates the cluster, or has done so since this
+    one recorded it."""
+    name = spec.cluster_name
+    return cluster_locks.is_terminating(ctx, name) or not known_clusters.is_recorded(ctx, name)
+
+
+def _terminated(spec: ClusterSpec) -> ShoalError:
+    return IncompleteError(
+        f"cluster {spec.cluster_name} was terminated while it came up",
+        why="another command, such as shoal down, terminated it",
+        fix="bring it up again: shoal up CLUSTER",
+    )
+
+
+async def _apply_settings(
+    ctx: Context, cluster: ClusterHandle, preview: UpPreview, options: UpOptions
+) -> None:
+    """Give the spec to the controller of a cluster on which no node needs a change, and say what
+    that changes."""
+    plan, spec = preview.plan, cluster.spec
+    head = head_of(preview.observed.instances)
+    assert head is not None
+    preview.show(ctx.emit)
+    known_clusters.record(ctx, spec)
+    _record_flags(ctx, spec, options)
+    report = await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
+    leaving = {i.id for i in plan.drain}
+    observed = preview.observed
+    nodes = [i for i in observed.instances if i.id in observed.probes and i.id not in leaving]
+    await verify_nodes(ctx, cluster, head, nodes, report)
+    if preview.is_empty:
+        state = "the cluster is up" if plan.outdated else "the cluster is up and matches its file"
+        ctx.emit(Unchanged(spec.cluster_name, state))
+        return
+    draining = [f"{i.name} is terminated once it is idle" for i in plan.drain]
+    ctx.emit(SettingsApplied(spec.cluster_name, (*preview.settings, *draining)))
+
+
+async def _confirmed(ctx: Context, cluster: ClusterHandle, preview: UpPreview) -> bool:
+    """Ask for confirmation of what costs money or interrupts work."""
+    plan, question = preview.plan, f"Bring up cluster {cluster.name}?"
+    if plan.is_disruptive:
+        stopped = [*plan.terminate, *(u.instance for u in plan.updates if u.stops_ray)]
+        lost = await describe_running_work(ctx, cluster, stopped)
+        return ctx.confirm(f"{lost}{question}", Severity.DESTRUCTIVE)
+    return not cluster.capabilities.costs_money or ctx.confirm(question)
+
+
+def _record_flags(ctx: Context, spec: ClusterSpec, options: UpOptions) -> None:
+    if options.flags is not None:
+        up_flags.record(ctx, spec.cluster_name, options.flags)
 
 
 @dataclass(frozen=True)
@@ -150,7 +239,7 @@ async def _execute(
     ctx: Context, cluster: ClusterHandle, observed: ObservedCluster, plan: UpPlan
 ) -> _Result:
     launched, started = await _change_instances(ctx, cluster, plan)
-    gone = {i.id for i in (*plan.terminate, *plan.spare, *launched)}
+    gone = {i.id for i in (*plan.terminate, *plan.drain, *plan.spare, *launched)}
     kept = [
         started.get(i.id, i)
         for i in observed.instances

@@ -40,13 +40,15 @@ class NodeUpdate:
 class UpPlan:
     """What `up` will do: launches, updates of existing nodes, and terminations, with `steps` as
     the description for the user. Of the instances in `terminate`, `replaced` get a successor.
-    `spare` are stopped workers that stay stopped; `outdated` are kept although their launch
-    settings changed in the file."""
+    `drain` are surplus workers that the controller terminates once they are idle. `spare` are
+    stopped workers that stay stopped; `outdated` are kept although their launch settings changed
+    in the file."""
 
     launches: tuple[LaunchRequest, ...] = ()
     updates: tuple[NodeUpdate, ...] = ()
     terminate: tuple[Instance, ...] = ()
     replaced: tuple[Instance, ...] = ()
+    drain: tuple[Instance, ...] = ()
     spare: tuple[Instance, ...] = ()
     outdated: tuple[Instance, ...] = ()
     steps: tuple[PlanStep, ...] = ()
@@ -77,7 +79,6 @@ def plan_up(
     usable = len(observed.free_hosts) if observed.uses_existing_hosts else None
     launches, steps = _launches(spec, head, keep, action, usable)
     steps += [PlanStep("terminate", i.name, _why_replaced(spec, i)) for i in classified.replaced]
-    steps += [PlanStep("terminate", i.name, _why_surplus(spec, i)) for i in classified.surplus]
 
     updates: list[NodeUpdate] = []
     head_stays = False
@@ -91,11 +92,19 @@ def plan_up(
             mode = "restart" if mode is None else "full"
             reason = "its head is new" if head is None else "its head restarts"
         _add_update(updates, steps, worker, observed, mode, reason)
+    # A controller waits for the work on a surplus worker, unless the head's restart ends it anyway.
+    can_drain = head_stays and spec.shoal.controller
+    drain = [i for i in classified.surplus if can_drain and i.role == "worker"]
+    surplus = [i for i in classified.surplus if i not in drain]
+    steps += [PlanStep("terminate", i.name, _why_surplus(spec, i)) for i in surplus]
+    when = "the controller terminates it once it is idle"
+    steps += [PlanStep("drain", i.name, f"{_why_surplus(spec, i)}; {when}") for i in drain]
     return UpPlan(
         launches=tuple(launches),
         updates=tuple(updates),
-        terminate=(*classified.replaced, *classified.surplus),
+        terminate=(*classified.replaced, *surplus),
         replaced=tuple(classified.replaced),
+        drain=tuple(drain),
         spare=tuple(classified.spare),
         outdated=tuple(
             i

@@ -16,3 +16,11 @@ def seconds(text: str) -> float:
     if match is None:
         raise ValueError("must be a duration like 90s, 15m or 2h, or off")
     return float(match[1]) * _SECONDS_IN[match[2]]
+
+
+def duration_text(duration: float) -> str:
+    """A duration as `seconds` reads it: 90s, 15m, 2h, or off."""
+    if not duration:
+        return "off"
+    unit = next((u for u in ("h", "m") if duration % _SECONDS_IN[u] == 0), "s")
+    return f"{duration / _SECONDS_IN[unit]:g}{unit}"

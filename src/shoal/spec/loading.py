@@ -33,11 +33,12 @@ def unknown_source(path: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class Overrides:
-    """Command-line options that override the file, as in `ray up`."""
+    """Command-line options that override the file, as in `ray up`. `autostop` is in seconds."""
 
     cluster_name: str | None = None
     min_workers: int | None = None
     max_workers: int | None = None
+    autostop: float | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,8 @@ def _load(
     if problems := [*document.problems, *shape.problems, *independent]:
         raise SpecError(problems)
     spec, origins = resolve(draft)
+    if overrides.autostop is not None:
+        spec = replace(spec, shoal=replace(spec.shoal, autostop=overrides.autostop))
     _log.info("loaded cluster %s, provider %s", spec.cluster_name, spec.provider.type)
     return LoadedSpec(spec, document.name, tuple(draft.warnings), origins, _unsupported(draft))
 

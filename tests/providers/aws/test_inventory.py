@@ -14,7 +14,7 @@ from shoal.core.clock import SystemClock
 from shoal.core.errors import AuthError
 from shoal.core.events import PlanStep, ResourcesDeleted, Warned
 from shoal.ops.cloud_account import ClusterListing, collect_garbage, list_clusters
-from shoal.ops.context import Context
+from shoal.ops.context import Confirm, Context, Severity, always_yes
 from shoal.providers.aws.pricing import catalog_price
 from tests.providers.aws.aws_bed import CLUSTER, Bed, cluster_file
 from tests.providers.aws.provider_account import Account
@@ -75,9 +75,7 @@ def running(cloud: SimCloud) -> set[str]:
     return {rental.id for rental in cloud.ledger.running()}
 
 
-def context(
-    account: Account, confirm: Callable[[str], bool] = lambda question: True, *, later: bool = True
-) -> Context:
+def context(account: Account, confirm: Confirm = always_yes, *, later: bool = True) -> Context:
     clock = Later() if later else SystemClock()
     return Context(account.events.append, confirm, account.directory / "home", clock)
 
@@ -110,6 +108,10 @@ async def test_clusters_are_listed_and_gc_skips_new_ones(bed: Bed) -> None:
     await bed.down()
 
 
+def never(question: str, severity: Severity = Severity.NORMAL) -> bool:
+    return False
+
+
 async def test_gc_deletes_only_orphans_and_only_after_confirmation(account: Account) -> None:
     cloud = account.cloud
     rays = launch(cloud, ray_cluster_name="rays", ray_node_type="head")
@@ -119,7 +121,7 @@ async def test_gc_deletes_only_orphans_and_only_after_confirmation(account: Acco
     assert clusters["lost"].state == "no head; shoal gc"
     assert clusters["left"].others == ("security group shoal-left",)
 
-    assert not await collect_garbage(context(account, lambda question: False))
+    assert not await collect_garbage(context(account, never))
     steps = [e.subject for e in account.events if isinstance(e, PlanStep)]
     assert sorted(steps) == sorted([f"instance {lost}", "security group shoal-left"])
     assert lost in running(cloud)
@@ -140,7 +142,7 @@ async def test_gc_skips_a_cluster_that_came_up_during_the_confirmation(
     worker = launch(cloud, **LEFT, ray_node_type="worker")
     heads: list[str] = []
 
-    def confirm(question: str) -> bool:
+    def confirm(question: str, severity: Severity = Severity.NORMAL) -> bool:
         heads.append(launch(cloud, **LEFT, ray_node_type="head"))
         return True
 

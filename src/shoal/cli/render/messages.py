@@ -23,6 +23,7 @@ from shoal.core.events import (
     PriceItem,
     RayInstalled,
     ResourcesDeleted,
+    SettingsApplied,
     Stage,
     Unchanged,
     Warned,
@@ -30,7 +31,7 @@ from shoal.core.events import (
 
 _SIGNS = {
     "create": "+", "use": "+", "start": ">", "restart": "~", "update": "~", "stop": "-",
-    "terminate": "-", "remove": "-",
+    "drain": "-", "terminate": "-", "remove": "-",
 }  # fmt: skip
 _COLOURS = {
     "create": "green",
@@ -62,6 +63,9 @@ def lines(event: Event) -> list[str]:
         return [_launch(event)]
     if isinstance(event, Unchanged):
         return [f"{click.style(event.cluster, bold=True)}: {event.why}; nothing to do"]
+    if isinstance(event, SettingsApplied):
+        name = click.style(event.cluster, bold=True)
+        return [f"{name} is up; applied: {'; '.join(event.changes)}"]
     if isinstance(event, ClusterReady):
         return _ready(event)
     if isinstance(event, ClusterGone):
