@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import shlex
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +29,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shoal import spec
-from shoal.core.errors import ShoalError, as_shoal_error
+from shoal.core.errors import ShoalError, as_shoal_error, fix_for_cluster
 from shoal.core.events import Emit
 from shoal.ops import cluster_lookup, down, execute, rsync_transfer, status, stop_start, up
 from shoal.ops.cluster_lookup import ClusterRef
-from shoal.ops.context import Context
+from shoal.ops.context import ClusterArguments, Context
 
 if TYPE_CHECKING:
     from shoal.ops.status import ClusterStatus
@@ -113,23 +114,23 @@ class Cluster:
         """Bring the cluster to what its file says: launch what is missing, apply changes, and wait
         until all nodes are ready. With `no_restart`, apply changes without restarting Ray."""
         options = up.UpOptions(restart="never" if no_restart else "as needed")
-        _run(up.up(self._context(), self.spec, options))
+        self._run(up.up(self._context(), self.spec, options))
 
     def down(self) -> None:
         """Terminate the cluster, and wait until its provider confirms it."""
-        _run(down.down(self._context(), self.spec))
+        self._run(down.down(self._context(), self.spec))
 
     def status(self) -> ClusterStatus:
         """The nodes with their phases and resource usage; `.ready` if all nodes are ready."""
-        return _run(status.status(self._context(), self.spec))
+        return self._run(status.status(self._context(), self.spec))
 
     def stop(self) -> None:
         """Stop Ray; on AWS also stop the instances."""
-        _run(stop_start.stop(self._context(), self.spec))
+        self._run(stop_start.stop(self._context(), self.spec))
 
     def start(self) -> None:
         """Start the cluster again after `stop`, without repeating its setup."""
-        _run(stop_start.start(self._context(), self.spec))
+        self._run(stop_start.start(self._context(), self.spec))
 
     def upload(self, source: str, target: str, *, all_nodes: bool = False) -> None:
         """Copy a local file or directory to the head, or to all nodes. As with rsync, `dir` is
@@ -137,11 +138,11 @@ class Cluster:
         operation = rsync_transfer.upload(
             self._context(), self.spec, source, target, all_nodes=all_nodes
         )
-        _run(operation)
+        self._run(operation)
 
     def download(self, source: str, target: str) -> None:
         """Copy a file or directory from the head to this machine, by the same rules as `upload`."""
-        _run(rsync_transfer.download(self._context(), self.spec, source, target))
+        self._run(rsync_transfer.download(self._context(), self.spec, source, target))
 
     def exec(self, command: str, *, check: bool = True, timeout: float | None = None) -> ExecResult:
         """Run a shell command on the head, where `ray.init()` finds the cluster, and return its
@@ -155,7 +156,7 @@ class Cluster:
             timeout=timeout,
             on_bytes=lambda chunk, stream: output[stream].extend(chunk),
         )
-        code = _run(operation).code
+        code = self._run(operation).code
         result = ExecResult(code, bytes(output["stdout"]), bytes(output["stderr"]))
         if check and code != 0:
             raise CommandFailedError(command, result)
@@ -177,12 +178,25 @@ class Cluster:
     ) -> None:
         self.down()
 
+    def _run(self, operation: Coroutine[Any, Any, T]) -> T:
+        return _run(operation, shlex.quote(self.spec.cluster_name))
+
     def _context(self) -> Context:
         if self._on_event is not None:
             return Context(emit=self._on_event)
-        from shoal.cli.render.plain import PlainRenderer  # most of the time it is not needed
+        # Not needed by most programs that import this module.
+        from shoal.cli.render.plain import PlainRenderer
+        from shoal.cli.run import with_cluster
 
-        return Context(emit=PlainRenderer(verbose=False).event)
+        name = self.spec.cluster_name if hasattr(self, "spec") else ""
+        renderer, cluster = (
+            PlainRenderer(verbose=False),
+            ClusterArguments(name and shlex.quote(name)),
+        )
+        return Context(
+            emit=lambda event: renderer.event(with_cluster(event, cluster.text)),
+            cluster_arguments=cluster,
+        )
 
 
 class InteractiveCluster(Cluster):
@@ -238,7 +252,7 @@ class InteractiveCluster(Cluster):
         operation = interactive_cluster.start(
             self._context(), self.spec, self._installation, worker_directory, num_workers_per_node
         )
-        self.spec = _run(operation)
+        self.spec = self._run(operation)
 
     def restart_workers(self, worker_directory: str, num_workers_per_node: int = 10) -> None:
         """Restart Ray with the modules in this directory. Raises `ShoalError` while tasks are
@@ -248,7 +262,7 @@ class InteractiveCluster(Cluster):
         operation = interactive_cluster.restart_workers(
             self._context(), self.spec, self._installation, worker_directory, num_workers_per_node
         )
-        self.spec = _run(operation)
+        self.spec = self._run(operation)
 
     def stop_ray(self) -> None:
         """Stop Ray on every machine. It stays installed."""
@@ -264,24 +278,25 @@ class InteractiveCluster(Cluster):
         operation = install_ray.install(
             self._context(), self.spec, self._installation, source, newer=newer
         )
-        _run(operation)
+        self._run(operation)
 
     def __repr__(self) -> str:
         hosts = 1 + len(self.spec.provider.settings.get("worker_ips") or ())
         return f"<cluster {self.spec.cluster_name}: {hosts} machines>"
 
 
-def _run(operation: Coroutine[Any, Any, T]) -> T:
+def _run(operation: Coroutine[Any, Any, T], cluster: str = "") -> T:
     """Run an operation to its end. Every failure is a `ShoalError`, and where Python can show
-    notes with an exception, they have its output and its fix."""
+    notes with an exception, they have its output and its fix. `cluster` completes the commands in
+    the fix."""
     try:
         return _run_in_thread(operation) if _is_loop_running() else asyncio.run(operation)
     except ShoalError as error:
-        _add_notes(error)
+        _add_notes(error, cluster)
         raise
     except Exception as error:
         failure = as_shoal_error(error)
-        _add_notes(failure)
+        _add_notes(failure, cluster)
         raise failure from error
 
 
@@ -313,7 +328,8 @@ def _run_in_thread(operation: Coroutine[Any, Any, T]) -> T:
             raise
 
 
-def _add_notes(error: ShoalError) -> None:
+def _add_notes(error: ShoalError, cluster: str) -> None:
+    error.fix = fix_for_cluster(error.fix, cluster)
     if add_note := getattr(error, "add_note", None):  # Python 3.11 and newer
         for line in error.output:
             add_note(f"  | {line}")

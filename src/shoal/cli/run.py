@@ -50,7 +50,7 @@ def run(
     output = renderer(json=json, verbose=bool(verbose), result_only=result_only)
     cluster = ClusterArguments()
     ctx = Context(
-        emit=lambda event: output.event(_with_cluster(event, cluster.text)),
+        emit=lambda event: output.event(with_cluster(event, cluster.text)),
         confirm=functools.partial(_confirm, yes=yes),
         cluster_arguments=cluster,
         asks=not yes and sys.stdin.isatty(),
@@ -164,7 +164,7 @@ def _ask(question: str, *, default: bool) -> bool:
         click.echo("answer y or n", err=True)
 
 
-def _with_cluster(event: Event, arguments: str) -> Event:
+def with_cluster(event: Event, arguments: str) -> Event:
     """The event with the commands in its hint completed."""
     if isinstance(event, (Warned, PreflightFinding)):
         return replace(event, fix=fix_for_cluster(event.fix, arguments))

@@ -15,7 +15,6 @@ from shoal.core.file_lock import FileLock, lock_owner
 from shoal.core.polling import PollUntilDeadline
 from shoal.ops import known_clusters
 from shoal.ops.context import Context
-from shoal.remote.runner import quote
 
 # Longer than an `up` takes that waits for setup commands.
 _WAIT_SECONDS = 3600.0
@@ -62,9 +61,8 @@ async def _acquire(ctx: Context, lock: FileLock, cluster: str, holder: str) -> N
     async for _ in PollUntilDeadline(ctx.clock, _WAIT_SECONDS, _POLL_SECONDS):
         if lock.try_acquire():
             return
-    again = quote(["shoal", "up", cluster])
     raise TransientError(
         f"another shoal up of {cluster} has not ended within {_WAIT_SECONDS / 3600:.0f} h",
         why=f"it is {holder}",
-        fix=f"kill {lock.read_owner()}, then {again}",
+        fix=f"kill {lock.read_owner()}\nshoal up CLUSTER",
     )
