@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import shlex
+import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +44,8 @@ T = TypeVar("T")
 
 # How many lines of a failed command's output its error shows.
 _ERROR_LINES = 20
+# How long an interrupt waits for an operation in another thread to clean up.
+_INTERRUPT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -319,13 +323,24 @@ def _run_in_thread(operation: Coroutine[Any, Any, T]) -> T:
         cancel.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
         return await operation
 
-    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as pool:
-        done = pool.submit(contextvars.copy_context().run, asyncio.run, cancellable())
+    outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run() -> None:
         try:
-            return done.result()
-        except KeyboardInterrupt:
-            cancel.result()()
-            raise
+            outcome.set_result(asyncio.run(cancellable()))
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(run,))
+    try:
+        thread.start()
+        return outcome.result()
+    except KeyboardInterrupt:
+        # It may be about to start, or have just ended.
+        with contextlib.suppress(concurrent.futures.TimeoutError, RuntimeError):
+            cancel.result(_INTERRUPT_SECONDS)()
+        concurrent.futures.wait([outcome], _INTERRUPT_SECONDS)
+        raise
 
 
 def _add_notes(error: ShoalError, cluster: str) -> None:

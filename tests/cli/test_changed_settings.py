@@ -131,7 +131,7 @@ def test_busy_workers_above_a_lower_limit_finish_their_work(
 
 
 def test_an_up_that_down_overtakes_says_that_the_cluster_was_terminated(
-    home: Home, tmp_path: Path
+    module_home: Home, tmp_path: Path
 ) -> None:
     yaml = tmp_path / "late.yaml"
     started = tmp_path / "started"
@@ -140,10 +140,10 @@ def test_an_up_that_down_overtakes_says_that_the_cluster_was_terminated(
         "{cluster_name: late, provider: {type: embedded}, min_workers: 0, "
         f"setup_commands: ['{wait}']}}"
     )
-    coming_up = home.start("up", str(yaml))
+    coming_up = module_home.start("up", str(yaml))
     try:
         until(started.exists, 60)
-        done = home.shoal("down", "late", "--yes")
+        done = module_home.shoal("down", "late", "--yes")
         assert done.returncode == 0, done.stderr
         output = coming_up.communicate(timeout=60)[0]
     finally:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from shoal.cluster.handle import ClusterHandle
+from shoal.core.errors import ShoalError
 from shoal.ops.context import Context
 from shoal.providers.model import Instance, State, head_of
 from shoal.ray_runtime.nodes import RayNode
+
+_log = logging.getLogger(__name__)
 
 
 async def describe_running_work(
@@ -18,7 +22,11 @@ async def describe_running_work(
     head = head_of(await cluster.instances()) if ctx.asks and instances else None
     if head is None or head.state is not State.RUNNING:
         return ""
-    ray_nodes = await cluster.list_nodes(head)
+    try:
+        ray_nodes = await cluster.list_nodes(head)
+    except ShoalError as error:
+        _log.info("could not find out which nodes are busy: %s", error)
+        return ""
     busy = [
         f"{i.name} ({used})"
         for i in instances
