@@ -73,8 +73,7 @@ async def test_an_option_ends_when_the_file_gets_another_value(ctx: Context, yam
 
 
 async def test_an_option_ends_with_the_cluster(ctx: Context, yaml: Path) -> None:
-    await up(ctx, yaml, max_workers=3)
-    known_clusters.forget(ctx, "demo")
+    known_clusters.forget(ctx, (await up(ctx, yaml, max_workers=3)).spec)
     assert limits(await up(ctx, yaml)) == (2, 4, 0)
 
 

@@ -28,6 +28,7 @@ from shoal.controller.paths import (
     DIRECTORY,
     HEARTBEAT,
     JOURNAL,
+    STATE,
     SUPERVISOR_LOCK,
 )
 from shoal.controller.state import NodeUpdated, from_line
