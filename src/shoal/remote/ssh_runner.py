@@ -321,7 +321,7 @@ class SshRunner:
             trace,
             env={},
             stdin=b"",
-            on_line=None,
+            output=CommandOutput(),
             start_timeout=_START_SECONDS,
             skip_profile=True,
         )
