@@ -196,7 +196,7 @@ async def _agreeing_report(
         pending = {n["id"] for n in report.state.nodes if Phase(n["phase"]) in _PENDING}
         if not report.alive or not pending & alive.keys():
             break
-        report = await _report(cluster, head) or report
+        report = await _report(ctx, cluster, head) or report
     return report
 
 
