@@ -1,5 +1,5 @@
-"""A real Ray cluster on this machine, from the command line: one cluster, used up by the tests
-in order, from `up` to `down`."""
+"""A real Ray cluster on this machine, from the command line. The tests share one cluster; each
+brings it up first if another has changed it."""
 
 from __future__ import annotations
 
@@ -53,11 +53,14 @@ def yaml(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def up(module_home: Home, yaml: Path) -> Home:
-    done = module_home.shoal("up", str(yaml))
-    assert done.returncode == 0, done.stderr
-    assert "demo is ready: 2 nodes" in done.stderr
+    """The shared cluster as its file says: a head and one worker."""
+    if len(module_home.instance_ids()) != 2:
+        module_home.shoal("down", "--all", "--yes")
+        done = module_home.shoal("up", str(yaml))
+        assert done.returncode == 0, done.stderr
+        assert "demo is ready: 2 nodes" in done.stderr
     return module_home
 
 
@@ -130,11 +133,19 @@ def test_up_restarts_only_the_node_that_died(up: Home, yaml: Path) -> None:
     assert events[-1]["event"] == "ready"
 
 
-def test_a_larger_minimum_only_adds_a_node(up: Home, yaml: Path) -> None:
+def test_a_larger_minimum_only_adds_a_node_and_down_can_keep_the_files_minimum(
+    up: Home, yaml: Path
+) -> None:
+    before = up.instance_ids()
     done = up.shoal("up", str(yaml), "--min-workers", "2")
     assert done.returncode == 0, done.stderr
     assert "+ create    1 x fast" in done.stderr
     assert len(up.json("status", "demo")["nodes"]) == 3
+    assert up.instance_ids() > before
+    assert up.shoal("up", str(yaml), "--min-workers", "1").returncode == 0
+    done = up.shoal("down", str(yaml), "--workers-only", "--keep-min-workers", "--yes")
+    assert "1 node terminated" in done.stderr
+    assert [node["name"] for node in up.json("status")["nodes"]] == ["head", "worker-1"]
 
 
 def test_submit_runs_a_script_in_place(up: Home, tmp_path: Path) -> None:
@@ -202,12 +213,6 @@ def test_start_restarts_ray_after_stop(up: Home) -> None:
     assert done.returncode == 0, done.stderr
     assert up.shoal("status").returncode == 0
     assert up.instance_ids() == instance_ids
-
-
-def test_down_can_keep_the_head_and_min_workers(up: Home, yaml: Path) -> None:
-    done = up.shoal("down", str(yaml), "--workers-only", "--keep-min-workers", "--yes")
-    assert "1 node terminated" in done.stderr
-    assert [node["name"] for node in up.json("status")["nodes"]] == ["head", "worker-1"]
 
 
 def test_down_without_a_terminal_requires_yes(up: Home) -> None:

@@ -166,7 +166,7 @@ def test_pending_and_failed_nodes_are_in_ray_status(elastic: Elastic, tmp_path: 
     assert ": slow, preparing" in pending, status
     assert "broken" in failures.partition("Resources")[0], status
     pending = elastic.home.shoal("why", "--pending").stdout
-    assert re.search(r"1 x \{broken: 1\}: .*launching broken .*failed", pending), pending
+    assert re.search(r"1 x \{broken: 1\}: .*setup of broken .*failed", pending), pending
     logs = [log.read_text() for log in (elastic.control / "logs").iterdir()]
     assert logs and all("no luck\n" in log for log in logs)
     enough.touch()

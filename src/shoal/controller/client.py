@@ -303,8 +303,12 @@ async def pending_changes(cluster: ClusterHandle, head: Instance) -> list[str]:
     values, and whether it would start the controller."""
     if not has_controller(cluster.spec):
         return []
-    pid = f"$(cat {DIRECTORY}/{SUPERVISOR_LOCK} 2>/dev/null)"
-    script = f"cat {DIRECTORY}/{CONFIG} && echo && kill -0 {pid} 2>/dev/null && echo runs"
+    # The lock ends with its holder; a process id may be that of a zombie, or be reused.
+    lock = f"{DIRECTORY}/{SUPERVISOR_LOCK}"
+    by_lock = f"! flock --nonblock {lock} true"
+    by_pid = f"kill -0 $(cat {lock}) 2>/dev/null"
+    is_held = f"if command -v flock > /dev/null; then {by_lock}; else {by_pid}; fi"
+    script = f"cat {DIRECTORY}/{CONFIG} && echo && test -e {lock} && {{ {is_held}; }} && echo runs"
     runner, capabilities = cluster.node_runner(head), cluster.capabilities
     try:
         _, output_lines = await capture(runner, script, timeout=_READ_SECONDS)
