@@ -6,7 +6,6 @@ line renders it and chooses the exit code.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from typing import ClassVar
@@ -133,6 +132,8 @@ def as_shoal_error(error: Exception) -> ShoalError:
     bug in Shoal."""
     if isinstance(error, ShoalError):
         return error
+    import asyncio  # the planner, which is pure, needs the errors but no event loop
+
     if isinstance(error, (TimeoutError, asyncio.TimeoutError)):  # two classes before Python 3.11
         return ShoalError(
             str(error) or "the operation did not end in time", fix="run the same command again"

@@ -220,7 +220,7 @@ async def _diagnose(
     for instance in others:
         if ray_error and probes[instance.id].ray_runs:
             details[instance.id] = Phase.UNKNOWN, f"Ray cannot be asked: {ray_error}"
-        elif probes[instance.id].ray_runs:
+        elif head is not None and probes[instance.id].ray_runs:
             details[instance.id] = Phase.FAILED, "its Ray has not joined the cluster"
     for instance in unreachable:
         details[instance.id] = Phase.FAILED, "does not answer"
