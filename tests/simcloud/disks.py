@@ -44,7 +44,7 @@ def blank_disk(mib: int = 64) -> Iterator[Disk]:
         made = subprocess.run(words, check=True, capture_output=True, text=True)
         device = Path(made.stdout.strip())
         held = os.open(device, os.O_RDONLY)
-        # Taken away as soon as nobody has it open any more.
+        # The kernel removes the device when its last user closes it.
         subprocess.run(["losetup", "--detach", str(device)], check=True)
     try:
         yield Disk(device)

@@ -1,4 +1,4 @@
-"""Nothing of a cloud outlives its owner, and a sweep touches nobody else's."""
+"""Nothing of a cloud outlives its owner, and a sweep ends no process of another owner."""
 
 from __future__ import annotations
 
