@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import report
+from shoal.controller.state import LaunchIntent, NodeUpdated
 
 ROUNDS = 20
 NODES = 5
@@ -118,7 +119,7 @@ def _start_seconds(home: Path, node_type: str) -> float:
     """How long the node's own `ray start` took, from the controller's journal."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        nodes = [e["node"] for e in _journal(home) if e["kind"] == "node"]
+        nodes = [e["node"] for e in _journal(home) if e["kind"] == NodeUpdated.kind]
         at = {n["phase"]: n["since"] for n in nodes if n["node_type"] == node_type}
         if "ready" in at:
             return float(at["ready"] - at["starting"])
@@ -197,7 +198,7 @@ def _launched_at(home: Path, node_type: str) -> float:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         for entry in _journal(home):
-            if entry["kind"] == "intent" and entry["node_type"] == node_type:
+            if entry["kind"] == LaunchIntent.kind and entry["node_type"] == node_type:
                 return float(entry["at"])
         time.sleep(0.05)
     raise SystemExit(f"nothing was launched for {node_type}")

@@ -24,6 +24,7 @@ from tests.providers.aws.spot_bed import head_of, instances, ready_workers, spot
 from tests.simcloud.fixtures import why_not
 
 from benchmarks.report import report
+from shoal.controller.state import Decision
 
 WORKERS = 2
 ROUNDS = 5
@@ -78,7 +79,7 @@ async def _interrupt(bed: Bed) -> tuple[float, float]:
         return [
             float(entry["at"])
             for entry in _journal(bed)
-            if entry["kind"] == "decision"
+            if entry["kind"] == Decision.kind
             and entry["action"] == "drained"
             and entry["at"] > notified
         ]
