@@ -48,9 +48,8 @@ class UsageRecord:
         return now if self.id in running_ids else self.last_seen_at
 
 
-class BilledNode(Protocol):
-    """What the ledger reads of a node: `created` is when its instance was launched, `since` when
-    the node entered its phase."""
+class BilledResource(Protocol):
+    """What a usage record says of an instance or a node."""
 
     @property
     def id(self) -> str: ...
@@ -62,6 +61,12 @@ class BilledNode(Protocol):
     def zone(self) -> str: ...
     @property
     def price_per_hour(self) -> float | None: ...
+
+
+class BilledNode(BilledResource, Protocol):
+    """A node: `created` is when its instance was launched, `since` when the node entered its
+    phase."""
+
     @property
     def phase(self) -> Phase: ...
     @property
@@ -105,21 +110,22 @@ class UsageLedger:
                     changed.append(replace(record, last_seen_at=node.since, ended_at=node.since))
                     del self._open[node.id]
             elif record is None:
-                self._open[node.id] = _started(node)
+                self._open[node.id] = usage_since(node, node.created, node.since)
                 changed.append(self._open[node.id])
         if changed:
             self.append(changed)
 
 
-def _started(node: BilledNode) -> UsageRecord:
+def usage_since(resource: BilledResource, started_at: float, last_seen_at: float) -> UsageRecord:
+    """The record of an instance that runs."""
     return UsageRecord(
-        id=node.id,
-        node_type=node.node_type,
-        market=node.market,
-        zone=node.zone,
-        price_per_hour=node.price_per_hour,
-        started_at=node.created,
-        last_seen_at=node.since,
+        id=resource.id,
+        node_type=resource.node_type,
+        market=resource.market,
+        zone=resource.zone,
+        price_per_hour=resource.price_per_hour,
+        started_at=started_at,
+        last_seen_at=last_seen_at,
     )
 
 

@@ -8,25 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from shoal.costs.ledger import UsageLedger, UsageRecord, merge_records
+from shoal.costs.ledger import (
+    BilledResource,
+    UsageLedger,
+    UsageRecord,
+    merge_records,
+    usage_since,
+)
 
 _log = logging.getLogger(__name__)
 
 
-class BilledInstance(Protocol):
-    """What the ledger reads of an instance. `created_at` is None for a host that its provider did
-    not launch."""
+class BilledInstance(BilledResource, Protocol):
+    """An instance. `created_at` is None for a host that its provider did not launch."""
 
-    @property
-    def id(self) -> str: ...
-    @property
-    def node_type(self) -> str: ...
-    @property
-    def market(self) -> str: ...
-    @property
-    def zone(self) -> str: ...
-    @property
-    def price_per_hour(self) -> float | None: ...
     @property
     def created_at(self) -> float | None: ...
 
@@ -50,15 +45,7 @@ class LocalLedger:
         # For a host without a creation time, its use by the cluster starts with its first record.
         started = {r.id: r.started_at for r in self.records(cluster) if r.ended_at is None}
         self._ledger(cluster).append(
-            UsageRecord(
-                id=i.id,
-                node_type=i.node_type,
-                market=i.market,
-                zone=i.zone,
-                price_per_hour=i.price_per_hour,
-                started_at=started.get(i.id, now) if i.created_at is None else i.created_at,
-                last_seen_at=now,
-            )
+            usage_since(i, started.get(i.id, now) if i.created_at is None else i.created_at, now)
             for i in instances
         )
 
