@@ -67,7 +67,7 @@ clean:
 
 .venv/.dev: .venv/.installed pyproject.toml
 	@echo "installing what the tests need into .venv"
-	@$(BIN)/python -m pip install --quiet --editable '.[embedded,dev]'
+	@$(BIN)/python -m pip install --quiet --editable '.[embedded,train,dev]'
 	@touch $@
 
 .venv-oldest-ray/.installed: pyproject.toml
