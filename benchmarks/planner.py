@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -51,6 +52,7 @@ WORKLOADS = 200
 MANY, MAX_GAP_FOR_MANY = 20, 0.05
 FEW, MIN_OPTIMAL_FOR_FEW = 6, 0.99
 SCENARIOS = 3_000
+FIRST_SCENARIO = int(os.environ.get("SHOAL_FIRST_SCENARIO", "0"))
 # A job of so many tasks of 200 s on three sizes that cost the same per CPU, with boots of 120 s.
 JOB_TASKS, TASK_S, BOOT_S, MAX_JOB_S = 1_000, 200.0, 120.0, 800.0
 M5 = {
@@ -257,44 +259,29 @@ def _prices() -> bool:
 
 
 def _scenarios() -> bool:
-    """Demand met is compared in the order in which both planners serve it: floors, gangs, tasks."""
-    from benchmarks.planner_bench.ray_scheduler import schedule_scenario
+    from benchmarks.planner_bench.comparison import ray_outcome, shoal_outcome
     from benchmarks.planner_bench.scenarios import scenario
 
     worse: dict[str, list[int]] = {"less": [], "dearer": [], "more machines": []}
     more_met, savings = 0, []
-    for seed in range(SCENARIOS):
+    for seed in range(FIRST_SCENARIO, FIRST_SCENARIO + SCENARIOS):
         case = scenario(seed)
-        planned, ray = case.plan(), schedule_scenario(case)
-        price = sum(x.count * case.prices[x.node_type] for x in planned.launches)
-        ray_price = sum(case.prices[name] * n for name, n in ray.launches.items())
-        unmet = _unmet(planned)
-        ray_unmet = (ray.floors_unplaced, ray.gangs_unplaced, ray.unplaced)
-        if unmet != ray_unmet:
-            more_met += unmet < ray_unmet
-            if unmet > ray_unmet:
-                worse["less"].append(seed)
-        elif price > ray_price + 1e-9:
-            worse["dearer"].append(seed)
-        elif price > ray_price - 1e-9:
-            if sum(_counts(planned).values()) > sum(ray.launches.values()):
-                worse["more machines"].append(seed)
-        else:
-            savings.append(1 - price / ray_price)
-    print(f"\n{SCENARIOS:,} scenarios with limits, gangs, floors and labels, compared with Ray")
+        shoal, ray = shoal_outcome(case), ray_outcome(case)
+        if not shoal.is_as_good_as(ray):
+            kind = "more machines" if shoal.price <= ray.price + 1e-9 else "dearer"
+            worse["less" if shoal.unmet > ray.unmet else kind].append(seed)
+        elif shoal.unmet < ray.unmet:
+            more_met += 1
+        elif shoal.price < ray.price - 1e-9:
+            savings.append(1 - shoal.price / ray.price)
+    print(f"\n{SCENARIOS:,} scenarios with limits, gangs, floors and labels, compared with Ray "
+          f"(seeds from {FIRST_SCENARIO})")  # fmt: skip
     print(f"  more demand met in {more_met}, the same at a lower price in {len(savings)} "
           f"(by {statistics.mean(savings):.1%} on average)")  # fmt: skip
     for name, seeds in worse.items():
         listed = f" (seeds {', '.join(map(str, seeds[:20]))})" if seeds else ""
         print(f"  {name}: {len(seeds)}{listed}")
     return not any(worse.values())
-
-
-def _unmet(planned: Plan) -> tuple[int, int, int]:
-    """How many floors, gangs and tasks are unmet."""
-    floors = sum(u.count for u in planned.unmet if u.subject.startswith("request_resources"))
-    gangs = sum(u.count for u in planned.unmet if u.subject.startswith("placement group"))
-    return floors, gangs, sum(u.count for u in planned.unmet) - floors - gangs
 
 
 def _simulated_job() -> bool:

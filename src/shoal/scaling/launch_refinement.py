@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.scaling.bin_packing import pack
-from shoal.scaling.exact_search import MAX_ITEMS, CoverBounds, cheapest_set
+from shoal.scaling.exact_search import MAX_ITEMS
 from shoal.scaling.free_capacity import FreeCapacity
-from shoal.scaling.instance_mix import MAX_EXACT_INSTANCES
-from shoal.scaling.instance_selection import InstanceSelector, Selection, with_selections
+from shoal.scaling.instance_selection import Selection, with_selections
+from shoal.scaling.launch_search import LaunchSearch
 from shoal.scaling.launch_stages import LaunchStage, SelectedLaunches, items_of
 from shoal.scaling.offerings import InstanceOption
 from shoal.scaling.placement import Unplaced, largest_feasible, place, with_fewest_tasks_left
@@ -20,10 +20,8 @@ from shoal.scaling.scaling_plan import Cause
 # not needed.
 MAX_REPEATED_ITEMS = 200
 MAX_REPEATED_WORK = 20_000
-# How many sets of instances the exact search over all work may try, and how many are tried if the
-# limits leave something unmet.
-JOINT_STEPS = 1_500
-MAX_SETS_TRIED = 120
+# Up to so many launches, a better set is searched for.
+MAX_SEARCHED_INSTANCES = 64
 
 
 class LaunchRefinement:
@@ -97,57 +95,26 @@ class LaunchRefinement:
             self._launches.undo(joint)
             self._launches.restore(before, selected)
 
-    def search_within_limits(self) -> None:
-        """If the limits leave something unmet and allow few sets of instances, try them all: most
-        floors met first, then most gangs, then most tasks, then the lowest price."""
+    def search(self) -> None:
+        """In small cases, look for a better set of launches for floors, gangs and tasks together:
+        most floors met first, then most gangs, then most tasks, then the lowest price."""
+        launches = self._launches
+        selected_count = sum(s.count for stage in launches.work_stages() for s in stage.selections)
+        is_unmet = bool(launches.unplaced or launches.unplaced_floors)
         if (
-            not (self._launches.unplaced or self._launches.unplaced_floors)
+            not (selected_count or is_unmet)
+            or selected_count > MAX_SEARCHED_INSTANCES
             or not self._is_exact_case()
         ):
             return
-        before, selected = self._launches.take_back_work_launches()
-        selector = self._selector
-        sets = _sets_within(selector, MAX_SETS_TRIED)
-        free, total = (
-            self._launches.free_capacity(),
-            self._launches.free_capacity(ignore_usage=True),
-        )
-        floors = self._workload.floors
-
-        def rank(selections: Sequence[Selection]) -> tuple[float, ...]:
-            floors_left = place(with_selections(total, selections), tasks=floors, fewest_left=True)
-            left = self._launches.place_work(with_selections(free, selections), fewest_left=True)
-            price = sum(map(selector.price_of, selections))
-            return (sum(floors_left.tasks), left.gangs, sum(left.tasks), price)
-
-        best, best_rank = selected, rank(selected)
-        for counts in sets:
-            selections = [Selection(selector.options[i], n) for i, n in enumerate(counts) if n]
-            if (new_rank := rank(selections)) < best_rank:
-                best, best_rank = selections, new_rank
-        if best is selected:
-            self._launches.restore(before, selected)
+        before, selected = launches.take_back_work_launches()
+        search = LaunchSearch(launches)
+        best = search.best(search.counts(selected))
+        if best == search.counts(selected):
+            launches.restore(before, selected)
         else:
-            options = selector.options
-            self._launches.add_by_need(
-                [selector.add(options.index(s.option), s.count) for s in best]
-            )
-        self._launches.unplaced_floors, self._launches.unplaced = self._launches.all_unplaced()
-
-    def replace_by_cheapest(self) -> None:
-        """In small cases, replace the launches for floors, gangs and tasks by the cheapest set of
-        instances that meets all of them together, found by exact search."""
-        launches = sum(s.count for stage in self._launches.work_stages() for s in stage.selections)
-        if not 0 < launches <= MAX_EXACT_INSTANCES or not self._is_exact_case():
-            return
-        unplaced = self._launches.all_unplaced()
-        before, selected = self._launches.take_back_work_launches()
-        selector = self._selector
-        better = self._cheapest_for_all(sum(map(selector.price_of, selected)), unplaced)
-        if better is None:
-            self._launches.restore(before, selected)
-            return
-        self._launches.add_by_need([selector.add(i, n) for i, n in enumerate(better) if n])
+            launches.add_by_need([self._selector.add(i, n) for i, n in enumerate(best) if n])
+        launches.unplaced_floors, launches.unplaced = search.unplaced(best)
 
     def count_fewest_left(self) -> None:
         """Report as few tasks as unmet as there must be: any placement of the others will do."""
@@ -193,40 +160,6 @@ class LaunchRefinement:
         amounts = self._space.vector(option.resources)
         return all(s >= a for x in slack for s, a in zip(x, amounts, strict=True))
 
-    def _cheapest_for_all(
-        self, price: float, unplaced: tuple[Unplaced, Unplaced]
-    ) -> list[int] | None:
-        """The cheapest set that leaves no more unplaced than this."""
-        floors, work = self._launches.placed_items(unplaced)
-        selector, space = self._selector, self._space
-        free, total = (
-            self._launches.free_capacity(),
-            self._launches.free_capacity(ignore_usage=True),
-        )
-
-        def bounds(capacity: FreeCapacity, items: Sequence[Item]) -> CoverBounds:
-            bins = [(row.free, row.labels, row.count) for row in capacity.rows]
-            return CoverBounds(space, items, bins, selector.bin_types)
-
-        def fits(chosen: tuple[int, ...]) -> bool:
-            selections = [Selection(selector.options[i], 1) for i in chosen]
-            return (
-                place(with_selections(total, selections), tasks=self._workload.floors)
-                == unplaced[0]
-                and self._launches.place_work(with_selections(free, selections)) == unplaced[1]
-            )
-
-        limits, total_limit = selector.limits()
-        return cheapest_set(
-            selector.bin_types,
-            limits,
-            total_limit,
-            price,
-            [bounds(free, work), bounds(total, floors)],
-            fits,
-            steps=JOINT_STEPS,
-        )
-
     def _is_small(self) -> bool:
         """Whether everything can be placed again many times."""
         items = len(self._launches.all_items()) + len(self._workload.floors)
@@ -256,21 +189,3 @@ def _slack_of(capacity: FreeCapacity, items: Sequence[Item]) -> list[int]:
 def _lacking(capacity: FreeCapacity, items: Sequence[Item]) -> list[Item]:
     left = pack(capacity, items)
     return [capacity.space.resized(i, n) for i, n in zip(items, left, strict=True) if n]
-
-
-def _sets_within(selector: InstanceSelector, most: int) -> list[tuple[int, ...]]:
-    """Every set of instances that the limits allow, as counts per option; none if there are more
-    than `most`."""
-    limits, total = selector.limits()
-    sets: list[tuple[tuple[int, ...], dict[int, int], int]] = [((), {}, 0)]
-    for bin_type in selector.bin_types:
-        extended = []
-        for counts, by_group, used in sets:
-            in_group = by_group.get(bin_type.group, 0)
-            for n in range(min(limits[bin_type.group] - in_group, total - used) + 1):
-                groups = {**by_group, bin_type.group: in_group + n}
-                extended.append(((*counts, n), groups, used + n))
-            if len(extended) > most:
-                return []
-        sets = extended
-    return [counts for counts, _, _ in sets]

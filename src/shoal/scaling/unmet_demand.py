@@ -131,8 +131,8 @@ class Explainer:
             return Unmet(subject, lacking, self._backing_off(backing_off))
         if name in self._offerings.blocked:
             return Unmet(subject, lacking, *self._blocked(name))
-        is_cluster_full = self._instance_selector.remaining <= 0
-        is_type_full = self._instance_selector.remaining_by_type[name] <= 0
+        is_cluster_full = self._instance_selector.remaining < lacking
+        is_type_full = self._instance_selector.remaining_by_type[name] < lacking
         types = (name,) if is_type_full or not is_cluster_full else ()
         return Unmet(subject, lacking, *self._binding_limits(BindingLimits(is_cluster_full, types)))
 

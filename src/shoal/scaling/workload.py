@@ -22,11 +22,12 @@ _MAX_ALTERNATIVES = 64
 
 @dataclass(frozen=True)
 class SingleNodeItem:
-    """Equal tasks, actors, or STRICT_PACK gangs that each need one node."""
+    """Equal tasks, actors, or STRICT_PACK gangs that each need one node. A gang has `bundles`."""
 
     item: Item
     shape: Shape
     subject: str
+    bundles: int = 1
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,10 @@ def encode(space: ResourceSpace, demand: Demand, is_feasible: Callable[[Shape], 
         tasks=_single_items(space, limited_tasks.planned),
         strict_pack_gangs=tuple(
             SingleNodeItem(
-                space.item(merged_bundles(gang.bundles), n), merged_bundles(gang.bundles), str(gang)
+                space.item(merged_bundles(gang.bundles), n),
+                merged_bundles(gang.bundles),
+                str(gang),
+                len(gang.bundles),
             )
             for gang, n in gangs
             if gang.strategy is Strategy.STRICT_PACK

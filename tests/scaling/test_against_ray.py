@@ -1,0 +1,29 @@
+"""Random scenarios with limits, gangs, floors and labels: never worse than Ray's scheduler."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from benchmarks.planner_bench.comparison import Outcome, ray_outcome, shoal_outcome
+from benchmarks.planner_bench.scenarios import scenario
+
+# Scenarios in which an earlier planner met less than Ray, or cost more.
+ONCE_WORSE = (565, 587, 834, 958, 1424, 1617, 1689, 1814, 1985, 2285, 2358, 2446, 2455, 2531, 2600)
+EXAMPLES = int(os.environ.get("SHOAL_EXAMPLES", "0"))
+
+
+@pytest.mark.parametrize("seed", [*range(EXAMPLES or 25), *ONCE_WORSE])
+def test_a_plan_meets_no_less_than_rays_and_costs_no_more(seed: int) -> None:
+    case = scenario(seed)
+    shoal, ray = shoal_outcome(case), ray_outcome(case)
+    assert shoal.is_as_good_as(ray), f"{shoal} is worse than {ray}"
+
+
+def test_less_unmet_goes_before_price_and_price_before_machines() -> None:
+    ray = Outcome((0, 0, 1), 2.0, 2)
+    assert Outcome((0, 0, 0), 9.0, 9).is_as_good_as(ray)
+    assert not Outcome((0, 1, 0), 1.0, 1).is_as_good_as(ray)
+    assert Outcome((0, 0, 1), 1.9, 5).is_as_good_as(ray)
+    assert not Outcome((0, 0, 1), 2.1, 1).is_as_good_as(ray)
+    assert not Outcome((0, 0, 1), 2.0, 3).is_as_good_as(ray)

@@ -1,0 +1,103 @@
+"""What limits allow is used well: the most gangs, then the most tasks, at the lowest price."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from shoal.scaling import Demand, History, NodeView, Offering, Plan, Strategy, plan
+from shoal.spec.cluster_spec import ClusterSpec, NodeType
+from tests.scaling.clusters import (
+    HEAD,
+    carried_out,
+    counts,
+    demand,
+    gang,
+    node_type,
+    ready,
+    spec,
+    tasks,
+)
+
+
+def planned_twice(
+    cluster: ClusterSpec, nodes: Sequence[NodeView], pending: Demand, prices: dict[str, float]
+) -> Plan:
+    """The plan, which must be followed by one without launches."""
+    offerings = [Offering(name, price_per_hour=price) for name, price in prices.items()]
+    result = plan(cluster, [HEAD, *nodes], pending, History(), 0.0, offerings)
+    after = carried_out(result, [HEAD, *nodes])
+    again = plan(cluster, after, pending, result.history, 1.0, offerings)
+    assert not again.launches
+    assert unmet(again) == unmet(result)
+    return result
+
+
+def unmet(result: Plan) -> int:
+    return sum(row.count for row in result.unmet)
+
+
+def test_a_gang_does_not_take_the_only_node_that_a_task_fits_on() -> None:
+    gpu = node_type("gpu", {"CPU": 8, "GPU": 2}, max_workers=1)
+    cpu = node_type("cpu", {"CPU": 8, "disk": 1}, max_workers=1)
+    pending = demand(
+        tasks(3, CPU=8, disk=1),
+        gangs=[gang(Strategy.PACK, {"CPU": 0.5}, {"CPU": 0.5}, {"CPU": 4, "GPU": 1})],
+    )
+    result = planned_twice(spec(gpu, cpu), [], pending, {"gpu": 1.8, "cpu": 0.3})
+    assert counts(result) == {"gpu": 1, "cpu": 1}
+    assert unmet(result) == 2
+
+
+def test_tasks_of_different_sizes_are_combined_so_that_the_most_fit() -> None:
+    worker = node_type("t", {"CPU": 16, "GPU": 2}, max_workers=3)
+    idle = ready("n", worker, {"CPU": 16, "GPU": 2}, idle_s=1.0)
+    pending = demand(tasks(19, CPU=6, GPU=1), tasks(7, CPU=8), tasks(2, CPU=4))
+    result = planned_twice(spec(worker), [idle], pending, {"t": 2.0})
+    assert counts(result) == {"t": 2}
+    # twice 6 + 6 + 4, and 8 + 8
+    assert unmet(result) == 28 - 8
+
+
+def test_nothing_is_launched_for_a_gang_that_fits_on_another_node_than_the_fullest() -> None:
+    small = node_type("small", {"CPU": 2, "GPU": 4})
+    large = node_type("large", {"CPU": 32, "GPU": 4}, max_workers=1)
+    nodes = [
+        ready("a", small, {"CPU": 2, "GPU": 4}),
+        ready("b", small, {"CPU": 1, "GPU": 2}),
+        ready("c", large, {"CPU": 8, "GPU": 1}),
+    ]
+    pending = demand(
+        tasks(18, CPU=6, GPU=0.5),
+        tasks(6, CPU=0.5, GPU=1),
+        gangs=[gang(Strategy.STRICT_PACK, {"CPU": 1, "GPU": 0.5})],
+    )
+    result = planned_twice(spec(small, large), nodes, pending, {"small": 2.7, "large": 3.6})
+    assert not result.launches
+    assert unmet(result) == 17
+
+
+def test_bundles_of_a_spread_gang_fit_beside_tasks() -> None:
+    worker = node_type("w", {"CPU": 8})
+    pending = demand(
+        tasks(19, CPU=6),
+        gangs=[
+            gang(Strategy.STRICT_SPREAD, {"CPU": 1}, {"CPU": 1}, {"CPU": 1}),
+            gang(Strategy.STRICT_SPREAD, {"CPU": 3}, {"CPU": 3}, {"CPU": 3}, count=2),
+        ],
+    )
+    result = planned_twice(spec(worker), [], pending, {"w": 0.3})
+    # Two bundles of 3 CPUs share a node; those of 1 CPU fit beside a task.
+    assert counts(result) == {"w": 19 + 3}
+
+
+@pytest.mark.parametrize("count", [9, 10])
+def test_a_limited_cheap_type_goes_to_the_work_that_saves_most(count: int) -> None:
+    """Only tasks of 6 CPUs waste a large node: the small nodes are for them."""
+    large = node_type("large", {"CPU": 8})
+    small = node_type("small", {"CPU": 6}, max_workers=count)
+    types: list[NodeType] = [large, small]
+    pending = demand(tasks(count, CPU=6), tasks(20, CPU=4))
+    result = planned_twice(spec(*types), [], pending, {"large": 0.8, "small": 0.6})
+    assert counts(result) == {"small": count, "large": 10}
