@@ -1,0 +1,1 @@
+"""The library for PyTorch scripts, by AdaptDL's names."""
