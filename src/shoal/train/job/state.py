@@ -1,0 +1,142 @@
+"""The state of a job's membership, and the questions that its rules ask of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shoal.train.job.actions import Action, Finish, Record, Send
+from shoal.train.messages import ControllerMessage, Generation
+
+LEAVE_BEFORE_DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    max_workers: int = 1
+    min_workers: int = 1
+    rescale_timeout_s: float = 60.0
+    checkpoint_timeout_s: float = 120.0
+
+
+@dataclass
+class Worker:
+    """`trained` once it holds the training state; `leaving` once its exit is expected. `cohort` is
+    the first generation that was announced to it, and `deadline` when its node ends."""
+
+    id: str
+    node: str = ""
+    started_at: float = 0.0
+    connected: bool = False
+    cohort: int = 0
+    prepared: bool = False
+    trained: bool = False
+    deadline: float | None = None
+    leaving: bool = False
+
+    @property
+    def number(self) -> int:
+        return int(self.id.lstrip("w") or 0)
+
+    def is_due(self, now: float) -> bool:
+        """Whether it must leave now, because its node ends soon."""
+        return self.deadline is not None and now >= self.deadline - LEAVE_BEFORE_DEADLINE_S
+
+
+@dataclass
+class Pending:
+    """The next generation, until all its members train in it."""
+
+    announcement: Generation
+    reason: str
+    since: float
+    formed: set[str] = field(default_factory=set)
+    switched: set[str] = field(default_factory=set)
+    committed: bool = False
+
+    @property
+    def number(self) -> int:
+        return self.announcement.generation
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return self.announcement.members
+
+    def unformed(self) -> list[str]:
+        return [m for m in self.members if m not in self.formed]
+
+
+@dataclass
+class State:
+    settings: Settings
+    target: int
+    workers: dict[str, Worker] = field(default_factory=dict)
+    running: Generation | None = None
+    pending: Pending | None = None
+    finished: Finish | None = None
+    uses_library: bool = False
+    began_at: float = 0.0
+    number: int = 0  # of the newest generation
+    next_worker: int = 1
+    actions: list[Action] = field(default_factory=list)
+
+    def first_size(self) -> int:
+        """How many workers the first generation has, where they are available."""
+        return max(1, min(self.settings.min_workers, self.target))
+
+    def wanted(self) -> int:
+        return self.target if self.uses_library else self.first_size()
+
+    def members(self) -> list[Worker]:
+        """The living members of the running generation in rank order."""
+        names = self.running.members if self.running else ()
+        return [self.workers[name] for name in names if name in self.workers]
+
+    def current(self) -> Generation | None:
+        """The generation that counts: a committed one, although not all have switched to it."""
+        if self.pending and self.pending.committed:
+            return self.pending.announcement
+        return self.running
+
+    def scripts(self) -> list[Worker]:
+        """The workers whose script decides the job's end: those that hold the training state, or
+        before the first generation runs, its members."""
+        trained = [w for w in self.workers.values() if w.trained and not w.leaving]
+        if trained or self.running is not None or self.pending is None:
+            return trained
+        return [self.workers[m] for m in self.pending.members if m in self.workers]
+
+    def is_disposable(self, worker: Worker) -> bool:
+        """Whether it can be killed without harm: it neither trains nor is about to."""
+        pending = self.pending
+        is_bound = pending is not None and (pending.committed or pending.announcement.recover)
+        return not worker.trained and not (is_bound and pending and worker.id in pending.members)
+
+    def involved(self) -> list[str]:
+        """The members of the pending generation, and the workers that leave with it."""
+        assert self.pending is not None
+        old = self.running.members if self.running else ()
+        return [*self.pending.members, *(m for m in old if m not in self.pending.members)]
+
+    def send(self, worker: str, message: ControllerMessage) -> None:
+        if worker in self.workers:
+            self.do(Send(worker, self.workers[worker].node, message))
+
+    def send_involved(self, message: ControllerMessage) -> None:
+        for worker in self.involved():
+            self.send(worker, message)
+
+    def record(self, kind: str, text: str = "", level: str = "info", **values: object) -> None:
+        self.do(Record(kind, text, level, values))
+
+    def finish(
+        self, status: int, what: str = "", why: str = "", output: tuple[str, ...] = ()
+    ) -> None:
+        self.finished = Finish(status, what, why, output)
+        self.do(self.finished)
+
+    def do(self, action: Action) -> None:
+        self.actions.append(action)
+
+    def take_actions(self) -> list[Action]:
+        actions, self.actions = self.actions, []
+        return actions
