@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
+from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +15,7 @@ from shoal.core.node_phase import Phase
 from shoal.scaling import Demand, Gang, History, NodeView, Offering, Plan, Strategy, plan
 from shoal.scaling.demand import LabelRule, Request, Shape
 from shoal.spec.cluster_spec import ClusterSpec, NodeType
-from tests.scaling.clusters import HEAD, carried_out, counts, demand, node_type, spec
+from tests.scaling.clusters import HEAD, carried_out, counts, demand, node_type, ready, spec
 
 # Derandomized, so that a failure is due to the change under test. Search longer and at random
 # after changes to the packing itself: SHOAL_EXAMPLES=1000 pytest ...
@@ -107,6 +110,20 @@ def cases(draw: st.DrawFn) -> tuple[ClusterSpec, list[NodeView], list[Offering]]
 Case = tuple[ClusterSpec, list[NodeView], list[Offering]]
 
 
+@st.composite
+def legacy_cases(draw: st.DrawFn) -> Case:
+    """Cases with the settings of older cluster files, and a limit on concurrent launches."""
+    cluster, nodes, offerings = draw(cases())
+    scaling = replace(
+        cluster.scaling,
+        initial_workers=draw(st.sampled_from([None, 2, 6])),
+        autoscaling_mode=draw(st.sampled_from([None, "default", "aggressive"])),
+        target_utilization_fraction=draw(st.sampled_from([None, 0.5, 0.8, 1.0])),
+    )
+    shoal = replace(cluster.shoal, max_concurrent_launches=draw(st.sampled_from([0, 0, 3])))
+    return replace(cluster, scaling=scaling, shoal=shoal), nodes, offerings
+
+
 def planned(case: Case, pending: Demand) -> Plan:
     cluster, nodes, offerings = case
     return plan(cluster, nodes, pending, History(), 1000.0, offerings)
@@ -130,7 +147,7 @@ def test_limits_are_never_exceeded(case: Case, pending: Demand) -> None:
 
 
 @bounded
-@given(cases(), demands)
+@given(cases() | legacy_cases(), demands)
 def test_a_plan_that_was_carried_out_is_followed_by_no_launches(
     case: Case, pending: Demand
 ) -> None:
@@ -149,12 +166,12 @@ def test_a_plan_that_was_carried_out_is_followed_by_no_launches(
 @bounded
 @given(cases(), demands, st.randoms(use_true_random=False))
 def test_the_order_of_the_input_does_not_matter(
-    case: Case, pending: Demand, random: object
+    case: Case, pending: Demand, rng: random.Random
 ) -> None:
     cluster, nodes, offerings = case
 
     def shuffled(things: object) -> list:  # type: ignore[type-arg]
-        return random.sample(list(things), len(list(things)))  # type: ignore
+        return rng.sample(list(things), len(list(things)))  # type: ignore
 
     other = Demand(
         tuple(shuffled(pending.requests)),
@@ -206,6 +223,52 @@ def test_demand_that_fits_on_existing_nodes_launches_nothing(
     node_types, nodes, pending = case
     result = plan(spec(*node_types), nodes, pending, History(), 0.0)
     assert not result.launches
+    assert not result.unmet
+
+
+@pytest.mark.parametrize("nodes", [10, 30, 60])
+def test_demand_that_fits_on_many_nodes_launches_nothing(nodes: int) -> None:
+    """Not a CPU is left over."""
+    worker = node_type("t0", {"CPU": 16, "GPU": 4})
+    for seed in range(EXAMPLES or 100):
+        views, pieces = free_capacity_in_pieces(random.Random(seed), worker, nodes)
+        result = plan(spec(worker), views, demand(*pieces), History(), 0.0)
+        assert not result.launches, seed
+        assert not result.unmet, seed
+
+
+def free_capacity_in_pieces(
+    rng: random.Random, worker: NodeType, nodes: int
+) -> tuple[list[NodeView], list[Request]]:
+    """Nodes, and tasks that fit on them exactly."""
+    views, pieces = [HEAD], []
+    for number in range(nodes):
+        cpu, gpu = rng.randint(1, 16), rng.randint(0, 4)
+        views.append(ready(f"n{number}", worker, {"CPU": cpu, "GPU": gpu}))
+        while cpu:
+            some_cpu, some_gpu = rng.randint(1, cpu), rng.randint(0, gpu)
+            pieces.append(Request(Shape.of({"CPU": some_cpu, "GPU": some_gpu}), 1))
+            cpu, gpu = cpu - some_cpu, gpu - some_gpu
+    return views, pieces
+
+
+@bounded
+@given(st.integers(1, 5), st.randoms(use_true_random=False))
+def test_pack_and_spread_gangs_that_fit_together_do_not_block_each_other(
+    nodes: int, rng: random.Random
+) -> None:
+    """The bundles of all gangs are the capacity of as many nodes as the limit allows."""
+    worker = node_type("t0", {"CPU": 16, "GPU": 4}, max_workers=nodes)
+    _, pieces = free_capacity_in_pieces(rng, worker, nodes)
+    bundles = [piece.shape for piece in pieces]
+    rng.shuffle(bundles)
+    pending = []
+    while bundles:
+        size = rng.randint(1, len(bundles))
+        strategy = rng.choice([Strategy.PACK, Strategy.SPREAD])
+        pending.append(Gang(tuple(bundles[:size]), strategy))
+        bundles = bundles[size:]
+    result = plan(spec(worker), [HEAD], Demand(gangs=tuple(pending)), History(), 0.0)
     assert not result.unmet
 
 

@@ -443,7 +443,7 @@ def test_a_backlog_of_thousands_uses_free_nodes_first(
 
 
 def removed(result: Plan) -> set[str]:
-    return {x.node_id for x in (*result.cancels, *result.drains)}
+    return {x.node_id for x in result.cancels} | {x.node_id for x in result.drains}
 
 
 def test_above_a_limit_launching_nodes_go_first_then_idle_ones_and_never_busy_ones() -> None:

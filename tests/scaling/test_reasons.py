@@ -5,11 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from shoal.scaling import Cause, Demand, History, Plan, Unmet, plan
-from shoal.spec.cluster_spec import ClusterSpec
-from tests.scaling.clusters import carried_out
-from tests.scaling.test_properties import EXAMPLES, Case, bounded, cases, demands, planned
+from shoal.scaling import Cause, Demand, Gang, History, Plan, Unmet, plan
+from shoal.spec.cluster_spec import ClusterSpec, NodeType
+from tests.scaling.clusters import HEAD, carried_out, spec
+from tests.scaling.test_properties import (
+    EXAMPLES,
+    Case,
+    bounded,
+    cases,
+    demands,
+    gangs,
+    planned,
+    types,
+)
 
 # Each example plans many times.
 few = settings(bounded, max_examples=EXAMPLES or 20)
@@ -68,19 +78,32 @@ def test_without_one_of_its_launches_a_plan_leaves_more_unmet(case: Case, pendin
     cluster, nodes, offerings = case
     cluster = replace(cluster, scaling=replace(cluster.scaling, upscaling_speed=1e6))
     result = plan(cluster, nodes, pending, History(), 1000.0, offerings)
-    if result.cancels or result.drains:
-        return
+    if not result.cancels and not result.drains:
+        assert_each_launch_is_needed((cluster, nodes, offerings), pending, result)
+
+
+@bounded
+@given(types(), st.lists(gangs, min_size=1, max_size=3))
+def test_no_launch_for_gangs_is_spare(node_types: list[NodeType], some: list[Gang]) -> None:
+    cluster = spec(*(replace(t, min_workers=0) for t in node_types))
+    pending = Demand(gangs=tuple(some))
+    result = plan(cluster, [HEAD], pending, History(), 1000.0)
+    assert_each_launch_is_needed((cluster, [HEAD], []), pending, result)
+
+
+def assert_each_launch_is_needed(case: Case, pending: Demand, result: Plan) -> None:
+    cluster, nodes, offerings = case
     after = carried_out(result, nodes)
     before = {n.id for n in nodes}
-    for node in after:
-        if node.id in before:
-            continue
+    for name in {n.node_type for n in after if n.id not in before}:
+        node = next(n for n in after if n.id not in before and n.node_type == name)
         # No launches are allowed any more, so that a missing node shows as unmet.
         limited = {
-            name: replace(
-                t, max_workers=sum(n.node_type == name for n in after) - (name == node.node_type)
+            t.name: replace(
+                t,
+                max_workers=sum(n.node_type == t.name for n in after) - (t.name == name),
             )
-            for name, t in cluster.node_types.items()
+            for t in cluster.node_types.values()
         }
         frozen = replace(cluster, node_types=limited)
         fewer = [n for n in after if n.id != node.id]

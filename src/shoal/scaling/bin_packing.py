@@ -12,6 +12,7 @@ from shoal.scaling.exact_search import MAX_BINS, Bin, pack_exactly
 from shoal.scaling.free_capacity import FreeCapacity, Row
 from shoal.scaling.greedy_packing import BinType, item_values
 from shoal.scaling.instance_mix import MixProblem, best_packing
+from shoal.scaling.repacking import MAX_BINS_REPACKED, repack
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 
 
@@ -30,12 +31,12 @@ def pack(
     results = [left]
     if fewest_left:
         # This runs for many sets of instances, and column generation would take too long.
-        if _could_hold(free_capacity, items) and _pack_exactly(free_capacity, items) is not None:
+        if _could_hold(free_capacity, items) and _pack_thoroughly(free_capacity, items) is not None:
             return [0] * len(items)
         results.append(free_capacity.copy().pack(items, smallest_first=True))
     elif _could_hold(free_capacity, items):
         greedy_left, _ = _pack_greedily(empty_nodes, remaining)
-        if not any(greedy_left) or _pack_exactly(free_capacity, items) is not None:
+        if not any(greedy_left) or _pack_thoroughly(free_capacity, items) is not None:
             return [0] * len(items)
         results.append(greedy_left)
 
@@ -59,7 +60,7 @@ def packed(free_capacity: FreeCapacity, items: Sequence[Item]) -> tuple[list[int
         greedy_left, greedy = _pack_greedily(empty_nodes, remaining)
         if not any(greedy_left):
             return greedy_left, used.joined(greedy)
-        exact = _pack_exactly(free_capacity, items)
+        exact = _pack_thoroughly(free_capacity, items)
         if exact is not None:
             return [0] * len(items), exact
     return left, used.joined(best_fit)
@@ -110,9 +111,13 @@ def _pack_greedily(
     return left, result
 
 
-def _pack_exactly(free_capacity: FreeCapacity, items: Sequence[Item]) -> FreeCapacity | None:
-    bins = small_bins(free_capacity.rows)
-    free = None if bins is None else pack_exactly(free_capacity.space, items, bins)
+def _pack_thoroughly(free_capacity: FreeCapacity, items: Sequence[Item]) -> FreeCapacity | None:
+    bins = _single_bins(free_capacity.rows, MAX_BINS_REPACKED)
+    if bins is None:
+        return None
+    free = repack(free_capacity.space, items, bins)
+    if free is None and len(bins) <= MAX_BINS:
+        free = pack_exactly(free_capacity.space, items, bins)
     if free is None:
         return None
     result = FreeCapacity(free_capacity.space)
@@ -125,6 +130,10 @@ def _pack_exactly(free_capacity: FreeCapacity, items: Sequence[Item]) -> FreeCap
 
 def small_bins(rows: Sequence[Row]) -> list[Bin] | None:
     """The nodes as single bins, if they are few enough for an exact search."""
-    if sum(row.count for row in rows) > MAX_BINS:
+    return _single_bins(rows, MAX_BINS)
+
+
+def _single_bins(rows: Sequence[Row], most: int) -> list[Bin] | None:
+    if sum(row.count for row in rows) > most:
         return None
     return [(row.free, row.labels) for row in rows for _ in range(row.count)]
