@@ -56,7 +56,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 @click.option(
     "--interval",
     type=click.FloatRange(0.1, 86400),
-    default=10,
+    default=1,
     show_default=True,
     help="Seconds between plans.",
 )

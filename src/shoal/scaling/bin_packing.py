@@ -17,11 +17,16 @@ from shoal.scaling.resource_vectors import Item, ResourceSpace
 
 
 def pack(
-    free_capacity: FreeCapacity, items: Sequence[Item], *, fewest_left: bool = False
+    free_capacity: FreeCapacity,
+    items: Sequence[Item],
+    *,
+    fewest_left: bool = False,
+    quick: bool = False,
 ) -> list[int]:
     """How many of each item do not fit: nodes in use are filled first, then empty ones. If not all
-    fit, those are left that need the least capacity or, with `fewest_left`, the fewest. Changes
-    nothing in `free_capacity`."""
+    fit, those are left that need the least capacity or, with `fewest_left`, the fewest. `quick`
+    leaves out what takes too long for many sets of instances: column generation, and moving items.
+    Changes nothing in `free_capacity`."""
     space = free_capacity.space
     remaining = _resized(space, items, free_capacity.unplaced_on_used_nodes(items))
     empty_nodes = free_capacity.empty_nodes()
@@ -29,16 +34,16 @@ def pack(
     if not any(left):
         return left
     results = [left]
+    if _could_hold(free_capacity, items):
+        if not quick:
+            greedy_left, _ = _pack_greedily(empty_nodes, remaining)
+            if not any(greedy_left):
+                return greedy_left
+            results.append(greedy_left)
+        if _pack_thoroughly(free_capacity, items, quick) is not None:
+            return [0] * len(items)
     if fewest_left:
-        # This runs for many sets of instances, and column generation would take too long.
-        if _could_hold(free_capacity, items) and _pack_thoroughly(free_capacity, items) is not None:
-            return [0] * len(items)
         results.append(free_capacity.copy().pack(items, smallest_first=True))
-    elif _could_hold(free_capacity, items):
-        greedy_left, _ = _pack_greedily(empty_nodes, remaining)
-        if not any(greedy_left) or _pack_thoroughly(free_capacity, items) is not None:
-            return [0] * len(items)
-        results.append(greedy_left)
 
     def rank(result: list[int]) -> tuple[int, float, list[int]]:
         return (sum(result) if fewest_left else 0, _weight(space, items, result), result)
@@ -46,7 +51,9 @@ def pack(
     return min(results, key=rank)
 
 
-def packed(free_capacity: FreeCapacity, items: Sequence[Item]) -> tuple[list[int], FreeCapacity]:
+def packed(
+    free_capacity: FreeCapacity, items: Sequence[Item], *, quick: bool = False
+) -> tuple[list[int], FreeCapacity]:
     """How many of each item do not fit, found as `pack` does, and a copy of the free capacity that
     holds the others."""
     used = free_capacity.used_nodes()
@@ -57,10 +64,11 @@ def packed(free_capacity: FreeCapacity, items: Sequence[Item]) -> tuple[list[int
     if not any(left):
         return left, used.joined(best_fit)
     if _could_hold(free_capacity, items):
-        greedy_left, greedy = _pack_greedily(empty_nodes, remaining)
-        if not any(greedy_left):
-            return greedy_left, used.joined(greedy)
-        exact = _pack_thoroughly(free_capacity, items)
+        if not quick:
+            greedy_left, greedy = _pack_greedily(empty_nodes, remaining)
+            if not any(greedy_left):
+                return greedy_left, used.joined(greedy)
+        exact = _pack_thoroughly(free_capacity, items, quick)
         if exact is not None:
             return [0] * len(items), exact
     return left, used.joined(best_fit)
@@ -111,11 +119,15 @@ def _pack_greedily(
     return left, result
 
 
-def _pack_thoroughly(free_capacity: FreeCapacity, items: Sequence[Item]) -> FreeCapacity | None:
-    bins = _single_bins(free_capacity.rows, MAX_BINS_REPACKED)
+def _pack_thoroughly(
+    free_capacity: FreeCapacity, items: Sequence[Item], quick: bool
+) -> FreeCapacity | None:
+    """The free capacity with all items packed, if moving items or, on few nodes, exact search finds
+    a way."""
+    bins = _single_bins(free_capacity.rows, MAX_BINS if quick else MAX_BINS_REPACKED)
     if bins is None:
         return None
-    free = repack(free_capacity.space, items, bins)
+    free = None if quick else repack(free_capacity.space, items, bins)
     if free is None and len(bins) <= MAX_BINS:
         free = pack_exactly(free_capacity.space, items, bins)
     if free is None:

@@ -16,14 +16,19 @@ from shoal.scaling.free_capacity import FreeCapacity
 from shoal.scaling.instance_mix import MAX_EXACT_INSTANCES
 from shoal.scaling.instance_selection import Selection, with_selections
 from shoal.scaling.launch_stages import SelectedLaunches, items_of
-from shoal.scaling.node_filling import LaunchLimits, fewest_unplaced, launches_by_filling
+from shoal.scaling.node_filling import (
+    FillOrder,
+    LaunchLimits,
+    fewest_unplaced,
+    launches_by_filling,
+)
 from shoal.scaling.placement import Unplaced, place, with_fewest_tasks_left
 from shoal.scaling.resource_vectors import Item
 
 # How many instances a neighbour may take away, and how many it may add instead.
 MAX_REMOVED = 2
 MAX_ADDED = 2
-# How many sets may be evaluated.
+# How many sets may be evaluated, and as many again by the exact search.
 MAX_SETS = 150
 # How many sets the exact search may consider, most of them excluded by their bounds.
 EXACT_STEPS = 1_500
@@ -55,18 +60,16 @@ class LaunchSearch:
         """The best set found, starting from the selected one and from others."""
         starts = {selected, (0,) * len(self._options), *self._filled()}
         for chosen in starts:
-            floors, work = self.unplaced(chosen)
-            free = with_selections(self._free, self._selections(chosen))
-            self._unplaced[chosen] = floors, with_fewest_tasks_left(free, self._workload, work)
+            self._place_thoroughly(chosen)
         best = min(starts, key=lambda chosen: (self._rank(chosen), chosen))
-        is_unmet = any(self._rank(best)[:3])
-        if is_unmet and (all_sets := self._sets_within_limits()):
-            return min([best, *all_sets], key=lambda chosen: (self._rank(chosen), chosen))
-        while len(self._unplaced) < MAX_SETS and (better := self._better_neighbour(best)):
-            best = better
-        if not any(self._rank(best)[:3]) and 0 < sum(best) <= MAX_EXACT_INSTANCES:
-            return self._cheapest(best)
-        return best
+        if self._leaves_unmet(best) and (all_sets := self._sets_within_limits()):
+            best = min([best, *all_sets], key=lambda chosen: (self._rank(chosen), chosen))
+        else:
+            while len(self._unplaced) < MAX_SETS and (better := self._better_neighbour(best)):
+                best = better
+        if self._leaves_unmet(best):
+            return self._without_unneeded(best)
+        return self._cheapest(best) if 0 < sum(best) <= MAX_EXACT_INSTANCES else best
 
     def counts(self, selections: Sequence[Selection]) -> InstanceSet:
         """The selections as a set."""
@@ -87,6 +90,28 @@ class LaunchSearch:
             )
         return self._unplaced[chosen]
 
+    def _place_thoroughly(self, chosen: InstanceSet) -> None:
+        """Look for a placement of more tasks. Takes too long for every set."""
+        floors, work = self.unplaced(chosen)
+        free = with_selections(self._free, self._selections(chosen))
+        self._unplaced[chosen] = floors, with_fewest_tasks_left(free, self._workload, work)
+
+    def _leaves_unmet(self, chosen: InstanceSet) -> bool:
+        return any(self._rank(chosen)[:3])
+
+    def _without_unneeded(self, chosen: InstanceSet) -> InstanceSet:
+        """The set without instances that do not help to meet more."""
+        self._place_thoroughly(chosen)
+        options = [i for i in range(len(chosen)) if chosen[i]]
+        for index in sorted(options, key=lambda i: -self._bin_types[i].price):
+            while chosen[index]:
+                fewer = (*chosen[:index], chosen[index] - 1, *chosen[index + 1 :])
+                self._place_thoroughly(fewer)
+                if self._rank(fewer) > self._rank(chosen):
+                    break
+                chosen = fewer
+        return chosen
+
     def _selections(self, chosen: InstanceSet) -> list[Selection]:
         return [Selection(self._options[i], n) for i, n in enumerate(chosen) if n]
 
@@ -101,10 +126,8 @@ class LaunchSearch:
     def _filled(self) -> Iterator[InstanceSet]:
         """The sets that result from filling nodes one after the other."""
         limits = LaunchLimits(self._bin_types, self._limits, self._total_limit)
-        for smallest_first in (False, True):
-            launched = launches_by_filling(
-                self._free, self._total, self._workload, limits, smallest_first=smallest_first
-            )
+        for order in FillOrder:
+            launched = launches_by_filling(self._free, self._total, self._workload, limits, order)
             yield tuple(launched[i] for i in range(len(self._options)))
 
     def _better_neighbour(self, chosen: InstanceSet) -> InstanceSet | None:
@@ -174,6 +197,8 @@ class LaunchSearch:
         """The cheapest set that meets everything, if exact search finds one cheaper than this."""
 
         def fits(indices: tuple[int, ...]) -> bool:
+            if len(self._unplaced) >= 2 * MAX_SETS:
+                return False
             counts = tuple(indices.count(i) for i in range(len(self._options)))
             return not any(self._rank(counts)[:3])
 

@@ -6,6 +6,7 @@ better, and the planner keeps the better result.
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -15,6 +16,16 @@ from shoal.scaling.greedy_packing import BinType
 from shoal.scaling.placement import Unplaced, place
 from shoal.scaling.resource_vectors import Item, LabelClass, ResourceSpace, Vector
 from shoal.scaling.workload import Workload
+
+
+class FillOrder(enum.Enum):
+    """Which items a node takes first: those that are hardest to place, as in Ray, so that large
+    ones are not left over; the smallest, so that few are left over; or the smallest of those that
+    need scarce resources."""
+
+    HARDEST = enum.auto()
+    SMALLEST = enum.auto()
+    SMALLEST_SCARCE = enum.auto()
 
 
 class LaunchLimits(NamedTuple):
@@ -42,15 +53,15 @@ class NodeFilling:
         self,
         free_capacity: FreeCapacity,
         limits: LaunchLimits,
+        order: FillOrder,
         *,
-        smallest_first: bool = False,
         launched: Counter[int] | None = None,
     ) -> None:
         self.space = free_capacity.space
         self._bin_types = limits.bin_types
         self._limits = list(limits.by_group)
         self._total_limit = limits.total
-        self.smallest_first = smallest_first
+        self.order = order
         self._nodes: Counter[_Node] = Counter()
         for row in free_capacity.rows:
             self._nodes[_Node(row.free, row.free, row.labels, row.scarce)] += row.count
@@ -115,14 +126,11 @@ class NodeFilling:
         self._nodes[node._replace(free=_without(node.free, items, pattern))] += n
 
     def _order(self, item: Item) -> tuple[object, ...]:
-        if self.smallest_first:
-            return (self.space.share(item), self.space.size(item), item.hardness)
-        return (
-            item.selector == 0,
-            -len(item.nonzero),
-            -sum(item.amounts),
-            [-n for n in item.amounts],
-        )
+        if self.order is FillOrder.HARDEST:
+            sizes = [-n for n in item.amounts]
+            return (item.selector == 0, -len(item.nonzero), sum(sizes), sizes)
+        scarce = self.order is FillOrder.SMALLEST_SCARCE and item.scarce.bit_count()
+        return (-scarce, self.space.share(item), self.space.size(item), item.hardness)
 
     def _best(
         self,
@@ -217,7 +225,7 @@ def _subtract(counter: Counter[_Node], node: _Node, n: int) -> None:
 
 def fill_with_work(filling: NodeFilling, workload: Workload) -> Unplaced:
     """Place the work: gangs one by one, each whole or not at all, then tasks."""
-    smallest_first = filling.smallest_first
+    smallest_first = filling.order is not FillOrder.HARDEST
     space = filling.space
     gangs: list[tuple[tuple[float, ...], int, Sequence[Item], bool, int]] = []
     for number, group in enumerate(workload.gang_groups):
@@ -252,10 +260,10 @@ def fewest_unplaced(free_capacity: FreeCapacity, workload: Workload) -> Unplaced
     )
     used, empty = _empty_nodes_as_launches(free_capacity)
     for nodes, limits in ((free_capacity, LaunchLimits()), (used, empty)):
-        for smallest_first in (False, True):
+        for order in FillOrder:
             if not best:
                 return best
-            filling = NodeFilling(nodes, limits, smallest_first=smallest_first)
+            filling = NodeFilling(nodes, limits, order)
             other = fill_with_work(filling, workload)
             best = min(best, other, key=lambda u: (u.gangs, sum(u.tasks)))
     return best
@@ -278,15 +286,12 @@ def launches_by_filling(
     total: FreeCapacity,
     workload: Workload,
     limits: LaunchLimits,
-    *,
-    smallest_first: bool,
+    order: FillOrder,
 ) -> Counter[int]:
     """The instances launched if nodes are filled one after the other: for floors, then for the
     work. Returned by bin type."""
-    for_floors = NodeFilling(total, limits, smallest_first=smallest_first)
+    for_floors = NodeFilling(total, limits, order)
     for_floors.add([floor.item for floor in workload.floors])
-    for_work = NodeFilling(
-        free, limits, smallest_first=smallest_first, launched=for_floors.launched
-    )
+    for_work = NodeFilling(free, limits, order, launched=for_floors.launched)
     fill_with_work(for_work, workload)
     return for_work.launched

@@ -47,7 +47,7 @@ def place(
     fewest_left: bool = False,
 ) -> Unplaced:
     """Place everything in a copy of the free capacity. What is left is what is cheapest to launch
-    instances for or, with `fewest_left`, the fewest tasks."""
+    instances for or, with `fewest_left`, the fewest tasks, found in less time."""
     space = free_capacity.space
     spread = [g for g in gang_groups if g.strict_spread]
     remaining = free_capacity
@@ -59,7 +59,12 @@ def place(
     task_items = [task.item for task in tasks]
     gang_items = [*bundles, *packed_items]
     # Gangs go first, so they are not weighed against tasks.
-    left = pack(remaining, [*gang_items, *task_items], fewest_left=fewest_left and not gang_items)
+    left = pack(
+        remaining,
+        [*gang_items, *task_items],
+        fewest_left=fewest_left and not gang_items,
+        quick=fewest_left,
+    )
     if not any(left) and not any(unplaced):
         return _nothing(gang_groups, strict_pack_gangs, tasks)
     if spread and _fits_exactly(free_capacity, spread, [*gang_items, *task_items]):
@@ -68,13 +73,13 @@ def place(
         return Unplaced(
             tuple(unplaced), (0,) * len(strict_pack_gangs), tuple(left[len(gang_items) :])
         )
-    gangs_left, with_gangs = packed(remaining, gang_items)
+    gangs_left, with_gangs = packed(remaining, gang_items, quick=fewest_left)
     packed_left = gangs_left[len(bundles) :]
     if any(gangs_left):
         gangs = PackableGangs(space, gang_groups, strict_pack_gangs)
-        with_gangs, groups_left, packed_left = gangs.placed(remaining)
+        with_gangs, groups_left, packed_left = gangs.placed(remaining, quick=fewest_left)
         unplaced = [a + b for a, b in zip(unplaced, groups_left, strict=True)]
-    tasks_left = pack(with_gangs, task_items, fewest_left=fewest_left)
+    tasks_left = pack(with_gangs, task_items, fewest_left=fewest_left, quick=fewest_left)
     return Unplaced(tuple(unplaced), tuple(packed_left), tuple(tasks_left))
 
 
@@ -225,13 +230,15 @@ class PackableGangs:
                 yield number, bundles
             gangs = max(0, gangs - count)
 
-    def placed(self, free_capacity: FreeCapacity) -> tuple[FreeCapacity, list[int], list[int]]:
+    def placed(
+        self, free_capacity: FreeCapacity, *, quick: bool = False
+    ) -> tuple[FreeCapacity, list[int], list[int]]:
         """A copy of the free capacity with as many whole gangs as fit; and how many gangs of each
         group, and of each STRICT_PACK gang, do not fit."""
         fitting = largest_feasible(
-            self.total, lambda gangs: not any(pack(free_capacity, self.first(gangs)))
+            self.total, lambda gangs: not any(pack(free_capacity, self.first(gangs), quick=quick))
         )
-        _, result = packed(free_capacity, self.first(fitting))
+        _, result = packed(free_capacity, self.first(fitting), quick=quick)
         unplaced = [0] * self._total_numbers
         for number, bundles in self.after(fitting):
             if not result.try_pack(bundles):

@@ -32,6 +32,7 @@ class SimulationResult:
     unfinished: int
     wait_p50: float
     wait_p90: float
+    wait_p95: float
     wait_p99: float
     wait_max: float
     peak_nodes: int

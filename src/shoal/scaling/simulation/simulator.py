@@ -357,7 +357,7 @@ class _Simulation:
     def _summary(self) -> SimulationResult:
         for node in list(self._nodes.values()):
             self._charge(node)
-        p50, p90, p99, longest = percentiles(self._waits, (0.5, 0.9, 0.99, 1.0))
+        p50, p90, p95, p99, longest = percentiles(self._waits, (0.5, 0.9, 0.95, 0.99, 1.0))
         types = [
             self._spec.head_node_type,
             *(t for t, n in self._spec.node_types.items() if n.max_workers),
@@ -370,6 +370,7 @@ class _Simulation:
             unfinished=self._queues.total,
             wait_p50=p50,
             wait_p90=p90,
+            wait_p95=p95,
             wait_p99=p99,
             wait_max=longest,
             peak_nodes=self._peak,

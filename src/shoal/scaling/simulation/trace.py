@@ -31,5 +31,5 @@ class SimulationSettings:
     failure_rate: float = 0.0
     interruptions_per_hour: float = 0.0
     drain_s: float = 5.0
-    interval_s: float = 10.0
+    interval_s: float = 1.0
     seed: int = 0

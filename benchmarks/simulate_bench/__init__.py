@@ -1,0 +1,1 @@
+"""Parts of the simulation benchmark: the same trace with real Ray."""
