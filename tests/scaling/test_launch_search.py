@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from shoal.scaling import Demand, History, NodeView, Offering, Plan, Strategy, plan
+from shoal.scaling import Demand, Gang, History, NodeView, Offering, Plan, Shape, Strategy, plan
+from shoal.scaling.demand import LabelRule
 from shoal.spec.cluster_spec import ClusterSpec, NodeType
 from tests.scaling.clusters import (
     HEAD,
@@ -101,3 +102,32 @@ def test_a_limited_cheap_type_goes_to_the_work_that_saves_most(count: int) -> No
     pending = demand(tasks(count, CPU=6), tasks(20, CPU=4))
     result = planned_twice(spec(*types), [], pending, {"large": 0.8, "small": 0.6})
     assert counts(result) == {"small": count, "large": 10}
+
+
+def test_a_spread_gang_leaves_the_only_node_that_suits_another_gang() -> None:
+    """The nodes of the floor have room for the spread gangs, but not the label for the other."""
+    gpu = node_type("gpu", {"CPU": 4, "GPU": 1}, labels={"pool": "a"})
+    cpu = node_type("cpu", {"CPU": 4})
+    not_in_a = Shape.of({"CPU": 3}, [[LabelRule("pool", ("a",), negated=True)]])
+    pending = demand(
+        gangs=[
+            Gang((Shape.of({"CPU": 0.5}), not_in_a), Strategy.PACK),
+            gang(Strategy.STRICT_SPREAD, {"CPU": 3}, count=3),
+        ],
+        floors=[tasks(19, CPU=0.5, GPU=1)],
+    )
+    busy = ready("n", gpu)
+    result = planned_twice(spec(gpu, cpu), [busy], pending, {"gpu": 1.0, "cpu": 0.2})
+    assert counts(result) == {"gpu": 18, "cpu": 1}
+    assert not result.unmet
+
+
+def test_no_node_is_launched_that_meets_no_more_tasks() -> None:
+    small = node_type("small", {"CPU": 2}, max_workers=2)
+    gpu = node_type("gpu", {"CPU": 4, "GPU": 1}, max_workers=2)
+    pending = demand(tasks(7, CPU=0.5), tasks(3, CPU=1, GPU=0.5), tasks(1, CPU=3, GPU=1))
+    cluster = spec(small, gpu, max_workers=3)
+    result = planned_twice(cluster, [], pending, {"small": 0.1, "gpu": 1.0})
+    # There are GPUs for all but the last task, and CPUs beside them for the others.
+    assert counts(result) == {"gpu": 2}
+    assert unmet(result) == 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from shoal.scaling.free_capacity import FreeCapacity
@@ -223,29 +224,49 @@ def _subtract(counter: Counter[_Node], node: _Node, n: int) -> None:
         del counter[node]
 
 
+@dataclass(frozen=True)
+class _Gang:
+    """`count` equal gangs. A STRICT_PACK gang is one item, whatever the number of its bundles."""
+
+    items: Sequence[Item]
+    bundles: int
+    spread: bool
+    is_strict: bool
+    count: int
+
+
 def fill_with_work(filling: NodeFilling, workload: Workload) -> Unplaced:
     """Place the work: gangs one by one, each whole or not at all, then tasks."""
-    smallest_first = filling.order is not FillOrder.HARDEST
-    space = filling.space
-    gangs: list[tuple[tuple[float, ...], int, Sequence[Item], bool, int]] = []
-    for number, group in enumerate(workload.gang_groups):
-        bundles = sum(item.count for item in group.bundles)
-        size = sum(item.count * space.size(item) for item in group.bundles)
-        key = (size,) if smallest_first else (-bundles * group.strict_spread, -bundles)
-        gangs.append((key, number, group.bundles, group.strict_spread, group.count))
-    first_packed = len(workload.gang_groups)
-    for number, gang in enumerate(workload.strict_pack_gangs, first_packed):
-        bundles = gang.bundles
-        key = (space.size(gang.item),) if smallest_first else (-bundles, -bundles)
-        gangs.append((key, number, (space.resized(gang.item, 1),), False, gang.item.count))
+    groups, packed = workload.gang_groups, workload.strict_pack_gangs
+    gangs = [
+        _Gang(g.bundles, sum(i.count for i in g.bundles), g.strict_spread, g.strict_spread, g.count)
+        for g in groups
+    ]
+    gangs += [
+        _Gang((filling.space.resized(g.item, 1),), g.bundles, False, True, g.item.count)
+        for g in packed
+    ]
     unplaced = [0] * len(gangs)
-    for _, number, items, spread, count in sorted(gangs, key=lambda g: g[:2]):
-        for placed in range(count):
-            if any(filling.add(items, spread=spread, whole=True)):
-                unplaced[number] = count - placed
+    for number in sorted(range(len(gangs)), key=lambda n: (_gang_order(filling, gangs[n]), n)):
+        gang = gangs[number]
+        for placed in range(gang.count):
+            if any(filling.add(gang.items, spread=gang.spread, whole=True)):
+                unplaced[number] = gang.count - placed
                 break
     tasks = filling.add([task.item for task in workload.tasks])
-    return Unplaced(tuple(unplaced[:first_packed]), tuple(unplaced[first_packed:]), tuple(tasks))
+    return Unplaced(tuple(unplaced[: len(groups)]), tuple(unplaced[len(groups) :]), tuple(tasks))
+
+
+def _gang_order(filling: NodeFilling, gang: _Gang) -> tuple[float, ...]:
+    """Strict gangs with many bundles first, as in Ray; or the smallest; or the smallest of those
+    that fit on few nodes."""
+    if filling.order is FillOrder.HARDEST:
+        return (-gang.bundles * gang.is_strict, -gang.bundles)
+    size = sum(item.count * filling.space.size(item) for item in gang.items)
+    if filling.order is FillOrder.SMALLEST:
+        return (size,)
+    scarce = max(item.scarce.bit_count() for item in gang.items)
+    return (all(item.selector == 0 for item in gang.items), -scarce, size)
 
 
 def fewest_unplaced(free_capacity: FreeCapacity, workload: Workload) -> Unplaced:
