@@ -131,3 +131,22 @@ def test_no_node_is_launched_that_meets_no_more_tasks() -> None:
     # There are GPUs for all but the last task, and CPUs beside them for the others.
     assert counts(result) == {"gpu": 2}
     assert unmet(result) == 1
+
+
+def test_a_priority_does_not_keep_a_gang_from_being_met() -> None:
+    first = node_type("first", {"CPU": 4}, max_workers=2, priority=1)
+    other = node_type("other", {"CPU": 2}, max_workers=2)
+    gangs = [
+        gang(Strategy.PACK, {"CPU": 4}, count=2),
+        gang(Strategy.STRICT_SPREAD, {"CPU": 0.5}, {"CPU": 0.5}),
+    ]
+    result = planned_twice(spec(first, other), [], demand(gangs=gangs), {})
+    assert counts(result) == {"first": 2, "other": 2}
+    assert not result.unmet
+
+
+def test_initial_workers_are_complete_also_if_a_launch_for_a_floor_became_unnecessary() -> None:
+    gpu = node_type("gpu", {"CPU": 2, "GPU": 1}, priority=1)
+    cluster = spec(gpu, node_type("cpu", {"CPU": 2}), initial_workers=2)
+    pending = demand(floors=[tasks(1, CPU=0.5, GPU=0.5)])
+    assert counts(planned_twice(cluster, [], pending, {})) == {"gpu": 2}

@@ -97,20 +97,25 @@ class LaunchRefinement:
 
     def search(self) -> None:
         """In small cases, look for a better set of launches for floors, gangs and tasks together:
-        most floors met first, then most gangs, then most tasks, then the lowest price."""
+        most floors met first, then most gangs, then most tasks, then the lowest price. Where
+        priorities or the order of label selectors decide, only for one that meets more."""
         launches = self._launches
         selected_count = sum(s.count for stage in launches.work_stages() for s in stage.selections)
         is_unmet = bool(launches.unplaced or launches.unplaced_floors)
+        has_preferences = self._selector.has_preferences(self._all_items())
         if (
-            not (selected_count or is_unmet)
+            not (is_unmet or (selected_count and not has_preferences))
             or selected_count > MAX_SEARCHED_INSTANCES
-            or not self._is_exact_case()
+            or not self._is_searchable()
         ):
             return
         before, selected = launches.take_back_work_launches()
         search = LaunchSearch(launches)
-        best = search.best(search.counts(selected))
-        if best == search.counts(selected):
+        current = search.counts(selected)
+        best = search.best(current)
+        if has_preferences and not search.meets_more(best, current):
+            best = search.without_unneeded(current)
+        if best == current:
             launches.restore(before, selected)
         else:
             launches.add_by_need([self._selector.add(i, n) for i, n in enumerate(best) if n])
@@ -122,7 +127,7 @@ class LaunchRefinement:
             return
         free = self._launches.free_capacity()
         fewest = self._launches.place_work(free, fewest_left=True)
-        if self._is_exact_case():
+        if self._is_searchable():
             fewest = with_fewest_tasks_left(free, self._workload, fewest)
         before = self._launches.unplaced
         if (fewest.gangs, sum(fewest.tasks)) < (before.gangs, sum(before.tasks)):
@@ -167,14 +172,12 @@ class LaunchRefinement:
             items <= MAX_REPEATED_ITEMS and items * len(self._snapshot.serving) <= MAX_REPEATED_WORK
         )
 
-    def _is_exact_case(self) -> bool:
-        """Whether only the price decides, and exact search is affordable."""
-        items = [*self._launches.all_items(), *items_of(self._workload.floors)]
-        return (
-            self._is_small()
-            and len(items) <= MAX_ITEMS
-            and not self._selector.has_preferences(items)
-        )
+    def _is_searchable(self) -> bool:
+        """Whether many sets of launches can be tried."""
+        return self._is_small() and len(self._all_items()) <= MAX_ITEMS
+
+    def _all_items(self) -> list[Item]:
+        return [*self._launches.all_items(), *items_of(self._workload.floors)]
 
 
 def _slack_of(capacity: FreeCapacity, items: Sequence[Item]) -> list[int]:

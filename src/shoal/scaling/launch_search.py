@@ -68,7 +68,7 @@ class LaunchSearch:
             while len(self._unplaced) < MAX_SETS and (better := self._better_neighbour(best)):
                 best = better
         if self._leaves_unmet(best):
-            return self._without_unneeded(best)
+            return self.without_unneeded(best)
         return self._cheapest(best) if 0 < sum(best) <= MAX_EXACT_INSTANCES else best
 
     def counts(self, selections: Sequence[Selection]) -> InstanceSet:
@@ -90,6 +90,10 @@ class LaunchSearch:
             )
         return self._unplaced[chosen]
 
+    def meets_more(self, chosen: InstanceSet, other: InstanceSet) -> bool:
+        """Whether a set leaves less unmet than another."""
+        return self._rank(chosen)[:3] < self._rank(other)[:3]
+
     def _place_thoroughly(self, chosen: InstanceSet) -> None:
         """Look for a placement of more tasks. Takes too long for every set."""
         floors, work = self.unplaced(chosen)
@@ -99,7 +103,7 @@ class LaunchSearch:
     def _leaves_unmet(self, chosen: InstanceSet) -> bool:
         return any(self._rank(chosen)[:3])
 
-    def _without_unneeded(self, chosen: InstanceSet) -> InstanceSet:
+    def without_unneeded(self, chosen: InstanceSet) -> InstanceSet:
         """The set without instances that do not help to meet more."""
         self._place_thoroughly(chosen)
         options = [i for i in range(len(chosen)) if chosen[i]]

@@ -108,6 +108,8 @@ class ScaleUp:
         refinement.select_together()
         refinement.search()
         refinement.count_fewest_left()
+        # Launches that were dropped may have counted towards this target.
+        self._top_up(legacy_targets.initial, because_of_initial_workers, throttled=False)
         self._apply_budget()
         self._top_up(legacy_targets.utilization, because_of_utilization, throttled=True)
         self._limit_concurrent_launches()
