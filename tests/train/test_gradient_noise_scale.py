@@ -285,14 +285,26 @@ class TestAdam:
         optimizer = _optimizer(2, cls=cls, **kwargs)
         param = _params(optimizer)[0]
         for _ in range(steps):
-            param.grad = torch.tensor([100.0, 0.01])
+            param.grad = torch.tensor([100.0, 20.0])
             optimizer.step()
         return optimizer, AdamGradientNoiseScale(Mock(), optimizer, num_replicas=2, accum_scale=1.0)
 
     def test_gradients_count_as_the_optimizer_scales_them(self) -> None:
         optimizer, gns = self._trained(10)
-        gns.observe_local(_params(optimizer), [torch.tensor([100.0, 0.01])])
-        assert gns.local_sqr.tolist() == pytest.approx([2.0], rel=1e-3)
+        gns.observe_local(_params(optimizer), [torch.tensor([100.0, 20.0])])
+        assert gns.local_sqr.tolist() == pytest.approx([2.0], rel=0.1)
+
+    def test_a_component_that_had_no_gradient_does_not_outweigh_the_others(self) -> None:
+        optimizer = _optimizer(100, cls=torch.optim.Adam)
+        param = _params(optimizer)[0]
+        gradient = torch.ones(100)
+        gradient[0] = 0.0
+        for _ in range(10):
+            param.grad = gradient
+            optimizer.step()
+        gns = AdamGradientNoiseScale(Mock(), optimizer, num_replicas=2, accum_scale=1.0)
+        gns.observe_local([param], [gradient + 1e-3])
+        assert gns.local_sqr.tolist() == pytest.approx([99.0], rel=0.05)
 
     def test_the_first_steps_are_not_observed(self) -> None:
         optimizer, gns = self._trained(0)
@@ -320,9 +332,9 @@ class TestAdam:
         gns.prepare_step(2.0)
         assert float(state["step"]) == 5
         assert (state["exp_avg_sq"] / (1 - 0.999**5)).tolist() == pytest.approx(unbiased.tolist())
-        assert state["exp_avg"].tolist() == pytest.approx([100 * (1 - 0.9**5), 0.01 * (1 - 0.9**5)])
+        assert state["exp_avg"].tolist() == pytest.approx([100 * (1 - 0.9**5), 20 * (1 - 0.9**5)])
         before = param.detach().clone()
-        param.grad = torch.tensor([100.0, 0.01])
+        param.grad = torch.tensor([100.0, 20.0])
         optimizer.step()
         moved = (before - param).tolist()
         assert moved == pytest.approx([0.1, 0.1], rel=0.05)  # the learning rate, as before

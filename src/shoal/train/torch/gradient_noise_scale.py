@@ -330,6 +330,7 @@ class AdamGradientNoiseScale(GradientNoiseScale):
     """
 
     _FIRST_STEPS = 5  # steps until the optimizer's averages are of use
+    _SMALLEST_ROOT = 0.01  # of a component's root mean square, relative to that of its tensor
 
     def prepare_step(self, scale: float) -> None:
         if self._prev_scale and not math.isclose(scale, self._prev_scale, rel_tol=1e-5):
@@ -374,8 +375,11 @@ class AdamGradientNoiseScale(GradientNoiseScale):
             return grad
         group = self._optimizer.param_groups[self._group_of(param)]
         correction = 1 - group["betas"][1] ** float(state["step"])
-        root = state["exp_avg_sq"].sqrt().div_(math.sqrt(correction)).add_(group["eps"])
-        return grad.reshape(root.shape) / root
+        root = state["exp_avg_sq"].sqrt().div_(math.sqrt(correction))
+        # The first gradient of a component that had almost none would outweigh all others. The
+        # optimizer is protected from it, because its average includes that gradient.
+        smallest = self._SMALLEST_ROOT * torch.linalg.vector_norm(root) / math.sqrt(root.numel())
+        return grad.reshape(root.shape) / root.add_(smallest + group["eps"])
 
 
 def _pairs(params: Tensors, grads: Tensors) -> list[tuple[torch.Tensor, torch.Tensor]]:
