@@ -52,7 +52,7 @@ bench: .venv/.dev compiled
 # As `pip install` does. Simulated users have no write permission here and would compile every
 # module each time they run `shoal`.
 compiled: .venv/.dev
-	@$(BIN)/python -m compileall -q src tests
+	@$(BIN)/python -m compileall -q src adaptdl/src tests
 
 clean:
 	rm -rf .venv .venv-oldest-ray build
@@ -65,9 +65,9 @@ clean:
 	@$(BIN)/python -m pip install --quiet --editable '.[embedded]'
 	@touch $@
 
-.venv/.dev: .venv/.installed pyproject.toml
+.venv/.dev: .venv/.installed pyproject.toml adaptdl/pyproject.toml
 	@echo "installing what the tests need into .venv"
-	@$(BIN)/python -m pip install --quiet --editable '.[embedded,train,dev]'
+	@$(BIN)/python -m pip install --quiet --editable '.[embedded,train,dev]' --editable ./adaptdl
 	@touch $@
 
 .venv-oldest-ray/.installed: pyproject.toml

@@ -56,7 +56,7 @@ ALLOWED = [
     ("", r"check_words"),
     ("", r"user nobody|nobody:|\"nobody\"|'nobody'"),  # the Unix user
 ]
-PATHS = ["src", "docs", "examples", "benchmarks", "scripts"]
+PATHS = ["src", "adaptdl", "docs", "examples", "benchmarks", "scripts"]
 FILES = ["README.md", "CONTRIBUTING.md", "Makefile", "mkdocs.yml"]
 SUFFIXES = (".py", ".md", ".sh", ".yaml", ".yml", ".toml", "Makefile")
 

@@ -1,0 +1,1 @@
+"""AdaptDL's API for PyTorch."""
