@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -65,6 +66,19 @@ def partition(region: str) -> tuple[str, str]:
         if region in entry["regions"]:
             return str(entry["partition"]), str(entry["dnsSuffix"])
     return standard
+
+
+def region_of(settings: Mapping[str, Any]) -> str:
+    """The region that the provider section of a file names, or else the environment."""
+    from_environment = (os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
+    region = settings.get("region") or next(filter(None, from_environment), None)
+    if not region:
+        raise ConfigError(
+            "no AWS region",
+            why="neither provider.region nor AWS_REGION is set",
+            fix="set it in the file: provider: {type: aws, region: us-west-2}",
+        )
+    return str(region)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,14 +15,7 @@ from pathlib import Path
 
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
-from shoal.core.errors import (
-    CapacityError,
-    ConfigError,
-    ProviderError,
-    QuotaError,
-    ShoalError,
-    TransientError,
-)
+from shoal.core.errors import ProviderError, ShoalError, TransientError
 from shoal.core.events import Emit
 from shoal.core.node_phase import Role
 from shoal.providers.aws import (
@@ -38,10 +30,19 @@ from shoal.providers.aws import (
     stopped_workers,
     tags,
 )
-from shoal.providers.aws.aws_client import AwsClient, regions
+from shoal.providers.aws.aws_client import AwsClient, region_of, regions
 from shoal.providers.aws.efs import FileSystems
 from shoal.providers.aws.first_ssh_contact import FirstContactRunner
-from shoal.providers.aws.instances import MARKET, TERMINAL_STATES, TYPE, read_instance, state_of
+from shoal.providers.aws.instances import (
+    MARKET,
+    TERMINAL_STATES,
+    TYPE,
+    list_records,
+    read_instance,
+    rival_head,
+    state_of,
+    tag_status,
+)
 from shoal.providers.aws.launch_config import LaunchConfig
 from shoal.providers.aws.launch_fallback import LaunchOutcome, Record
 from shoal.providers.aws.launch_options import UnavailableOfferings
@@ -52,12 +53,7 @@ from shoal.providers.aws.preflight import access, checks, run_checks
 from shoal.providers.aws.pricing import Prices
 from shoal.providers.aws.ssh_targets import InstanceRunners
 from shoal.providers.aws.waiters import TerminationWatch, Waiter, poll_intervals
-from shoal.providers.model import (
-    Finding,
-    Instance,
-    LaunchRequest,
-    State,
-)
+from shoal.providers.model import Finding, Instance, LaunchRequest, State
 from shoal.providers.protocol import Capabilities, Provider
 from shoal.remote.known_hosts import HostKeysPerInstance
 from shoal.remote.runner import Runner
@@ -81,7 +77,7 @@ class AwsProvider(Provider):
     ) -> None:
         settings = spec.provider.settings
         credentials = settings.get("aws_credentials") or {}
-        self._aws = AwsClient(_region(spec), clock, credentials)
+        self._aws = AwsClient(region_of(settings), clock, credentials)
         self._clock = clock
         self._emit = emit
         self._on_head = on_head
@@ -99,14 +95,14 @@ class AwsProvider(Provider):
             self._prices,
             emit,
         )
-        list_records = functools.partial(self._list_records, spec.cluster_name)
-        self._waiter = Waiter(list_records, clock)
+        list_cluster = functools.partial(self._list_records, spec.cluster_name)
+        self._waiter = Waiter(list_cluster, clock)
         self._assignments = stopped_workers.Assignments()
         self._runners = InstanceRunners(
             spec,
             self._home,
             self._launch_records,
-            TerminationWatch(list_records, clock),
+            TerminationWatch(list_cluster, clock),
             clock,
             in_vpc=on_head or launch_config.uses_internal_ips(spec),
         )
@@ -124,8 +120,8 @@ class AwsProvider(Provider):
             file_system_source=self._file_systems.source,
             price_source=self._price_source,
             registry_login=functools.partial(ecr.login, self._aws),
-            interruption_watch_command=_interruption_watch_command,
-            tag_status=self._tag_status,
+            interruption_watch_command=interruption_watch.command_for,
+            tag_status=functools.partial(tag_status, self._aws),
             deep_preflight=functools.partial(run_checks.run_checks, self._aws),
         )
 
@@ -175,7 +171,7 @@ class AwsProvider(Provider):
         say why. Without a head there is no cluster, so then everything is terminated."""
         started: list[Instance] = []
         if self._on_head:
-            started, requests = await self._start_stopped_workers(spec, requests)
+            started, requests = await self._start_cached_workers(spec, requests)
         if not requests:
             return started
         node_types = sorted({request.node_type for request in requests})
@@ -211,43 +207,20 @@ class AwsProvider(Provider):
             raise errors[0]
         return [*started, *await self._wait_for_addresses(created)]
 
-    async def _start_stopped_workers(
+    async def _start_cached_workers(
         self, spec: ClusterSpec, requests: Sequence[LaunchRequest]
     ) -> tuple[list[Instance], list[LaunchRequest]]:
         """Start cached workers; returns them, and the requests for the instances still missing."""
         if not stopped_workers.is_caching_enabled(spec):
             return [], list(requests)
+
+        async def start(instances: Sequence[Instance]) -> list[Instance]:
+            return (await self._start(spec, instances))[0]
+
         records = await self._list_records(spec.cluster_name)
-        started: list[Instance] = []
-        remaining: list[LaunchRequest] = []
-        for request in requests:
-            record = self._launch_records.read(request.token)
-            selected = stopped_workers.select_stopped(
-                spec,
-                request,
-                self._assignments.available_to(request.token, records),
-                record.instances if record else (),
-            )
-            # Recorded before the call, so that a repeated request gets the same instances, and no
-            # other request does.
-            self._assignments.assign(request.token, selected)
-            if selected:
-                self._launch_records.record_instances(request.token, [i.id for i in selected])
-            running: list[Instance] = []
-            try:
-                running, _ = await self._start(spec, selected)
-            except (CapacityError, QuotaError) as error:
-                # Another zone may have capacity for a new instance.
-                _log.info("could not start %d stopped workers: %s", len(selected), error.why)
-                self._assignments.release(selected)
-            except ShoalError:
-                self._assignments.release(selected)
-                raise
-            if running:
-                _log.info("started %d stopped %s workers", len(running), request.node_type)
-            started += running
-            remaining.append(replace(request, count=request.count - len(running)))
-        return started, [request for request in remaining if request.count > 0]
+        return await stopped_workers.start_stopped(
+            spec, requests, records, self._assignments, self._launch_records, start
+        )
 
     async def _stop_or_terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         cached = [
@@ -335,27 +308,15 @@ class AwsProvider(Provider):
         provider = replace(spec.provider, settings={**settings, "region": self._aws.region})
         return replace(self._file_systems.with_ids(spec), provider=provider)
 
-    async def _tag_status(self, statuses: Mapping[str, str]) -> None:
-        async def tag(status: str) -> None:
-            ids = sorted(id for id, current in statuses.items() if current == status)
-            labels = tags.as_list({tags.RAY_NODE_STATUS: status})
-            await self._aws.call("ec2", "create_tags", Resources=ids, Tags=labels)
-
-        await run_all(tag(status) for status in sorted(set(statuses.values())))
-
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
         return self._runner(instance)
 
     async def _list_records(self, cluster: str | None) -> list[Record]:
         """EC2's records of a cluster's instances, or of every cluster's."""
         every_cluster = [{"Name": "tag-key", "Values": [tags.CLUSTER]}]
-        reservations = await self._aws.paginate(
-            "ec2",
-            "describe_instances",
-            "Reservations",
-            Filters=tags.cluster_filter(cluster) if cluster is not None else every_cluster,
+        return await list_records(
+            self._aws, tags.cluster_filter(cluster) if cluster is not None else every_cluster
         )
-        return [record for reservation in reservations for record in reservation["Instances"]]
 
     async def _launch_resources(
         self, spec: ClusterSpec, configs: Mapping[str, LaunchConfig]
@@ -367,13 +328,7 @@ class AwsProvider(Provider):
             await self.list_instances(spec.cluster_name)
         if self._head is None:
             raise TransientError("head instance not found", why="DescribeInstances returned none")
-        groups = tuple(group["GroupId"] for group in self._head["SecurityGroups"])
-        return LaunchResources(
-            self._head.get("KeyName"),
-            {self._head["VpcId"]: groups},
-            None,
-            cluster_resources.worker_profile_name(self._aws, spec),
-        )
+        return cluster_resources.resources_of_head(self._aws, spec, self._head)
 
     def _read(self, record: Record) -> Instance:
         instance = read_instance(record, self._spec.auth.ssh_user)
@@ -413,18 +368,14 @@ class AwsProvider(Provider):
     async def _abort_if_older_head(self, own: dict[str, Record], listed: Sequence[Record]) -> None:
         """Terminate our instances and raise if another `up` launched its head first. Both commands
         see both heads, so exactly one of them continues."""
-        heads = [i for i in map(self._read, (*own.values(), *listed)) if i.role == "head"]
-        running = [i for i in heads if i.state in (State.PENDING, State.RUNNING)]
-        if not running or not any(i.id in own for i in running):
+        rival = rival_head([*map(self._read, own.values())], [*map(self._read, listed)])
+        if rival is None:
             return
-        oldest = min(running, key=lambda i: (i.created_at or 0.0, i.id))
-        if oldest.id in own:
-            return
-        _log.warning("another shoal up launched head %s first", oldest.id)
+        _log.warning("another shoal up launched head %s first", rival.id)
         await self._terminate_created(list(own.values()))
         raise TransientError(
             f"another shoal up of cluster {self._spec.cluster_name} is running",
-            why=f"it launched its head {oldest.id} first; the instances of this command were "
+            why=f"it launched its head {rival.id} first; the instances of this command were "
             "terminated",
             fix="when it is done: shoal up CLUSTER",
         )
@@ -437,23 +388,6 @@ class AwsProvider(Provider):
         return self._runners.runner(instance, self._read(self._head) if self._head else None)
 
 
-def _interruption_watch_command(instance: Instance) -> str:
-    is_spot = instance.market == "spot"
-    return interruption_watch.interruption_watch_command() if is_spot else ""
-
-
 def _has_addresses(record: Record) -> bool:
     """Whether EC2 has assigned all addresses: a public one is assigned before the instance runs."""
     return bool(record.get("PublicIpAddress")) or state_of(record) is not State.PENDING
-
-
-def _region(spec: ClusterSpec) -> str:
-    from_environment = (os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
-    region = spec.provider.settings.get("region") or next(filter(None, from_environment), None)
-    if not region:
-        raise ConfigError(
-            "no AWS region",
-            why="neither provider.region nor AWS_REGION is set",
-            fix="set it in the file: provider: {type: aws, region: us-west-2}",
-        )
-    return str(region)

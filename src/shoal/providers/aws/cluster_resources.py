@@ -102,6 +102,17 @@ async def ensure_resources(
     return LaunchResources(key_name, groups, head_profile, worker_profile)
 
 
+def resources_of_head(
+    aws: AwsClient, spec: ClusterSpec, head: Mapping[str, Any]
+) -> LaunchResources:
+    """The resources for workers that the head launches: it may create none, so they use its own.
+    `head` is EC2's record of it."""
+    groups = tuple(group["GroupId"] for group in head["SecurityGroups"])
+    return LaunchResources(
+        head.get("KeyName"), {head["VpcId"]: groups}, None, worker_profile_name(aws, spec)
+    )
+
+
 def _node_configs(
     spec: ClusterSpec, configs: Mapping[str, LaunchConfig]
 ) -> dict[str, Mapping[str, Any]]:

@@ -1,12 +1,14 @@
-"""EC2's records of instances, converted to Shoal's `Instance`. Pure."""
+"""EC2's records of instances: how they are listed, and converted to Shoal's `Instance`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shoal.core.concurrency import run_all
 from shoal.core.node_phase import Role
 from shoal.providers.aws import tags
+from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.model import Instance, State
 
 # Facts about an instance, shown among its tags; AWS reserves tag keys with this prefix.
@@ -22,6 +24,25 @@ _STATES = {
     "shutting-down": State.TERMINATING,
     "terminated": State.TERMINATED,
 }
+
+
+async def list_records(
+    aws: AwsClient, filters: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """EC2's records of the instances that pass these filters."""
+    reservations = await aws.paginate("ec2", "describe_instances", "Reservations", Filters=filters)
+    return [record for reservation in reservations for record in reservation["Instances"]]
+
+
+async def tag_status(aws: AwsClient, statuses: Mapping[str, str]) -> None:
+    """Set the tag by which Ray's tools know the status of each of these instances."""
+
+    async def tag(status: str) -> None:
+        ids = sorted(id for id, current in statuses.items() if current == status)
+        labels = tags.as_list({tags.RAY_NODE_STATUS: status})
+        await aws.call("ec2", "create_tags", Resources=ids, Tags=labels)
+
+    await run_all(tag(status) for status in sorted(set(statuses.values())))
 
 
 def state_of(record: Mapping[str, Any]) -> State:
@@ -64,3 +85,14 @@ def _facts(record: Mapping[str, Any]) -> dict[str, str]:
         ZONE: record["Placement"]["AvailabilityZone"],
         MARKET: record.get("InstanceLifecycle") or "on-demand",
     }
+
+
+def rival_head(own: Sequence[Instance], listed: Sequence[Instance]) -> Instance | None:
+    """The head of another launch that is older than the running head among `own`, if any."""
+    own_ids = {i.id for i in own}
+    heads = [i for i in (*own, *listed) if i.role == "head"]
+    running = [i for i in heads if i.state in (State.PENDING, State.RUNNING)]
+    if not any(i.id in own_ids for i in running):
+        return None
+    oldest = min(running, key=lambda i: (i.created_at or 0.0, i.id))
+    return None if oldest.id in own_ids else oldest

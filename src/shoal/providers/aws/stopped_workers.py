@@ -1,16 +1,22 @@
 """Reuse of stopped workers, Ray's `cache_stopped_nodes`: workers that scale-down has stopped are
-started again before new ones are launched. Makes no AWS calls."""
+started again before new ones are launched. Makes no AWS calls itself."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
+from shoal.core.errors import CapacityError, QuotaError, ShoalError
 from shoal.providers.aws import tags
 from shoal.providers.aws.instances import MARKET, read_instance
+from shoal.providers.aws.launch_records import LaunchRecords
 from shoal.providers.model import Instance, LaunchRequest, State
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.hashes import launch_hash
+
+_log = logging.getLogger(__name__)
 
 _RUNNING_STATES = (State.PENDING, State.RUNNING)
 
@@ -69,3 +75,45 @@ def select_stopped(
     stopped = [i for i in matching if i.id not in assigned and i.state is State.STOPPED]
     newest_first = sorted(stopped, key=lambda i: i.created_at or 0.0, reverse=True)
     return [*resumed, *newest_first][: launch.count]
+
+
+async def start_stopped(
+    spec: ClusterSpec,
+    requests: Sequence[LaunchRequest],
+    records: Sequence[dict[str, Any]],
+    assignments: Assignments,
+    launch_records: LaunchRecords,
+    start: Callable[[Sequence[Instance]], Awaitable[list[Instance]]],
+) -> tuple[list[Instance], list[LaunchRequest]]:
+    """Start stopped workers, of these records, with `start`, which returns those that run. Returns
+    them, and the requests for the instances still missing."""
+    started: list[Instance] = []
+    remaining: list[LaunchRequest] = []
+    for request in requests:
+        record = launch_records.read(request.token)
+        selected = select_stopped(
+            spec,
+            request,
+            assignments.available_to(request.token, records),
+            record.instances if record else (),
+        )
+        # Recorded before the call, so that a repeated request gets the same instances, and no
+        # other request does.
+        assignments.assign(request.token, selected)
+        if selected:
+            launch_records.record_instances(request.token, [i.id for i in selected])
+        running: list[Instance] = []
+        try:
+            running = await start(selected)
+        except (CapacityError, QuotaError) as error:
+            # Another zone may have capacity for a new instance.
+            _log.info("could not start %d stopped workers: %s", len(selected), error.why)
+            assignments.release(selected)
+        except ShoalError:
+            assignments.release(selected)
+            raise
+        if running:
+            _log.info("started %d stopped %s workers", len(running), request.node_type)
+        started += running
+        remaining.append(replace(request, count=request.count - len(running)))
+    return started, [request for request in remaining if request.count > 0]
