@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from shoal.controller import status_file
 from shoal.controller.controller_config import ControllerConfig
 from shoal.controller.host_types import WorkerHost
 from shoal.controller.loop import Controller, Dependencies
 from shoal.controller.node_manager import LaunchResult
-from shoal.controller.paths import CONFIG
+from shoal.controller.paths import CONFIG, STATE
 from shoal.controller.state import ControllerState
+from shoal.controller.status_file import ControllerStatus
 from shoal.core.errors import SetupError, ShoalError, TransientError
 from shoal.core.events import Emit, NodeChanged
 from shoal.core.node_phase import Phase
@@ -287,6 +289,11 @@ class Harness:
     @property
     def state(self) -> ControllerState:
         return self.controller.state
+
+    @property
+    def status(self) -> ControllerStatus:
+        """The status that the controller last published."""
+        return status_file.parse((self.directory / STATE).read_text())
 
     def reasons(self, action: str) -> list[str]:
         """The reasons of all decisions with this action, oldest first."""

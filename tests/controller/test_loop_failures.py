@@ -15,7 +15,7 @@ from shoal.controller.lifecycle import DEADLINES
 from shoal.controller.node_manager import LaunchResult
 from shoal.controller.paths import STATE
 from shoal.controller.reconcile import MAX_RESTARTS
-from shoal.core.errors import AuthError, CapacityError, TransientError
+from shoal.core.errors import AuthError, CapacityError, ConfigError, TransientError
 from shoal.core.node_phase import Phase
 from shoal.providers.model import LaunchRequest, State
 from shoal.scaling.inputs import Offering
@@ -53,23 +53,44 @@ async def test_a_partial_launch_is_used_and_the_rest_is_launched_as_another_type
 
 
 @pytest.mark.parametrize("meanwhile", ["it runs", "it is restarted"])
-async def test_an_auth_error_is_not_retried_before_the_next_up(
+async def test_a_lasting_auth_error_is_not_retried_before_the_next_up(
     harness: Harness, meanwhile: str
 ) -> None:
     harness.cluster.refusals["worker"] = AuthError("denied", fix="log in")
     harness.cluster.set_pending_tasks(1)
-    await harness.iterate(3, seconds=2000)
-    assert len(harness.cluster.launch_requests) == 1
+    await harness.iterate(8, seconds=2000)
+    attempts = len(harness.cluster.launch_requests)
+    assert attempts < 8
     assert "log in" in harness.reasons("block")[0]
     harness.restart()
     await harness.iterate(2, seconds=2000)
-    assert len(harness.cluster.launch_requests) == 1, "a restart of the controller changes nothing"
+    assert len(harness.cluster.launch_requests) == attempts, "a restart changes nothing"
     harness.cluster.refusals.clear()
     harness.write_config(harness.config.spec)
     if meanwhile == "it is restarted":
         harness.restart()
     await harness.iterate()
     assert len(harness.cluster.workers) == 1
+
+
+async def test_an_auth_error_that_passes_is_retried(harness: Harness) -> None:
+    """A role that was just created is denied what it may do, for a while."""
+    harness.cluster.refusals["worker"] = AuthError("denied", fix="log in")
+    harness.cluster.set_pending_tasks(1)
+    await harness.iterate()
+    assert len(harness.cluster.launch_requests) == 1
+    harness.cluster.refusals.clear()
+    await harness.iterate(2, seconds=2000)
+    assert len(harness.cluster.workers) == 1
+    assert harness.reasons("block") == []
+
+
+async def test_a_config_error_is_not_retried_before_the_next_up(harness: Harness) -> None:
+    harness.cluster.refusals["worker"] = ConfigError("no such AMI", fix="name another")
+    harness.cluster.set_pending_tasks(1)
+    await harness.iterate(3, seconds=2000)
+    assert len(harness.cluster.launch_requests) == 1
+    assert "name another" in harness.reasons("block")[0]
 
 
 async def test_a_node_whose_setup_failed_is_replaced_and_its_log_is_kept(harness: Harness) -> None:
@@ -236,9 +257,11 @@ async def test_a_failed_listing_is_reported_and_nothing_is_launched(
     assert fake.launch_requests == []
     (anomaly,) = harness.reasons("anomaly")
     assert "throttled" in anomaly
+    assert "throttled" in harness.status.error, "`shoal status` shows it"
     fake.list_error = None
     await harness.iterate(3)
     assert len(fake.workers) == 1
+    assert harness.status.error == ""
 
 
 async def test_a_failed_request_for_offerings_is_retried(

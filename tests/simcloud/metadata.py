@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 import time
@@ -33,6 +34,7 @@ class Metadata:
         self._spot_ends: dict[str, float] = {}
         self._maintenance: dict[str, float] = {}
         self._rebalances: dict[str, float] = {}
+        self._silent_until = 0.0
 
     def announce_spot_end(self, instance_id: str, when: float) -> None:
         self._spot_ends[instance_id] = when
@@ -43,7 +45,12 @@ class Metadata:
     def recommend_rebalance(self, instance_id: str, when: float) -> None:
         self._rebalances[instance_id] = when
 
+    def silence(self, seconds: float) -> None:
+        """Answer no request for this long; 0 ends it."""
+        self._silent_until = time.monotonic() + seconds
+
     async def handle(self, request: web.Request) -> web.Response:
+        await asyncio.sleep(self._silent_until - time.monotonic())  # the client gives up before
         instance_id = self._instances.by_address(request.remote or "")
         inventory = await self._store.inventory() if instance_id else {"instances": []}
         record = next((r for r in inventory["instances"] if r["id"] == instance_id), None)

@@ -97,6 +97,15 @@ async def test_boto3_on_an_instance_acts_with_the_role_of_its_profile(
     assert cloud.ledger.entries[-1].call.source == host.address
 
 
+async def test_metadata_can_be_silent_for_a_while(cloud: SimCloud, client: Any) -> None:
+    instance_id, host = await launch(cloud, client)
+    cloud.ec2.metadata.silence(60)
+    curl = f"curl -s -m 0.3 {ROOT}/meta-data/instance-id"
+    assert (await host.run(curl)).code == 28, "a timeout"
+    cloud.ec2.metadata.silence(0)
+    assert await read(host, "meta-data/instance-id") == instance_id
+
+
 async def test_maintenance_is_announced(cloud: SimCloud, client: Any) -> None:
     instance_id, host = await launch(cloud, client)
     path = "meta-data/events/maintenance/scheduled"

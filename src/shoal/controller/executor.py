@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,9 @@ _log = logging.getLogger(__name__)
 
 # After this many failed setups in a row, a node type is not launched again before `shoal up`.
 MAX_SETUP_FAILURES = 3
+# The same for launches that the provider denies: at first a role may not have propagated yet, or
+# the metadata service may not answer.
+_MAX_AUTH_FAILURES = 4
 _MAX_OUTPUT_LINES = 2000
 # The deadline for Ray, where neither the user nor the provider sets one.
 _DRAIN_SECONDS = 3600.0
@@ -90,6 +94,7 @@ class ActionExecutor:
         self._journal = journal
         self._clock = clock
         self._log_directory = log_directory
+        self._auth_failures: Counter[str] = Counter()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
 
@@ -234,6 +239,7 @@ class ActionExecutor:
             self._on_launch_failed(replace(intent, count=missing), error)
         else:
             self._journal.record(Success(intent.node_type, "launch"))
+            self._auth_failures.pop(intent.node_type, None)
         return nodes
 
     def _on_launch_failed(self, intent: LaunchIntent, error: ShoalError) -> None:
@@ -246,7 +252,11 @@ class ActionExecutor:
             Failure(failure, str(error)),
             self._decision("failed", subject, str(error), error.label),
         )
-        if isinstance(error, (AuthError, ConfigError)):
+        is_auth_error = isinstance(error, AuthError)
+        self._auth_failures[intent.node_type] += 1 if is_auth_error else 0
+        if isinstance(error, ConfigError) or (
+            is_auth_error and self._auth_failures[intent.node_type] >= _MAX_AUTH_FAILURES
+        ):
             fix = error.fix or "correct the cluster file"
             self._block(intent.node_type, f"{error}; fix: {fix}")
 

@@ -302,7 +302,7 @@ class Controller:
             reading,
             self._plan,
             self._planner.node_resources(spec, self._executor.node_manager.worker_hosts),
-            self._head_monitor.error or self._journal.error,
+            self._head_monitor.error or self._journal.error or self._observer.error,
             self._loop_seconds,
             self._stamp,
             None if reading is None else self._autostop.due_at(self._config, reading, self.state),

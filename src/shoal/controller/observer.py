@@ -42,6 +42,7 @@ class Observer:
     """The listing in flight and when the last ones were made. At most one listing runs at a time.
 
     listed_at:     when the last complete listing was requested; -inf before the first
+    error:         why the last listing failed; empty if it succeeded
     has_anomalies: set by the loop when the last listing contradicted what else is known
     reading:       the last GCS reading; None while the GCS is unreachable
     """
@@ -54,6 +55,7 @@ class Observer:
         self._requested_at = self._pinned_at = _NEVER
         self._is_gcs_reachable = True
         self.listed_at = _NEVER
+        self.error = ""
         self.has_anomalies = False
         self.reading: GcsReading | None = None
 
@@ -86,8 +88,10 @@ class Observer:
         try:
             instances = task.result()
         except Exception as error:  # any failure: the next listing may succeed
-            self._report_anomaly(str(as_shoal_error(error)))
+            self.error = str(as_shoal_error(error))
+            self._report_anomaly(self.error)
             return None
+        self.error = ""
         self.listed_at = self._requested_at
         return instances
 

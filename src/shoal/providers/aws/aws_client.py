@@ -91,13 +91,20 @@ class _Failure:
 
 class AwsClient:
     """An account in one region. `credentials` are arguments of boto3's Session; when they are
-    empty, boto3 uses its default credential chain."""
+    empty, boto3 uses its default credential chain. With `from_role` that finds those of the
+    instance's role; the metadata service that has them may be silent for a while."""
 
     def __init__(
-        self, region: str, clock: Clock, credentials: Mapping[str, str] | None = None
+        self,
+        region: str,
+        clock: Clock,
+        credentials: Mapping[str, str] | None = None,
+        *,
+        from_role: bool = False,
     ) -> None:
         self.region = region
         self.clock = clock
+        self._from_role = from_role
         self._credentials = dict(credentials or {})
         self._client_lock = threading.Lock()
         self._session: Any = None
@@ -110,7 +117,9 @@ class AwsClient:
         if region == self.region:
             return self
         if region not in self._other_regions:
-            self._other_regions[region] = AwsClient(region, self.clock, self._credentials)
+            self._other_regions[region] = AwsClient(
+                region, self.clock, self._credentials, from_role=self._from_role
+            )
         return self._other_regions[region]
 
     async def cached(self, key: str, load: Callable[[], Awaitable[T]]) -> T:
@@ -194,6 +203,7 @@ class AwsClient:
             status = int(error.response["ResponseMetadata"].get("HTTPStatusCode", 400))
             refusal = error_codes.error_for(code, message, name, status)
             if error_codes.is_credential_error(code):
+                self._forget_credentials()
                 refusal = credential_hints.with_hint(refusal, self._credentials)
             return _Failure(code, refusal)
         except exceptions.ParamValidationError as error:
@@ -214,6 +224,9 @@ class AwsClient:
             exceptions.UnauthorizedSSOTokenError,
             exceptions.SSOTokenLoadError,
         ) as error:
+            self._forget_credentials()
+            if self._from_role:
+                return _Failure("", error_codes.no_role_credentials(str(error)))
             no_credentials = error_codes.no_credentials(str(error))
             return _Failure("", credential_hints.with_hint(no_credentials, self._credentials))
         except (
@@ -229,6 +242,13 @@ class AwsClient:
             )
         except exceptions.BotoCoreError as error:
             return _Failure("", ConfigError("boto3 could not make the request", why=str(error)))
+
+    def _forget_credentials(self) -> None:
+        """Have the next call look for credentials again: a client keeps those that it was created
+        with, and so it keeps having none."""
+        with self._client_lock:
+            self._session = None
+            self._clients = {}
 
     def _client(self, service: str) -> Any:
         """The boto3 client of a service. Creating one is not thread-safe; using one is, also while

@@ -77,7 +77,7 @@ class AwsProvider(Provider):
     ) -> None:
         settings = spec.provider.settings
         credentials = settings.get("aws_credentials") or {}
-        self._aws = AwsClient(region_of(settings), clock, credentials)
+        self._aws = AwsClient(region_of(settings), clock, credentials, from_role=on_head)
         self._clock = clock
         self._emit = emit
         self._on_head = on_head

@@ -151,3 +151,11 @@ def no_credentials(why: str) -> AuthError:
         why=why,
         fix="aws configure, or set AWS_PROFILE to a profile of ~/.aws/config",
     )
+
+
+def no_role_credentials(why: str) -> TransientError:
+    return TransientError(
+        "no credentials of the instance's role",
+        why=f"the instance metadata service did not return any: {why}",
+        fix="check that the instance profile of the head still exists",
+    )

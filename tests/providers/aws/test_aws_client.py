@@ -1,0 +1,123 @@
+"""The client's credentials on an instance, whose metadata service has them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.core.errors import AuthError, TransientError
+from shoal.providers.aws.aws_client import AwsClient
+from tests.providers.aws.manual_clock import ManualClock
+
+KEYS = {
+    "Code": "Success",
+    "Type": "AWS-HMAC",
+    "AccessKeyId": "AKIAROLE",
+    "SecretAccessKey": "secret",
+    "Token": "token",
+    "Expiration": "2099-01-01T00:00:00Z",
+    "LastUpdated": "2026-01-01T00:00:00Z",
+}
+
+
+class MetadataService(ThreadingHTTPServer):
+    """Has no answer for the first `silent` requests."""
+
+    silent = 0
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: MetadataService
+
+    def do_PUT(self) -> None:
+        self._respond("a-token")
+
+    def do_GET(self) -> None:
+        root = "/latest/meta-data/iam/security-credentials/"
+        self._respond("role" if self.path == root else json.dumps(KEYS))
+
+    def _respond(self, text: str) -> None:
+        if self.server.silent:
+            self.server.silent -= 1
+            self.close_connection = True
+            return
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MetadataService]:
+    server = MetadataService()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("AWS_EC2_METADATA_DISABLED", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url)
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+class OfflineClient(AwsClient):
+    """Every call returns the access key that it would be signed with."""
+
+    def _client(self, service: str) -> Any:
+        client = super()._client(service)
+
+        def respond(operation: str, params: dict[str, Any]) -> dict[str, Any]:
+            from botocore.exceptions import NoCredentialsError
+
+            credentials = client._request_signer._credentials
+            if credentials is None:
+                raise NoCredentialsError
+            return {"Arn": credentials.access_key}
+
+        client._make_api_call = respond
+        return client
+
+
+async def test_a_head_recovers_from_a_silent_metadata_service(metadata: MetadataService) -> None:
+    metadata.silent = 3
+    aws = OfflineClient("us-west-2", ManualClock(), from_role=True)
+    assert (await aws.call("sts", "get_caller_identity"))["Arn"] == "AKIAROLE"
+    assert metadata.silent == 0
+
+
+async def test_a_head_without_credentials_tries_again_with_the_next_call(
+    metadata: MetadataService,
+) -> None:
+    metadata.silent = 10**6
+    aws = OfflineClient("us-west-2", ManualClock(), from_role=True)
+    with pytest.raises(TransientError, match="no credentials of the instance's role"):
+        await aws.call("sts", "get_caller_identity")
+    metadata.silent = 0
+    assert (await aws.call("sts", "get_caller_identity"))["Arn"] == "AKIAROLE"
+
+
+async def test_a_laptop_without_credentials_is_reported_at_once(
+    metadata: MetadataService,
+) -> None:
+    metadata.silent = 10**6
+    clock = ManualClock()
+    began = clock.now()
+    with pytest.raises(AuthError, match="no usable AWS credentials"):
+        await OfflineClient("us-west-2", clock).call("sts", "get_caller_identity")
+    assert clock.now() == began
