@@ -38,7 +38,7 @@ from moto.ssm.models import Parameter, ParameterDict
 from werkzeug.serving import run_simple
 from werkzeug.test import Client
 
-from tests.simcloud import kernel
+from tests.simcloud import ec2_refusals, kernel
 
 _CODES = {
     "pending": 0,
@@ -65,7 +65,7 @@ _PUBLIC_IMAGES = {
     )
 }
 # The AMI in Ray's own examples.
-_RAY_EXAMPLE_IMAGE = "ami-0387d929287ab193e"
+RAY_EXAMPLE_IMAGE = "ami-0387d929287ab193e"
 _TERMINAL_STATES = ("shutting-down", "terminated")
 
 _public_addresses = (f"203.0.113.{last}" for last in itertools.cycle(range(1, 255)))
@@ -141,13 +141,14 @@ def patch_moto() -> None:
             architecture = "arm64" if "arm64" in name else "x86_64"
             title = name.removeprefix("/aws/service/").replace("/", "-")
             self.amis[image] = Ami(self, image, name=title, architecture=architecture, public=True)
-        self.amis[_RAY_EXAMPLE_IMAGE] = Ami(
+        self.amis[RAY_EXAMPLE_IMAGE] = Ami(
             self,
-            _RAY_EXAMPLE_IMAGE,
+            RAY_EXAMPLE_IMAGE,
             name="Deep Learning AMI (Ubuntu)",
             architecture="x86_64",
             public=True,
         )
+        self.amis[RAY_EXAMPLE_IMAGE].deprecation_time = ec2_refusals.DEPRECATION_TIME
 
     def remove_existing_role(self: Any, profile_name: str, role_name: str) -> None:
         names = [role.name for role in self.get_instance_profile(profile_name).roles]
@@ -169,6 +170,7 @@ def patch_moto() -> None:
     ]
     for owner, name, replacement in replacements:
         setattr(owner, name, replacement)
+    ec2_refusals.apply()
     setattr(elastic_network_interfaces, "random_public_ip", lambda: next(_public_addresses))  # noqa: B010
 
 
@@ -258,6 +260,7 @@ def set_state(request: dict[str, Any]) -> dict[str, Any]:
     elif not (instance.state in _TERMINAL_STATES and state != "terminated"):
         _set_state(instance, state)
     if state == "terminated":
+        ec2_refusals.drop_tags(backend, instance.id)
         for nic in list(instance.nics.values()):
             if nic.id in backend.enis:
                 nic.delete()

@@ -13,9 +13,12 @@ import pytest
 from shoal.core.errors import AuthError, CapacityError, ConfigError
 from shoal.core.events import Warned
 from shoal.providers.aws import cluster_resources, tags
+from shoal.providers.aws.aws_client import AwsClient
+from shoal.providers.aws.instances import request_termination
 from shoal.providers.model import LaunchRequest, RegistryLogin, State
 from tests.polling import until
 from tests.providers.aws.aws_bed import CLUSTER, cluster_file
+from tests.providers.aws.manual_clock import ManualClock
 from tests.providers.aws.provider_account import Account
 from tests.simcloud.calls import ApiError
 
@@ -236,6 +239,30 @@ async def test_down_waits_for_instances_that_are_already_terminating(account: Ac
     ec2(account).terminate_instances(InstanceIds=[i.id for i in created])
     instances = await account.provider().list_instances(CLUSTER)
     assert {i.state for i in instances} <= {State.TERMINATING}
+    await account.down()
+
+
+async def test_down_deletes_a_role_to_which_policies_were_added(account: Account) -> None:
+    await account.launch(workers=1)
+    iam = boto3.client("iam", **account.cloud.ec2.client_options())
+    (role,) = iam.list_roles(PathPrefix="/shoal/")["Roles"]
+    name = {"RoleName": role["RoleName"]}
+    iam.attach_role_policy(**name, PolicyArn="arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess")
+    iam.attach_role_policy(**name, PolicyArn="arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore")
+    document = {"Version": "2012-10-17", "Statement": []}
+    iam.put_role_policy(**name, PolicyName="mine", PolicyDocument=json.dumps(document))
+    await account.down()
+
+
+async def test_an_instance_that_ec2_has_forgotten_does_not_keep_others_running(
+    account: Account,
+) -> None:
+    """One unknown id fails the whole call."""
+    head, worker = await account.launch(workers=1)
+    aws = AwsClient("us-west-2", ManualClock())
+    await request_termination(aws, [head.id, "i-0123456789abcdef0"])
+    remaining = list(await account.provider().list_instances(CLUSTER))
+    assert [i.id for i in remaining if i.state is not State.TERMINATING] == [worker.id]
     await account.down()
 
 

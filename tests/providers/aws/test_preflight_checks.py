@@ -66,6 +66,17 @@ def test_a_valid_node_type_has_no_findings() -> None:
     assert access.check_security_groups(valid, GROUPS, CALLER) == []
 
 
+def test_a_deprecated_ami_is_a_warning_from_its_deprecation_on() -> None:
+    (known,) = FACTS.images.values()
+    image = {**known, "DeprecationTime": "2022-05-01T00:00:00.000Z"}
+    facts = replace(FACTS, images={"ami-x86": image})
+    old = node_type(ImageId="ami-x86")
+    (finding,) = checks.check_ami(old, replace(facts, now=1_700_000_000.0))
+    assert finding.severity == "warning"
+    assert "the AMI ami-x86 is deprecated since 2022-05-01" in finding.what
+    assert checks.check_ami(old, replace(facts, now=1_600_000_000.0)) == []
+
+
 def test_a_misspelt_region_is_reported_with_the_right_one() -> None:
     findings = checks.check_region("us-wst-2", {"us-west-2", "eu-central-1"})
     assert "provider: {region: us-west-2}" in as_text(findings)

@@ -16,6 +16,7 @@ from shoal.ops.preflight import diagnose
 from tests.providers.aws.aws_bed import Bed
 from tests.providers.aws.broken_accounts import MISTAKES, USER_REPORTED, Scenario, run_on_laptop
 from tests.providers.aws.provider_account import Account
+from tests.simcloud.aws_backend import RAY_EXAMPLE_IMAGE
 from tests.simcloud.calls import ApiError
 from tests.simcloud.faults import Fault
 
@@ -52,6 +53,18 @@ async def test_the_proposed_fix_resolves_the_finding(
     scenario.apply_fix(finding.fix)
     assert await preflight(scenario, monkeypatch) == []
     assert not account.cloud.ledger.rentals
+
+
+async def test_the_deprecated_ami_of_rays_example_is_only_a_warning(
+    account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = Scenario(account.cloud, tmp_path)
+    scenario.head["ImageId"] = RAY_EXAMPLE_IMAGE
+    (finding,) = await preflight(scenario, monkeypatch)
+    assert (finding.severity, "is deprecated since" in finding.what) == ("warning", True)
+    scenario.worker["node_config"]["ImageId"] = "ami-0123456789abcdef0"
+    findings = await preflight(scenario, monkeypatch)
+    assert {f.what.partition(" ami-")[0] for f in findings} == {"the AMI", "there is no AMI"}
 
 
 async def test_a_denied_ecr_login_is_reported_at_the_image(

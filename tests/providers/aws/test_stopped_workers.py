@@ -39,12 +39,12 @@ class Listings:
     listings: list[list[dict[str, Any]]]
     clock: ManualClock
 
-    async def list_instances(self) -> Sequence[dict[str, Any]]:
+    async def describe(self, ids: Sequence[str]) -> Sequence[dict[str, Any]]:
         return self.listings.pop(0) if len(self.listings) > 1 else self.listings[0]
 
     @property
     def waiter(self) -> Waiter:
-        return Waiter(self.list_instances, self.clock)
+        return Waiter(self.describe, self.clock)
 
 
 def states(*names: str) -> Listings:
@@ -86,6 +86,22 @@ async def test_an_instance_that_fails_to_start_does_not_hide_one_that_runs() -> 
 async def test_waiting_for_termination_has_a_deadline() -> None:
     with pytest.raises(TransientError, match="did not terminate: i-1"):
         await states("shutting-down").waiter.until(["i-1"], {State.TERMINATED}, "terminate")
+
+
+async def test_an_instance_that_ec2_forgets_is_terminated() -> None:
+    instances = Listings([[record("i-1", "shutting-down")], []], ManualClock())
+    started_at = instances.clock.monotonic()
+    await instances.waiter.until(["i-1"], {State.TERMINATED}, "terminate")
+    assert instances.clock.monotonic() - started_at < 5
+    assert await Listings([[record("i-1", "pending")], []], ManualClock()).waiter.until_running(
+        ["i-1"]
+    ) == {"i-1": "EC2 does not list it any more"}
+
+
+async def test_an_instance_that_ec2_does_not_list_yet_is_waited_for() -> None:
+    instances = Listings([[], [], [record("i-1", "terminated")]], ManualClock())
+    await instances.waiter.until(["i-1"], {State.TERMINATED}, "terminate")
+    assert len(instances.listings) == 1
 
 
 def test_a_stopped_worker_is_assigned_to_one_launch_until_it_is_released() -> None:

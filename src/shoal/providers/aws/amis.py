@@ -3,13 +3,16 @@ which follow the publishers' releases, so there is no table here that could go s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
+from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.instance_types import InstanceTypeInfo
 
 LATEST_DLAMI = "latest_dlami"
+_UNKNOWN = ("InvalidAMIID.NotFound", "InvalidAMIID.Malformed", "InvalidAMIID.Unavailable")
 
 # The newest Ubuntu whose system Python still allows `pip install`, as setup commands expect.
 _UBUNTU = "/aws/service/canonical/ubuntu/server/22.04/stable/current/{}/hvm/ebs-gp2/ami-id"
@@ -35,6 +38,26 @@ def ssm_parameter(
     if not image:
         return _UBUNTU.format(_CANONICAL_ARCHITECTURES[type_info.architecture])
     return None
+
+
+async def describe(aws: AwsClient, ids: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The records of these AMIs by id, as far as they exist. They are looked up by id, since a
+    filter hides deprecated ones, which public AMIs are after two years but which still launch."""
+
+    async def look_up(some: list[str]) -> list[dict[str, Any]]:
+        response = await aws.call(
+            "ec2", "describe_images", ignore_codes=_UNKNOWN, ImageIds=some, IncludeDeprecated=True
+        )
+        return list(response.get("Images", ()))
+
+    wanted = sorted(set(ids))
+    if not wanted:
+        return {}
+    images = await aws.cached(f"images {wanted}", lambda: look_up(wanted))
+    if not images and len(wanted) > 1:
+        # One unknown id fails the whole call.
+        images = [image for some in await run_all(look_up([id]) for id in wanted) for image in some]
+    return {image["ImageId"]: image for image in images}
 
 
 class DefaultAmis:

@@ -37,8 +37,10 @@ from shoal.providers.aws.instances import (
     MARKET,
     TERMINAL_STATES,
     TYPE,
+    describe_records,
     list_records,
     read_instance,
+    request_termination,
     rival_head,
     state_of,
     tag_status,
@@ -95,14 +97,14 @@ class AwsProvider(Provider):
             self._prices,
             emit,
         )
-        list_cluster = functools.partial(self._list_records, spec.cluster_name)
-        self._waiter = Waiter(list_cluster, clock)
+        describe = functools.partial(describe_records, self._aws)
+        self._waiter = Waiter(describe, clock)
         self._assignments = stopped_workers.Assignments()
         self._runners = InstanceRunners(
             spec,
             self._home,
             self._launch_records,
-            TerminationWatch(list_cluster, clock),
+            TerminationWatch(describe, clock),
             clock,
             in_vpc=on_head or launch_config.uses_internal_ips(spec),
         )
@@ -276,13 +278,7 @@ class AwsProvider(Provider):
         if not ids:
             return
         _log.info("terminating %s", ", ".join(ids))
-        await self._aws.call(
-            "ec2",
-            "terminate_instances",
-            # A listing may show an instance that has not propagated everywhere yet.
-            retry_codes=("InvalidInstanceID.NotFound",),
-            InstanceIds=ids,
-        )
+        await request_termination(self._aws, ids)
         await self._waiter.until(ids, {State.TERMINATED}, "terminate")
         await run_all(self._runner(instance).disconnect() for instance in instances)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.core.concurrency import run_all
+from shoal.core.errors import ShoalError
 from shoal.core.node_phase import Role
 from shoal.providers.aws import tags
 from shoal.providers.aws.aws_client import AwsClient
@@ -13,6 +15,12 @@ from shoal.providers.model import Instance, State
 
 # Facts about an instance, shown among its tags; AWS reserves tag keys with this prefix.
 TYPE, ZONE, MARKET = "aws:type", "aws:zone", "aws:market"
+
+_log = logging.getLogger(__name__)
+
+_NOT_FOUND = "InvalidInstanceID.NotFound"
+# EC2 rejects a call with more.
+MAX_FILTER_VALUES = 200
 
 TERMINAL_STATES = (State.TERMINATING, State.TERMINATED)
 
@@ -32,6 +40,34 @@ async def list_records(
     """EC2's records of the instances that pass these filters."""
     reservations = await aws.paginate("ec2", "describe_instances", "Reservations", Filters=filters)
     return [record for reservation in reservations for record in reservation["Instances"]]
+
+
+async def describe_records(aws: AwsClient, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """EC2's records of these instances, as far as it has any. Unlike a listing by tag, this shows
+    terminated instances until EC2 forgets them: it drops their tags first."""
+    unique = sorted(set(ids))
+    chunks = [unique[i : i + MAX_FILTER_VALUES] for i in range(0, len(unique), MAX_FILTER_VALUES)]
+    found = await run_all(
+        list_records(aws, [{"Name": "instance-id", "Values": chunk}]) for chunk in chunks
+    )
+    return [record for records in found for record in records]
+
+
+async def request_termination(aws: AwsClient, ids: Sequence[str]) -> None:
+    """Have EC2 terminate these instances; those that it has forgotten are gone already."""
+    try:
+        # A listing may show an instance that has not propagated everywhere yet.
+        await aws.call(
+            "ec2", "terminate_instances", retry_codes=(_NOT_FOUND,), InstanceIds=list(ids)
+        )
+    except ShoalError as error:
+        if _NOT_FOUND not in error.why:
+            raise
+        # One unknown id fails the call for all.
+        existing = [record["InstanceId"] for record in await describe_records(aws, ids)]
+        _log.info("%s of %d instances to terminate exist", len(existing), len(ids))
+        if existing:
+            await aws.call("ec2", "terminate_instances", InstanceIds=existing)
 
 
 async def tag_status(aws: AwsClient, statuses: Mapping[str, str]) -> None:

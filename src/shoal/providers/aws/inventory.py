@@ -17,7 +17,14 @@ from shoal.core.events import Emit, Warned, ignore_events
 from shoal.core.polling import PollUntilDeadline
 from shoal.providers.aws import cluster_resources, ebs, iam_roles, tags
 from shoal.providers.aws.aws_client import AwsClient
-from shoal.providers.aws.instances import TERMINAL_STATES, TYPE, read_instance
+from shoal.providers.aws.instances import (
+    TERMINAL_STATES,
+    TYPE,
+    describe_records,
+    list_records,
+    read_instance,
+    request_termination,
+)
 from shoal.providers.aws.pricing import Prices
 from shoal.providers.model import Instance, State
 
@@ -263,12 +270,7 @@ def _group_by_cluster(
 
 
 async def _instances(aws: AwsClient, filters: Sequence[Mapping[str, Any]]) -> list[Instance]:
-    reservations = await aws.paginate("ec2", "describe_instances", "Reservations", Filters=filters)
-    instances = [
-        read_instance(record, "")
-        for reservation in reservations
-        for record in reservation["Instances"]
-    ]
+    instances = [read_instance(record, "") for record in await list_records(aws, filters)]
     return [
         replace(i, cluster=i.cluster or i.tags.get(tags.RAY_CLUSTER_NAME, ""))
         for i in instances
@@ -293,23 +295,11 @@ async def _terminate(aws: AwsClient, ids: Sequence[str]) -> None:
     if not ids:
         return
     _log.info("terminating orphaned instances in %s: %s", aws.region, ", ".join(ids))
-    await aws.call(
-        "ec2",
-        "terminate_instances",
-        ignore_codes=("InvalidInstanceID.NotFound",),
-        InstanceIds=list(ids),
-    )
-    by_id = [{"Name": "instance-id", "Values": list(ids)}]
+    await request_termination(aws, ids)
     states: set[str] = set()
     async for _ in PollUntilDeadline(aws.clock, _TERMINATE_SECONDS, _PAUSE_SECONDS):
-        reservations = await aws.paginate(
-            "ec2", "describe_instances", "Reservations", Filters=by_id
-        )
-        states = {
-            record["State"]["Name"]
-            for reservation in reservations
-            for record in reservation["Instances"]
-        }
+        # What EC2 has forgotten is gone.
+        states = {record["State"]["Name"] for record in await describe_records(aws, ids)}
         if states <= {"terminated"}:
             return
     raise ShoalError(

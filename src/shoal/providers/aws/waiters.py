@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,10 @@ _LISTING_LAG_SECONDS = 30.0
 _TERMINATION_POLL_SECONDS = 5.0
 
 Record = Mapping[str, Any]
-ListInstances = Callable[[], Awaitable[Sequence[Record]]]
+# Returns EC2's records of the instances with these ids, as far as it has any.
+Describe = Callable[[Sequence[str]], Awaitable[Sequence[Record]]]
+
+_FORGOTTEN = "EC2 does not list it any more"
 
 
 def poll_intervals() -> Iterator[float]:
@@ -37,20 +41,35 @@ def poll_intervals() -> Iterator[float]:
 
 
 class Waiter:
-    """Polls the listing of a cluster's instances until it shows the wanted states."""
+    """Polls EC2's records of instances until they show the wanted states.
 
-    def __init__(self, list_instances: ListInstances, clock: Clock) -> None:
-        self._list_instances = list_instances
+    An instance without a record may be too new for it, or terminated so long ago that EC2 has
+    forgotten it. It counts as terminated if it had a record before, or still has none after the
+    time that a record may lag behind.
+    """
+
+    def __init__(self, describe: Describe, clock: Clock) -> None:
+        self._describe = describe
         self._clock = clock
 
     async def until(self, ids: Sequence[str], states: Collection[State], verb: str) -> None:
-        """Wait until each of these instances is in one of the states. An instance missing from
-        the listing may be too new for it. `verb` completes the error "instances did not ..."."""
+        """Wait until each of these instances is in one of the states. `verb` completes the error
+        "instances did not ..."."""
+        started_at = self._clock.monotonic()
+        seen: set[str] = set()
 
         def pending(records: Mapping[str, Record]) -> list[str]:
-            return [id for id in ids if id not in records or state_of(records[id]) not in states]
+            may_lag = self._clock.monotonic() < started_at + _LISTING_LAG_SECONDS
+            seen.update(records)
 
-        await self._poll(pending, verb)
+            def is_done(id: str) -> bool:
+                if id in records:
+                    return state_of(records[id]) in states
+                return State.TERMINATED in states and (id in seen or not may_lag)
+
+            return [id for id in ids if not is_done(id)]
+
+        await self._poll(ids, pending, verb)
 
     async def until_running(self, ids: Sequence[str]) -> dict[str, str]:
         """Wait until each of these instances, just started, runs or has failed to start. Returns
@@ -63,7 +82,9 @@ class Waiter:
             may_lag = self._clock.monotonic() < started_at + _LISTING_LAG_SECONDS
             for id in ids:
                 state = state_of(records[id]) if id in records else None
-                if state in (State.PENDING, State.RUNNING):
+                if state is None and (id in seen_starting or not may_lag):
+                    failed[id] = _FORGOTTEN
+                elif state in (State.PENDING, State.RUNNING):
                     seen_starting.add(id)
                 elif state in TERMINAL_STATES or (
                     state is not None and (id in seen_starting or not may_lag)
@@ -76,13 +97,17 @@ class Waiter:
                 and (id not in records or state_of(records[id]) is not State.RUNNING)
             ]
 
-        await self._poll(pending, "start")
+        await self._poll(ids, pending, "start")
         return failed
 
-    async def _poll(self, pending: Callable[[Mapping[str, Record]], list[str]], verb: str) -> None:
+    async def _poll(
+        self, ids: Sequence[str], pending: Callable[[Mapping[str, Record]], list[str]], verb: str
+    ) -> None:
+        if not ids:
+            return
         remaining: list[str] = []
         async for _ in PollUntilDeadline(self._clock, _TIMEOUT_SECONDS, poll_intervals()):
-            remaining = pending({r["InstanceId"]: r for r in await self._list_instances()})
+            remaining = pending({r["InstanceId"]: r for r in await self._describe(ids)})
             if not remaining:
                 return
         raise TransientError(
@@ -94,24 +119,29 @@ class Waiter:
 
 class TerminationWatch:
     """Notices instances that EC2 terminates while they boot. They will never answer, so connecting
-    to them should fail at once rather than at the boot deadline. One listing every few seconds
+    to them should fail at once rather than at the boot deadline. One call every few seconds
     serves all concurrent waits."""
 
-    def __init__(self, list_instances: ListInstances, clock: Clock) -> None:
-        self._list_instances = list_instances
+    def __init__(self, describe: Describe, clock: Clock) -> None:
+        self._describe = describe
         self._clock = clock
+        self._watched: Counter[str] = Counter()
         self._lock = asyncio.Lock()
         self._listed_at = clock.monotonic()
         self._records: dict[str, Record] = {}
 
     async def wait(self, id: str) -> str:
         """Wait until EC2 reports the instance as terminating or terminated; returns its reason."""
-        while True:
-            await self._clock.sleep(_TERMINATION_POLL_SECONDS)
-            record = (await self._recent_records()).get(id)
-            if record is not None and state_of(record) in TERMINAL_STATES:
-                _log.info("instance %s terminated: %s", id, state_reason(record))
-                return state_reason(record)
+        self._watched[id] += 1
+        try:
+            while True:
+                await self._clock.sleep(_TERMINATION_POLL_SECONDS)
+                record = (await self._recent_records()).get(id)
+                if record is not None and state_of(record) in TERMINAL_STATES:
+                    _log.info("instance %s terminated: %s", id, state_reason(record))
+                    return state_reason(record)
+        finally:
+            self._watched[id] -= 1
 
     async def _recent_records(self) -> dict[str, Record]:
         async with self._lock:
@@ -119,7 +149,8 @@ class TerminationWatch:
             if now - self._listed_at >= _TERMINATION_POLL_SECONDS:
                 self._listed_at = now
                 try:
-                    self._records = {r["InstanceId"]: r for r in await self._list_instances()}
+                    records = await self._describe(sorted(+self._watched))
+                    self._records = {record["InstanceId"]: record for record in records}
                 except TransientError as error:
-                    _log.debug("could not list instances, retrying at the next poll: %s", error)
+                    _log.debug("could not describe instances, retrying at the next poll: %s", error)
             return self._records

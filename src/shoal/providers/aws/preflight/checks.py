@@ -11,6 +11,7 @@ import difflib
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from typing import Any
 
 from shoal.catalog.price_table import load_price_table
@@ -82,6 +83,7 @@ class Facts:
     zones: Mapping[str, Collection[str]] = field(default_factory=dict)
     images: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     default_amis: DefaultAmis | None = None
+    now: float = 0.0
 
     def image_of(self, node_type: NodeTypeCheck) -> Mapping[str, Any] | None:
         """The record of the AMI that a node type uses, if known."""
@@ -234,8 +236,8 @@ def _similar_type(name: str, region: str, *, exclude_self: bool = False) -> str:
 
 
 def check_ami(node_type: NodeTypeCheck, facts: Facts) -> list[Finding]:
-    """Whether the AMI that the file names exists, matches the architecture, and has the drivers
-    that a GPU needs."""
+    """Whether the AMI that the file names exists, matches the architecture, is current, and has
+    the drivers that a GPU needs."""
     name = node_type.config.get("ImageId")
     if not is_explicit(name):
         return []
@@ -266,8 +268,9 @@ def check_ami(node_type: NodeTypeCheck, facts: Facts) -> list[Finding]:
                 at=at,
             )
         ]
+    findings = _check_deprecation(str(name), image, facts.now, fix, at)
     if type_info is not None and type_info.has_nvidia_gpu and not _has_drivers(image):
-        return [
+        findings.append(
             Finding(
                 "warning",
                 f"the AMI {name} may have no drivers for the GPUs of {type_info.name}",
@@ -275,8 +278,26 @@ def check_ami(node_type: NodeTypeCheck, facts: Facts) -> list[Finding]:
                 fix=f"ImageId: {LATEST_DLAMI}",
                 at=at,
             )
-        ]
-    return []
+        )
+    return findings
+
+
+def _check_deprecation(
+    name: str, image: Mapping[str, Any], now: float, fix: str, at: tuple[str, ...]
+) -> list[Finding]:
+    """A deprecated AMI still launches."""
+    deprecated_at = str(image.get("DeprecationTime") or "")
+    if not deprecated_at or deprecated_at > datetime.fromtimestamp(now, timezone.utc).isoformat():
+        return []
+    return [
+        Finding(
+            "warning",
+            f"the AMI {name} is deprecated since {deprecated_at[:10]}",
+            why="its publisher replaced it by a newer one: it gets no updates",
+            fix=fix,
+            at=at,
+        )
+    ]
 
 
 def _has_drivers(image: Mapping[str, Any]) -> bool:

@@ -93,7 +93,13 @@ class _Preflight:
             self.findings += lookups.dry_run.findings
         login_keys = await self._login_keys() if lookups.key_pairs else ()
         images, default_amis = lookups.amis or ({}, None)
-        facts = Facts(lookups.types or {}, lookups.offered_zones or {}, images, default_amis)
+        facts = Facts(
+            lookups.types or {},
+            lookups.offered_zones or {},
+            images,
+            default_amis,
+            now=self._aws.clock.now(),
+        )
         for node_type in node_types:
             findings = self._check_node_type(node_type, lookups, facts, login_keys)
             # A node type of which `up` launches nothing does not keep it from succeeding.
@@ -223,11 +229,7 @@ class _Preflight:
         ids = {str(image) for image in configured if amis.is_explicit(image)}
         if any(n.container_images or n.config.get("BlockDeviceMappings") for n in node_types):
             ids |= defaults.ids
-        if not ids:
-            return {}, defaults
-        filters = [{"Name": "image-id", "Values": sorted(ids)}]
-        response = await self._aws.call("ec2", "describe_images", Filters=filters)
-        return {record["ImageId"]: record for record in response["Images"]}, defaults
+        return await amis.describe(self._aws, ids), defaults
 
     async def _container_sizes(
         self, node_types: Sequence[NodeTypeCheck], configs: Mapping[str, Mapping[str, Any]]
