@@ -22,6 +22,8 @@ _PATH = "/shoal/"
 _CONTROLLER_POLICY = "controller"
 _BUCKETS_POLICY = "buckets"
 _NOT_FOUND = ("NoSuchEntity",)
+# A caller with the permissions that an earlier version printed may not list policies.
+_NOT_LISTED = (*_NOT_FOUND, "AccessDenied")
 _EXISTS = ("EntityAlreadyExists", "LimitExceeded")
 
 # Part of the RunInstances error for an instance profile that was created a moment ago.
@@ -203,23 +205,20 @@ async def list_profiles(aws: AwsClient) -> list[Profile]:
 async def delete_profiles(aws: AwsClient, cluster: str) -> list[str]:
     """Delete the roles and instance profiles of a cluster, as far as they exist, and return their
     names. Both names are tried, since an earlier version of the file may have needed either."""
-    policies = (_CONTROLLER_POLICY, _BUCKETS_POLICY)
-    deleted = await run_all(
-        _delete_profile(aws, name, policies) for name in profile_names(cluster, aws.region)
-    )
+    names = profile_names(cluster, aws.region)
+    deleted = await run_all(_delete_profile(aws, name) for name in names)
     return [name for names in deleted for name in names]
 
 
-async def _delete_profile(aws: AwsClient, name: str, policies: Sequence[str]) -> list[str]:
+async def _delete_profile(aws: AwsClient, name: str) -> list[str]:
     """The profile goes last: the rest is found by it if this is interrupted."""
     profile, role = {"InstanceProfileName": name}, {"RoleName": name}
     await aws.call(
         "iam", "remove_role_from_instance_profile", ignore_codes=_NOT_FOUND, **profile, **role
     )
-    for policy in policies:
-        await aws.call(
-            "iam", "delete_role_policy", ignore_codes=_NOT_FOUND, PolicyName=policy, **role
-        )
+    # IAM refuses to delete a role with policies, and users add their own: for a bucket, or for
+    # Session Manager.
+    await run_all([_delete_inline_policies(aws, name), _detach_policies(aws, name)])
     had_role = await aws.call("iam", "delete_role", ignore_codes=_NOT_FOUND, **role)
     had_profile = await aws.call(
         "iam", "delete_instance_profile", ignore_codes=_NOT_FOUND, **profile
@@ -228,3 +227,29 @@ async def _delete_profile(aws: AwsClient, name: str, policies: Sequence[str]) ->
         *([f"role {name}"] if had_role else []),
         *([f"instance profile {name}"] if had_profile else []),
     ]
+
+
+async def _delete_inline_policies(aws: AwsClient, role: str) -> None:
+    response = await aws.call(
+        "iam", "list_role_policies", ignore_codes=_NOT_LISTED, RoleName=role, MaxItems=1000
+    )
+    own = [_CONTROLLER_POLICY, _BUCKETS_POLICY]
+    for policy in dict.fromkeys([*own, *response.get("PolicyNames", ())]):
+        await aws.call(
+            "iam", "delete_role_policy", ignore_codes=_NOT_FOUND, RoleName=role, PolicyName=policy
+        )
+
+
+async def _detach_policies(aws: AwsClient, role: str) -> None:
+    response = await aws.call(
+        "iam", "list_attached_role_policies", ignore_codes=_NOT_LISTED, RoleName=role, MaxItems=1000
+    )
+    for policy in response.get("AttachedPolicies", ()):
+        await aws.call(
+            "iam",
+            "detach_role_policy",
+            ignore_codes=_NOT_FOUND,
+            RoleName=role,
+            PolicyArn=policy["PolicyArn"],
+        )
+        _log.info("detached %s from role %s", policy["PolicyArn"], role)
