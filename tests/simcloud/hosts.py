@@ -16,8 +16,8 @@ from typing import Any
 
 from tests.simcloud.console import Running
 from tests.simcloud.host_image import PROJECT, SYSTEM_PATH, Machine
-from tests.simcloud.network import Fabric, ipv6_of, network_of, on_fabric
-from tests.simcloud.processes import Result
+from tests.simcloud.network import GATEWAY, Fabric, ipv6_of, network_of, on_fabric
+from tests.simcloud.processes import Result, execute
 from tests.simcloud.sweep import mark
 
 _ORDER_DEADLINE_S = 120
@@ -47,6 +47,7 @@ class Host:
         self._down = asyncio.Event()
         self._commanded_down = False
         self._cut = False
+        self._current_address = machine.address
 
     @property
     def name(self) -> str:
@@ -278,6 +279,21 @@ class Host:
         """Lose every packet to and from the machine until `heal`."""
         self._cut = True
         await self.fabric.within(self.fabric.sever(self.link))
+
+    @on_fabric
+    async def move_to(self, address: str) -> None:
+        """Give the machine another address, as a laptop gets one in another network. Connections
+        from the old one are lost. Its names still lead to the old address."""
+        await self.fabric.route(self.link, address)
+        network = ["nsenter", "--net", "--target", str(self.pid)]
+        commands = (
+            f"addr add {address}/32 dev eth0",
+            f"route replace default via {GATEWAY} dev eth0 onlink src {address}",
+            f"addr del {self._current_address}/32 dev eth0",
+        )
+        self._current_address = address
+        result = await execute([*network, "ip", "-batch", "-"], stdin="\n".join(commands) + "\n")
+        result.require(f"moving {self.name} to {address}")
 
     @contextlib.asynccontextmanager
     async def cut_off(self) -> AsyncIterator[None]:

@@ -161,6 +161,10 @@ class Fabric:
         )
         return link
 
+    async def route(self, link: str, address: str) -> None:
+        """Have the router send packets for another address to a link."""
+        await self._ip(f"route replace {address}/32 dev {link}")
+
     async def forget(self, address: str) -> None:
         """Free an address whose machine is gone: its link went with the namespace."""
         self._links.pop(address, None)

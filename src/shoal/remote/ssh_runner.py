@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 # Until the remote script starts on a new connection: a very busy host is slow.
 _START_SECONDS = 20.0
 # For a connection that has to be reopened before a command.
-_RECONNECT_SECONDS = 30.0
+RECONNECT_SECONDS = 30.0
 # The remote script waits two seconds after each of three signals.
 _END_SECONDS = 10.0
 # Exit codes above this one mean that a signal ended the local ssh or the remote command.
@@ -164,7 +164,7 @@ class SshRunner:
         argv = forwarding_argv(self.target, forwards) if forwards else shared_argv(self.target)
         argv += ["-tt" if tty else "-T", "--", self.target.host]
         if command is None and not env and not precondition and self.container is None:
-            await self.connect(timeout=_RECONNECT_SECONDS)
+            await self.connect(timeout=RECONNECT_SECONDS)
             return await run_in_terminal(argv)
         program_file = await self._upload_program(command, env or {}, precondition)
         if tty and self.container is not None:
@@ -225,7 +225,7 @@ class SshRunner:
     def _endpoint(self) -> rsync.RsyncEndpoint:
         return rsync.RsyncEndpoint(self.name, self.target, self.container)
 
-    async def _open(self, timeout: float = _RECONNECT_SECONDS) -> None:
+    async def _open(self, timeout: float = RECONNECT_SECONDS) -> None:
         await control_master.open_connection(
             self.name,
             self.target,

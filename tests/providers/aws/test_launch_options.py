@@ -219,7 +219,7 @@ def test_no_usable_subnet_is_an_error_with_a_fix(
 
 
 def test_ssh_is_allowed_from_the_caller_only() -> None:
-    inside, ssh = security_group.rules("sg-1", (), ["198.51.100.7/32"])
+    inside, ssh = security_group.rules(["sg-1"], (), ["198.51.100.7/32"])
     assert inside["UserIdGroupPairs"] == [{"GroupId": "sg-1"}]
     assert (ssh["FromPort"], ssh["ToPort"]) == (22, 22)
     assert [r["CidrIp"] for r in ssh["IpRanges"]] == ["198.51.100.7/32"]
@@ -232,9 +232,9 @@ def test_an_ssh_rule_of_the_file_replaces_the_callers() -> None:
         "ToPort": 22,
         "IpRanges": [{"CidrIp": "10.0.0.0/8"}],
     }
-    assert security_group.rules("sg-1", [own], ["198.51.100.7/32"])[1:] == [own]
+    assert security_group.rules(["sg-1"], [own], ["198.51.100.7/32"])[1:] == [own]
     other = {**own, "FromPort": 8265, "ToPort": 8265}
-    assert len(security_group.rules("sg-1", [other], ["198.51.100.7/32"])) == 3
+    assert len(security_group.rules(["sg-1"], [other], ["198.51.100.7/32"])) == 3
 
 
 def test_the_resources_of_an_instance_type_are_read_from_ec2() -> None:

@@ -53,6 +53,7 @@ from shoal.providers.aws.launch_request import LaunchResources
 from shoal.providers.aws.launcher import Launcher
 from shoal.providers.aws.preflight import access, checks, run_checks
 from shoal.providers.aws.pricing import Prices
+from shoal.providers.aws.ssh_access import SshAccess
 from shoal.providers.aws.ssh_targets import InstanceRunners
 from shoal.providers.aws.waiters import TerminationWatch, Waiter, poll_intervals
 from shoal.providers.model import Finding, Instance, LaunchRequest, State
@@ -106,6 +107,7 @@ class AwsProvider(Provider):
             self._launch_records,
             TerminationWatch(describe, clock),
             clock,
+            None if on_head else SshAccess(self._aws, spec, emit),
             in_vpc=on_head or launch_config.uses_internal_ips(spec),
         )
         self._head: Record | None = None

@@ -8,17 +8,20 @@ interruption at any point leaves a key that both sides know.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 
 from shoal.core.clock import Clock
 from shoal.core.errors import UnreachableError
 from shoal.providers.aws.host_keys import ONE_TIME_COMMENT, pin
+from shoal.providers.aws.ssh_access import SshAccess
 from shoal.remote.known_hosts import read
 from shoal.remote.runner import capture
 from shoal.remote.scripts import script_command
-from shoal.remote.ssh_runner import SshRunner
+from shoal.remote.ssh_runner import RECONNECT_SECONDS, SshRunner
 from shoal.remote.ssh_target import SshTarget
 
 _log = logging.getLogger(__name__)
@@ -32,13 +35,20 @@ _PROBE_PAUSE_SECONDS = 0.1
 
 class FirstContactRunner(SshRunner):
     """Connects to an instance that may still be booting, and replaces its one-time host key.
-    `terminated` returns a reason when the instance is gone, which ends the wait."""
+    `terminated` returns a reason when the instance is gone, which ends the wait. `ssh_access` lets
+    this machine in if its address has changed."""
 
     def __init__(
-        self, name: str, target: SshTarget, clock: Clock, terminated: Callable[[], Awaitable[str]]
+        self,
+        name: str,
+        target: SshTarget,
+        clock: Clock,
+        terminated: Callable[[], Awaitable[str]],
+        ssh_access: SshAccess | None = None,
     ) -> None:
         super().__init__(name, target, clock=clock)
         self._terminated = terminated
+        self._ssh_access = ssh_access
         self._host_key_lock = asyncio.Lock()
 
     async def connect(self, *, timeout: float) -> None:
@@ -62,11 +72,19 @@ class FirstContactRunner(SshRunner):
     async def _connect(self, timeout: float) -> None:
         deadline = self._clock.monotonic() + timeout
         if self.target.jump is None and self.target.proxy_command is None:
-            await self._wait_for_port(deadline)
+            async with self._access():
+                await self._wait_for_port(deadline)
         await super().connect(timeout=max(1.0, deadline - self._clock.monotonic()))
         async with self._host_key_lock:
             if known := self._one_time_keys():
                 await self._replace_host_key(known)
+
+    async def _open(self, timeout: float = RECONNECT_SECONDS) -> None:
+        async with self._access():
+            await super()._open(timeout)
+
+    def _access(self) -> AbstractAsyncContextManager[None]:
+        return contextlib.nullcontext() if self._ssh_access is None else self._ssh_access.ensured()
 
     async def _wait_for_port(self, deadline: float) -> None:
         """Wait until the SSH port accepts connections. A booting instance drops packets, and TCP
@@ -83,8 +101,8 @@ class FirstContactRunner(SshRunner):
                     raise UnreachableError(
                         f"{self.target} does not answer",
                         why=str(error) or "its SSH port did not respond",
-                        fix="check that it runs, and that its security group allows this address\n"
-                        "add this address: shoal up CLUSTER",
+                        fix="check that it runs, and that its security group allows SSH from this "
+                        "machine",
                         node=self.name,
                     ) from None
             await self._clock.sleep(_PROBE_PAUSE_SECONDS)

@@ -128,6 +128,7 @@ def caller_policy() -> dict[str, Any]:
                     "ec2:CreateSecurityGroup",
                     "ec2:DeleteSecurityGroup",
                     "ec2:AuthorizeSecurityGroupIngress",
+                    "ec2:RevokeSecurityGroupIngress",
                 ],
                 [_ec2_arn("*", resource) for resource in (*created, "vpc/*")],
             ),

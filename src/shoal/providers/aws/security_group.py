@@ -4,11 +4,14 @@ which SSH is allowed. A group that Shoal did not create is never changed."""
 from __future__ import annotations
 
 import asyncio
+import getpass
+import hashlib
 import ipaddress
 import logging
 import os
+import platform
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shoal.core.errors import ConfigError
@@ -43,15 +46,41 @@ async def ensure_rules(
     *,
     settings: Mapping[str, Any],
     ssh_from: Sequence[str],
+    peers: Sequence[str] = (),
 ) -> None:
-    """Add the missing rules to a group, unless the group is not the cluster's own."""
+    """Add the missing rules to a group, unless the group is not the cluster's own, and remove
+    SSH from addresses that this machine had before. `peers` are the other groups of the nodes."""
     if tags.as_dict(group.get("Tags")).get(tags.CLUSTER) != cluster:
         return
-    wanted = rules(str(group["GroupId"]), settings.get("IpPermissions") or (), ssh_from)
+    inside = [str(group["GroupId"]), *(id for id in peers if id != group["GroupId"])]
+    wanted = rules(inside, settings.get("IpPermissions") or (), ssh_from)
     if not await _authorize(aws, group, wanted):
         # Another command added rules at the same time: compare with the group's current ones.
         current = await _find_group(aws, str(group["VpcId"]), str(group["GroupName"]))
         await _authorize(aws, current or group, wanted)
+    await _revoke_earlier_addresses(aws, group, ssh_from)
+
+
+async def _revoke_earlier_addresses(
+    aws: AwsClient, group: Mapping[str, Any], ssh_from: Sequence[str]
+) -> None:
+    earlier = [
+        cidr
+        for rule in group["IpPermissions"]
+        for cidr, description in _ranges(rule)
+        if description == _rule_description() and cidr not in ssh_from
+    ]
+    if not earlier:
+        return
+    _log.info("removing SSH from %s in %s", ", ".join(earlier), group["GroupName"])
+    await aws.call(
+        "ec2",
+        "revoke_security_group_ingress",
+        # A caller with the permissions of an earlier version may only add rules.
+        ignore_codes=("InvalidPermission.NotFound", "UnauthorizedOperation"),
+        GroupId=group["GroupId"],
+        IpPermissions=[_ssh_rule(cidr) for cidr in earlier],
+    )
 
 
 async def _authorize(
@@ -111,52 +140,129 @@ async def list_groups(aws: AwsClient, cluster: str) -> list[dict[str, Any]]:
     )
 
 
+async def vpcs_of_groups(aws: AwsClient, ids: Sequence[str]) -> dict[str, str]:
+    """The VPC of each of these groups that exists."""
+    if not ids:
+        return {}
+    return {group["GroupId"]: group["VpcId"] for group in await describe_groups(aws, ids)}
+
+
+async def describe_groups(aws: AwsClient, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """The records of those of these groups that exist."""
+    filters = [{"Name": "group-id", "Values": sorted(ids)}]
+    return await aws.cached(
+        f"security groups {sorted(ids)}",
+        lambda: aws.paginate("ec2", "describe_security_groups", "SecurityGroups", Filters=filters),
+    )
+
+
+async def revoke_references(
+    aws: AwsClient, group: Mapping[str, Any], others: Collection[str]
+) -> None:
+    """Remove the rules of a group that name other groups: EC2 refuses to delete a group that a
+    rule names."""
+    pairs = [
+        (rule, pair["GroupId"])
+        for rule in group["IpPermissions"]
+        for pair in rule.get("UserIdGroupPairs") or ()
+        if pair["GroupId"] in others
+    ]
+    if not pairs:
+        return
+    ports = ("IpProtocol", "FromPort", "ToPort")
+    await aws.call(
+        "ec2",
+        "revoke_security_group_ingress",
+        ignore_codes=("InvalidPermission.NotFound", "InvalidGroup.NotFound"),
+        GroupId=group["GroupId"],
+        IpPermissions=[
+            {**{k: rule[k] for k in ports if k in rule}, "UserIdGroupPairs": [{"GroupId": id}]}
+            for rule, id in pairs
+        ],
+    )
+
+
 def rules(
-    group: str, own: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]
+    groups: Sequence[str], own: Sequence[Mapping[str, Any]], ssh_from: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """All traffic inside the group, SSH from `ssh_from`, and the file's `own` rules. If these
+    """All traffic from these groups, SSH from `ssh_from`, and the file's `own` rules. If these
     cover SSH, they alone decide who may log in."""
-    inside = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}
+    inside = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": id}]} for id in groups]
     if any(covers_ssh(rule) for rule in own):
         ssh_from = ()
-    ssh = [
-        {
-            "IpProtocol": "tcp",
-            "FromPort": _SSH_PORT,
-            "ToPort": _SSH_PORT,
-            "IpRanges": [{"CidrIp": cidr, "Description": "SSH from the launching machine"}],
-        }
-        for cidr in ssh_from
-    ]
-    return [inside, *ssh, *map(dict, own)]
+    ssh = [_ssh_rule(cidr, _rule_description()) for cidr in ssh_from]
+    return [*inside, *ssh, *map(dict, own)]
+
+
+def _ssh_rule(cidr: str, description: str = "") -> dict[str, Any]:
+    entry = {"CidrIp": cidr, **({"Description": description} if description else {})}
+    ports = {"IpProtocol": "tcp", "FromPort": _SSH_PORT, "ToPort": _SSH_PORT}
+    return {**ports, "IpRanges": [entry]}
+
+
+def _rule_description() -> str:
+    """The description of the rules for this machine's address, by which they are found when it
+    has another address: several users may share a cluster."""
+    user = f"{getpass.getuser()}@{platform.node()}"
+    return f"SSH from the machine {hashlib.sha256(user.encode()).hexdigest()[:8]}"
 
 
 def covers_ssh(rule: Mapping[str, Any]) -> bool:
-    all_protocols = str(rule.get("IpProtocol")) == "-1"
+    protocol = _protocol(rule)
     from_port, to_port = int(rule.get("FromPort", 0)), int(rule.get("ToPort", 65535))
-    return all_protocols or (rule.get("IpProtocol") == "tcp" and from_port <= _SSH_PORT <= to_port)
+    return protocol == "-1" or (protocol == "tcp" and from_port <= _SSH_PORT <= to_port)
+
+
+def allows_ssh(group: Mapping[str, Any], caller: Sequence[str]) -> bool:
+    """Whether a group allows SSH from all of these ranges."""
+    networks = [
+        ipaddress.ip_network(cidr)
+        for rule in group["IpPermissions"]
+        if covers_ssh(rule)
+        for cidr, _ in _ranges(rule)
+    ]
+    return all(
+        any(
+            network.version == wanted.version and wanted.subnet_of(network)  # type: ignore[arg-type]
+            for network in networks
+        )
+        for wanted in map(ipaddress.ip_network, caller)
+    )
+
+
+def _protocol(rule: Mapping[str, Any]) -> str:
+    """The protocol of a rule as EC2 reports it: lower-case, and common ones by name."""
+    name = str(rule.get("IpProtocol")).lower()
+    return {"1": "icmp", "6": "tcp", "17": "udp"}.get(name, name)
+
+
+def _ranges(rule: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The CIDR ranges of a rule, with their descriptions."""
+    entries = [(r["CidrIp"], r.get("Description", "")) for r in rule.get("IpRanges") or ()]
+    entries += [(r["CidrIpv6"], r.get("Description", "")) for r in rule.get("Ipv6Ranges") or ()]
+    return entries
 
 
 def _has_rule(present: Sequence[Mapping[str, Any]], rule: Mapping[str, Any]) -> bool:
     """Whether the rules of a group, as EC2 lists them, contain a wanted rule."""
 
     def sources(entry: Mapping[str, Any]) -> set[str]:
-        ranges = {r["CidrIp"] for r in entry.get("IpRanges") or ()}
-        ranges |= {r["CidrIpv6"] for r in entry.get("Ipv6Ranges") or ()}
-        return ranges | {p["GroupId"] for p in entry.get("UserIdGroupPairs") or ()}
+        pairs = {p["GroupId"] for p in entry.get("UserIdGroupPairs") or ()}
+        return pairs | {cidr for cidr, _ in _ranges(entry)}
 
     def ports(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-        return str(entry.get("IpProtocol")), entry.get("FromPort"), entry.get("ToPort")
+        return _protocol(entry), entry.get("FromPort"), entry.get("ToPort")
 
     return any(ports(entry) == ports(rule) and sources(rule) <= sources(entry) for entry in present)
 
 
 async def caller_ranges(aws: AwsClient) -> list[str]:
     """This machine's public address, as a CIDR range of one address."""
-    return await aws.cached("caller address", _fetch_caller_ranges)
+    return await aws.cached("caller address", fetch_caller_ranges)
 
 
-async def _fetch_caller_ranges() -> list[str]:
+async def fetch_caller_ranges() -> list[str]:
+    """The same, now: a laptop moves."""
     url = os.environ.get(_CHECKIP_VARIABLE) or _CHECKIP_URL
     try:
         text = await asyncio.to_thread(_fetch, url)

@@ -9,6 +9,7 @@ from shoal.core.clock import Clock
 from shoal.providers.aws import host_keys, key_pairs, tags
 from shoal.providers.aws.first_ssh_contact import FirstContactRunner
 from shoal.providers.aws.launch_records import LaunchRecords
+from shoal.providers.aws.ssh_access import SshAccess
 from shoal.providers.aws.waiters import TerminationWatch
 from shoal.providers.model import Instance
 from shoal.remote.ssh_target import SshTarget, control_directory
@@ -17,7 +18,8 @@ from shoal.spec.cluster_spec import ClusterSpec
 
 class InstanceRunners:
     """The runners of one cluster's instances. `in_vpc` means that this machine is in their
-    network. Pinned host keys are kept below `home`."""
+    network. Pinned host keys are kept below `home`. `ssh_access` is of this machine's address; None
+    on a head, which has a private one."""
 
     def __init__(
         self,
@@ -26,6 +28,7 @@ class InstanceRunners:
         launch_records: LaunchRecords,
         termination_watch: TerminationWatch,
         clock: Clock,
+        ssh_access: SshAccess | None,
         *,
         in_vpc: bool,
     ) -> None:
@@ -34,6 +37,7 @@ class InstanceRunners:
         self._launch_records = launch_records
         self._termination_watch = termination_watch
         self._clock = clock
+        self._ssh_access = ssh_access
         self._in_vpc = in_vpc
         self._runners: dict[str, FirstContactRunner] = {}
 
@@ -43,7 +47,9 @@ class InstanceRunners:
         runner = self._runners.get(instance.id)
         if runner is None or runner.target != target:
             terminated = functools.partial(self._termination_watch.wait, instance.id)
-            runner = FirstContactRunner(instance.name, target, self._clock, terminated)
+            runner = FirstContactRunner(
+                instance.name, target, self._clock, terminated, self._ssh_access
+            )
             self._runners[instance.id] = runner
         return runner
 

@@ -1,0 +1,66 @@
+"""SSH from a laptop whose address changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.providers.aws import security_group
+from tests.providers.aws.aws_bed import CLUSTER, Bed
+
+
+def ssh_ranges(bed: Bed) -> list[str]:
+    """The ranges from which the cluster's group allows SSH."""
+    filters = [{"Name": "tag:shoal-cluster", "Values": [CLUSTER]}]
+    (group,) = bed.ec2.describe_security_groups(Filters=filters)["SecurityGroups"]
+    rules = [rule for rule in group["IpPermissions"] if rule.get("FromPort") == 22]
+    return sorted(entry["CidrIp"] for rule in rules for entry in rule["IpRanges"])
+
+
+@pytest.mark.simcloud
+async def test_a_laptop_with_another_address_reaches_its_cluster(bed: Bed) -> None:
+    # As in Ray's own example, and EC2 reports it in lower case.
+    web = {"IpProtocol": "TCP", "FromPort": 8265, "ToPort": 8265}
+    rule = {**web, "IpRanges": [{"CidrIp": "192.0.2.0/24"}]}
+    settings = {"type": "aws", "region": "us-west-2", "security_group": {"IpPermissions": [rule]}}
+    await bed.write(provider=settings)
+    await bed.up("--min-workers 0")
+    assert (await bed.shoal("stop c.yaml -y")).code == 0
+
+    await bed.laptop.move_to("198.51.100.61")
+    started = await bed.shoal("start c.yaml")
+    assert started.code == 0, started.stdout + started.stderr
+    assert "the address of this machine has changed" in started.stderr
+    assert ssh_ranges(bed) == ["198.51.100.61/32"], "the earlier address is removed"
+
+    await bed.laptop.move_to("198.51.100.62")
+    done = await bed.shoal("exec c.yaml 'echo reached'")
+    assert (done.code, "reached" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert ssh_ranges(bed) == ["198.51.100.62/32"]
+    await bed.down()
+
+
+def group(*rules: dict[str, Any]) -> dict[str, Any]:
+    return {"IpPermissions": list(rules)}
+
+
+def rule(cidr: str, protocol: str = "tcp") -> dict[str, Any]:
+    ports = {} if protocol == "-1" else {"FromPort": 22, "ToPort": 22}
+    return {"IpProtocol": protocol, **ports, "IpRanges": [{"CidrIp": cidr}]}
+
+
+def test_a_group_allows_ssh_from_an_address_inside_one_of_its_ranges() -> None:
+    caller = ["203.0.113.7/32"]
+    assert security_group.allows_ssh(group(rule("203.0.113.0/24")), caller)
+    assert security_group.allows_ssh(group(rule("0.0.0.0/0", "-1")), caller)
+    assert not security_group.allows_ssh(group(rule("198.51.100.0/24")), caller)
+    assert not security_group.allows_ssh(group(), caller)
+    web = {"IpProtocol": "tcp", "FromPort": 80, "ToPort": 80, "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}
+    assert not security_group.allows_ssh(group(web), caller)
+    assert not security_group.allows_ssh(group(rule("0.0.0.0/0")), ["2001:db8::1/128"])
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "TCP", "6"])
+def test_a_protocol_has_one_meaning_in_every_spelling(protocol: str) -> None:
+    assert security_group.covers_ssh(rule("0.0.0.0/0", protocol))
