@@ -210,7 +210,7 @@ def test_public_addresses_depend_on_the_interface_or_the_subnets(
         {"SubnetId": id, "AvailabilityZone": "a", "VpcId": "v", "MapPublicIpOnLaunch": id == "out"}
         for id in ("in", "out")
     ]
-    assert access.has_public_address(node_type(**config), cluster(), records) == is_public
+    assert access.has_public_address(node_type(**config), cluster(), records, {}) == is_public
 
 
 def test_a_minimum_size_above_the_quota_is_reported_with_what_is_left() -> None:

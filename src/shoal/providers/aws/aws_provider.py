@@ -326,7 +326,7 @@ class AwsProvider(Provider):
             await self.list_instances(spec.cluster_name)
         if self._head is None:
             raise TransientError("head instance not found", why="DescribeInstances returned none")
-        return cluster_resources.resources_of_head(self._aws, spec, self._head)
+        return await cluster_resources.resources_of_head(self._aws, spec, self._head)
 
     def _read(self, record: Record) -> Instance:
         instance = read_instance(record, self._spec.auth.ssh_user)

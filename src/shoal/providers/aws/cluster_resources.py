@@ -16,7 +16,7 @@ from shoal.core.errors import DeniedError, ProviderError
 from shoal.core.events import Emit, Warned
 from shoal.providers.aws import ecr, iam_roles, key_pairs, launch_request, security_group
 from shoal.providers.aws.aws_client import AwsClient
-from shoal.providers.aws.launch_config import LaunchConfig, uses_internal_ips
+from shoal.providers.aws.launch_config import LaunchConfig, named_groups, uses_internal_ips
 from shoal.providers.aws.launch_request import LaunchResources
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -88,9 +88,16 @@ async def ensure_resources(
             ssh_from.update(await _ssh_ranges(aws, spec, vpcs))
 
         await run_all([load_ssh_ranges(), *(ensure_group(vpc) for vpc in vpcs)])
+        peers = [str(record["GroupId"]) for record in records.values()]
+        peers += named_groups(_node_configs(spec, configs).values())
         await run_all(
             security_group.ensure_rules(
-                aws, spec.cluster_name, record, settings=settings, ssh_from=ssh_from[vpc]
+                aws,
+                spec.cluster_name,
+                record,
+                settings=settings,
+                ssh_from=ssh_from[vpc],
+                peers=peers,
             )
             for vpc, record in records.items()
         )
@@ -102,15 +109,15 @@ async def ensure_resources(
     return LaunchResources(key_name, groups, head_profile, worker_profile)
 
 
-def resources_of_head(
+async def resources_of_head(
     aws: AwsClient, spec: ClusterSpec, head: Mapping[str, Any]
 ) -> LaunchResources:
-    """The resources for workers that the head launches: it may create none, so they use its own.
-    `head` is EC2's record of it."""
-    groups = tuple(group["GroupId"] for group in head["SecurityGroups"])
-    return LaunchResources(
-        head.get("KeyName"), {head["VpcId"]: groups}, None, worker_profile_name(aws, spec)
-    )
+    """The resources for workers that the head launches. It may create none, so they use those of
+    the cluster, or else its own. `head` is EC2's record of it."""
+    groups = {head["VpcId"]: tuple(group["GroupId"] for group in head["SecurityGroups"])}
+    created = await security_group.list_groups(aws, spec.cluster_name)
+    groups.update({group["VpcId"]: (group["GroupId"],) for group in created})
+    return LaunchResources(head.get("KeyName"), groups, None, worker_profile_name(aws, spec))
 
 
 def _node_configs(
@@ -197,7 +204,13 @@ async def delete_resources(
     instance that no listing shows yet. So once they are gone, so are all instances.
     """
     deleted: list[str] = []
-    for group in await security_group.list_groups(aws, cluster):
+    groups = await security_group.list_groups(aws, cluster)
+    ids = {str(group["GroupId"]) for group in groups}
+    await run_all(
+        security_group.revoke_references(aws, group, ids - {str(group["GroupId"])})
+        for group in groups
+    )
+    for group in groups:
         if await _delete_group(aws, str(group["GroupId"]), terminate_instances):
             deleted.append(f"security group {group['GroupName']}")
         else:

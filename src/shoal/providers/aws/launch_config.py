@@ -3,12 +3,19 @@ for each instance type it may use. Creates nothing; see `resources` for that."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shoal.core.concurrency import run_all
-from shoal.providers.aws import amis, ebs, instance_types, launch_request, subnets
+from shoal.providers.aws import (
+    amis,
+    ebs,
+    instance_types,
+    launch_request,
+    security_group,
+    subnets,
+)
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.instance_types import InstanceTypeInfo
 from shoal.providers.aws.launch_options import Subnet
@@ -63,6 +70,7 @@ async def resolve_launch_configs(
     configs = await merged_node_configs(aws, spec, node_types)
     type_infos: dict[str, InstanceTypeInfo] = {}
     subnet_records: list[dict[str, Any]] = []
+    group_vpcs: dict[str, str] = {}
     default_amis: amis.DefaultAmis | None = None
 
     async def load_types() -> None:
@@ -71,12 +79,15 @@ async def resolve_launch_configs(
     async def load_subnets() -> None:
         subnet_records.extend(await subnets.list_subnets(aws))
 
+    async def load_groups() -> None:
+        group_vpcs.update(await security_group.vpcs_of_groups(aws, named_groups(configs.values())))
+
     async def load_amis() -> None:
         nonlocal default_amis
         if not all(amis.is_explicit(config.get("ImageId")) for config in configs.values()):
             default_amis = await amis.DefaultAmis.look_up(aws)
 
-    await run_all([load_types(), load_subnets(), load_amis()])
+    await run_all([load_types(), load_subnets(), load_groups(), load_amis()])
 
     def resolve(name: str, config: Mapping[str, Any]) -> LaunchConfig:
         candidates = instance_types.candidates(spec, name, config)
@@ -86,7 +97,7 @@ async def resolve_launch_configs(
         return LaunchConfig(
             config=config,
             instance_types=available,
-            subnets=subnets_for(spec, config, subnet_records),
+            subnets=subnets_for(spec, config, subnet_records, group_vpcs),
             images={
                 instance_type: _ami(
                     config,
@@ -120,20 +131,33 @@ def _ami(
     return defaults.ami(parameter)
 
 
+def named_groups(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The security groups that these configurations name."""
+    return sorted({id for config in configs for id in launch_request.security_group_ids(config)})
+
+
 def subnets_for(
-    spec: ClusterSpec, config: Mapping[str, Any], records: Sequence[Mapping[str, Any]]
+    spec: ClusterSpec,
+    config: Mapping[str, Any],
+    records: Sequence[Mapping[str, Any]],
+    group_vpcs: Mapping[str, str],
 ) -> list[Subnet]:
-    """The subnets, of these records, that a node type with this configuration may use."""
+    """The subnets, of these records, that a node type with this configuration may use.
+    `group_vpcs` are the VPCs of the security groups that the file names."""
+    launch_request.check_interfaces(config)
     zones = spec.provider.settings.get("availability_zone") or ()
     if isinstance(zones, str):
         zones = [zone.strip() for zone in zones.split(",")]
     if zone := launch_request.placement_zone(config):
         zones = [zone]
+    groups = launch_request.security_group_ids(config)
+    vpc = next((group_vpcs[id] for id in groups if id in group_vpcs), None)
     return subnets.choose_subnets(
         records,
         ids=launch_request.subnet_ids(config),
         zones=zones,
         public=not uses_internal_ips(spec),
+        vpc=vpc,
     )
 
 

@@ -90,6 +90,27 @@ def _first_interface(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return interfaces[0] if interfaces else {}
 
 
+def check_interfaces(config: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` if the network interfaces that the file describes contradict its subnets
+    or are incomplete. The first one gets a subnet and groups if it has none."""
+    interfaces: Sequence[Mapping[str, Any]] = config.get("NetworkInterfaces") or ()
+    named = [config["SubnetId"]] if config.get("SubnetId") else list(config.get(_SUBNETS) or ())
+    subnet = _first_interface(config).get("SubnetId")
+    if subnet and named and subnet not in named:
+        raise ConfigError(
+            f"NetworkInterfaces names {subnet}, but SubnetIds names {', '.join(named)}",
+            why="an instance is launched in one subnet",
+            fix="remove SubnetIds",
+        )
+    for number, interface in enumerate(interfaces[1:], start=2):
+        if not (interface.get("SubnetId") or interface.get("NetworkInterfaceId")):
+            raise ConfigError(
+                f"network interface {number} of node_config has no subnet",
+                why="AWS needs one for every interface that the file describes",
+                fix="add a SubnetId to each of NetworkInterfaces",
+            )
+
+
 def placement_zone(config: Mapping[str, Any]) -> str | None:
     zone = (config.get("Placement") or {}).get("AvailabilityZone")
     return str(zone) if zone else None

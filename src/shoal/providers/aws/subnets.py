@@ -25,9 +25,11 @@ def choose_subnets(
     ids: Sequence[str],
     zones: Sequence[str],
     public: bool,
+    vpc: str | None = None,
 ) -> list[Subnet]:
     """The subnets for a node type, best first: those with the `ids` that the file names; else
-    those of one VPC, in the file's zones and order, with public addresses if `public`."""
+    those of one VPC, in the file's zones and order, with public addresses if `public`. `vpc` is
+    that of the security groups that the file names."""
     by_id = {record["SubnetId"]: record for record in records}
     if ids:
         missing = [id for id in ids if id not in by_id]
@@ -37,16 +39,44 @@ def choose_subnets(
                 why="node_config names it, but the region does not have it",
                 fix="remove SubnetIds to have a subnet chosen, or correct it",
             )
-        return [_subnet(by_id[id]) for id in ids]
+        named = [_subnet(by_id[id]) for id in ids]
+        _check_named(named, zones, vpc)
+        return named
+    if vpc is not None:
+        records = [record for record in records if record["VpcId"] == vpc]
+        if not records:
+            raise ConfigError(
+                f"{vpc} has no subnet",
+                why="the security groups of node_config are in that VPC",
+                fix="remove SecurityGroupIds to have one created, or name groups of another VPC",
+            )
     usable = [record for record in records if record.get("MapPublicIpOnLaunch") or not public]
     if zones:
         usable = [record for record in usable if record["AvailabilityZone"] in zones]
     if not usable:
         raise _none_usable(records, zones)
-    vpc = _best_vpc(usable)
-    chosen = [_subnet(record) for record in usable if record["VpcId"] == vpc]
+    chosen_vpc = _best_vpc(usable)
+    chosen = [_subnet(record) for record in usable if record["VpcId"] == chosen_vpc]
     order = {zone: number for number, zone in enumerate(zones)}
     return sorted(chosen, key=lambda subnet: (order.get(subnet.zone, 0), subnet.zone))
+
+
+def _check_named(named: Sequence[Subnet], zones: Sequence[str], vpc: str | None) -> None:
+    """Whether named subnets agree with the zones and the security groups that the file names."""
+    if elsewhere := [subnet for subnet in named if zones and subnet.zone not in zones]:
+        subnet = elsewhere[0]
+        raise ConfigError(
+            f"subnet {subnet.id} is in {subnet.zone}, outside the file's zones",
+            why=f"the file restricts the cluster to {', '.join(zones)}",
+            fix=f"{zones_setting(sorted({s.zone for s in named}))}, or name other subnets",
+        )
+    if elsewhere := [subnet for subnet in named if vpc not in (None, subnet.vpc)]:
+        subnet = elsewhere[0]
+        raise ConfigError(
+            f"subnet {subnet.id} and the security groups of node_config are in different VPCs",
+            why=f"the subnet is in {subnet.vpc}, the groups are in {vpc}; AWS refuses to launch",
+            fix="remove SecurityGroupIds to have one created, or name groups of the same VPC",
+        )
 
 
 def _best_vpc(usable: Sequence[Mapping[str, Any]]) -> str:

@@ -85,7 +85,10 @@ def _key_body(public: str) -> list[str]:
 
 
 def has_public_address(
-    node_type: NodeTypeCheck, spec: ClusterSpec, subnets: Sequence[Mapping[str, Any]]
+    node_type: NodeTypeCheck,
+    spec: ClusterSpec,
+    subnets: Sequence[Mapping[str, Any]],
+    group_vpcs: Mapping[str, str],
 ) -> bool:
     """Whether instances of a node type get public addresses, to which this machine connects. The
     others are reached through the head or a private network, where our public address does not
@@ -95,9 +98,10 @@ def has_public_address(
     if associate is not None:
         return bool(associate)
     try:
-        chosen = {s.id for s in launch_config.subnets_for(spec, node_type.config, subnets)}
+        usable = launch_config.subnets_for(spec, node_type.config, subnets, group_vpcs)
     except ConfigError:
         return True  # the subnet check reports this
+    chosen = {subnet.id for subnet in usable}
     return any(s.get("MapPublicIpOnLaunch") for s in subnets if s["SubnetId"] in chosen)
 
 

@@ -144,16 +144,21 @@ def _is_persistent(config: Mapping[str, Any]) -> bool:
 
 
 def check_subnets(
-    node_type: NodeTypeCheck, spec: ClusterSpec, records: Sequence[Mapping[str, Any]]
+    node_type: NodeTypeCheck,
+    spec: ClusterSpec,
+    records: Sequence[Mapping[str, Any]],
+    group_vpcs: Mapping[str, str],
 ) -> tuple[set[str], list[Finding]]:
     """The zones in which a node type can be launched, and why there are none."""
     try:
-        usable = launch_config.subnets_for(spec, node_type.config, records)
+        usable = launch_config.subnets_for(spec, node_type.config, records, group_vpcs)
         return {subnet.zone for subnet in usable}, []
     except ConfigError as error:
         at: tuple[str, ...] = ()
         fix = error.fix
-        if launch_request.subnet_ids(node_type.config):
+        if node_type.config.get("NetworkInterfaces"):
+            at = node_type.at("NetworkInterfaces")
+        elif launch_request.subnet_ids(node_type.config):
             at = node_type.at("SubnetIds")
         elif launch_request.placement_zone(node_type.config):
             at, fix = node_type.at("Placement"), "remove Placement"

@@ -118,9 +118,13 @@ class _Preflight:
         zones: set[str] = set()
         caller = lookups.caller or ()
         if lookups.subnets is not None:
-            if not access.has_public_address(node_type, self._spec, lookups.subnets):
+            groups = lookups.security_groups or {}
+            group_vpcs = {id: str(group["VpcId"]) for id, group in groups.items()}
+            if not access.has_public_address(node_type, self._spec, lookups.subnets, group_vpcs):
                 caller = ()
-            zones, findings = checks.check_subnets(node_type, self._spec, lookups.subnets)
+            zones, findings = checks.check_subnets(
+                node_type, self._spec, lookups.subnets, group_vpcs
+            )
 
         def check_type_and_ami(candidate: NodeTypeCheck) -> list[Finding]:
             found: list[Finding] = []
@@ -151,7 +155,7 @@ class _Preflight:
         aws, spec = self._aws, self._spec
         launched = [node_type for node_type in node_types if node_type.min_count]
         type_names = {c.instance_type for n in node_types for c in n.candidates}
-        group_ids = {id for n in node_types for id in launch_request.security_group_ids(n.config)}
+        group_ids = launch_config.named_groups(n.config for n in node_types)
         lookups: dict[str, Coroutine[Any, Any, Any]] = {
             "types": instance_types.describe_candidates(aws, spec, configs),
             "offered_zones": self._offered_zones(type_names),
@@ -160,7 +164,7 @@ class _Preflight:
             "subnets": subnets.list_subnets(aws),
             "caller": self._caller_ranges(),
             "key_pairs": self._key_pairs(node_types),
-            "security_groups": self._security_groups(sorted(group_ids)),
+            "security_groups": self._security_groups(group_ids),
             "quota_limits": quotas.fetch_limits(aws, launched),
             "quota_usage": quotas.fetch_usage(aws, spec.cluster_name),
             "dry_run": dry_run.dry_run(aws, spec, [n.name for n in launched]),
@@ -288,10 +292,7 @@ class _Preflight:
     async def _security_groups(self, ids: Sequence[str]) -> dict[str, Any]:
         if not ids:
             return {}
-        filters = [{"Name": "group-id", "Values": list(ids)}]
-        groups = await self._aws.paginate(
-            "ec2", "describe_security_groups", "SecurityGroups", Filters=filters
-        )
+        groups = await security_group.describe_groups(self._aws, ids)
         return {group["GroupId"]: group for group in groups}
 
 
