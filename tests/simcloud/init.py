@@ -6,6 +6,7 @@ It also plays the part of systemd where programs lean on it: `shutdown`, `powero
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
@@ -48,6 +49,14 @@ if [ "$delay" = 0 ]; then exec kill -"$signal" 1; fi
 """
 
 
+_BOOT_DONE = Path("/run/boot-done")
+_CLOUD_INIT = f"""#!/bin/sh
+# Stands in for cloud-init: `cloud-init status --wait`.
+until [ -e {_BOOT_DONE} ]; do sleep 0.05; done
+echo "status: done"
+"""
+
+
 def meaning_of(status: int) -> str:
     """Say in a word how the machine went down, from init's wait status."""
     if os.WIFSIGNALED(status):
@@ -80,6 +89,7 @@ def run(machine: dict[str, Any], first: bool, told: int) -> NoReturn:
         os.close(told)
         if first and machine["user_data"]:
             _run_user_data(machine["user_data"], environment)
+        _finish_boot(machine["first_boot_s"] if first else 0.0)
     except BaseException as error:
         os.write(told, str(error).encode() or b"no reason given")
         os._exit(1)
@@ -147,10 +157,13 @@ def _furnish(machine: dict[str, Any]) -> None:
     key.write_text(machine["host_key"])
     key.chmod(0o600)
     Path(f"{key}.pub").write_text(machine["host_key_public"] + "\n")
-    for command in ("shutdown", "poweroff", "halt", "reboot"):
-        stand_in = Path("/usr/sbin", command)
+    stand_ins = dict.fromkeys(
+        ("sbin/shutdown", "sbin/poweroff", "sbin/halt", "sbin/reboot"), _SHUTDOWN
+    )
+    for command, text in {**stand_ins, "bin/cloud-init": _CLOUD_INIT}.items():
+        stand_in = Path("/usr", command)
         stand_in.unlink(missing_ok=True)
-        stand_in.write_text(_SHUTDOWN)
+        stand_in.write_text(text)
         stand_in.chmod(0o755)
 
 
@@ -267,6 +280,27 @@ def _run_user_data(text: str, environment: dict[str, str]) -> None:
             stderr=log,
         )
         os.close(log)
+
+
+def _finish_boot(seconds: float) -> None:
+    """Play cloud-init and apt's first update: both go on for a while after sshd answers, and hold
+    the locks of apt."""
+    if not seconds:
+        _BOOT_DONE.touch()
+        return
+    if os.fork():
+        return
+    locks = [Path(path) for path in ("/var/lib/dpkg/lock-frontend", "/var/lib/apt/lists/lock")]
+    files = []
+    for lock in locks:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        file = lock.open("w")
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        files.append(file)
+    time.sleep(seconds)
+    _BOOT_DONE.touch()
+    time.sleep(seconds / 2)  # unattended upgrades follow
+    os._exit(0)
 
 
 def _go_down(number: int, _: FrameType | None) -> NoReturn:

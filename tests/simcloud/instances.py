@@ -73,6 +73,8 @@ class Instances:
         on_ended: Callable[[str], None],
     ) -> None:
         self._boot_delay_s = 0.0
+        self.first_boot_s = 0.0
+        """How long cloud-init runs, and apt is locked, after an instance's sshd answers."""
         self._builder, self._store = builder, store
         self._environment = environment
         self._on_ended = on_ended
@@ -224,6 +226,7 @@ class Instances:
             ],
             environment=self._environment,
             user_data=record["user_data"],
+            first_boot_s=self.first_boot_s,
         )
 
     def _on_shutdown(self, instance: _Instance, how: str) -> None:

@@ -35,6 +35,8 @@ class NodePlan:
     `restart` (only restart Ray). `stops_ray` is whether Ray runs now and must be restarted;
     `stop_ray` stops it.
     `volumes` are mounted before any other step.
+    `first_boot_wait` is the command that returns when the host's first boot is complete; empty if
+    there is nothing to wait for.
     `lease_agent` is the command that starts the lease agent, `interruption_agent` the command
     that starts the interruption agent; empty if the node has none.
     `reach_seconds` bounds the wait for SSH, `command_seconds` each of the user's commands.
@@ -51,6 +53,7 @@ class NodePlan:
     lease_agent: str = ""
     interruption_agent: str = ""
     volumes: tuple[MountRequest, ...] = ()
+    first_boot_wait: str = ""
     container: NodeContainer | None = None
     mode: Mode = "full"
     stops_ray: bool = False
@@ -117,6 +120,7 @@ class NodePlanner:
             lease_agent=self._lease_agent(instance, start),
             interruption_agent=self._interruption_agent(instance, start),
             volumes=volumes.mount_requests(spec, self.provider, instance),
+            first_boot_wait=capabilities.first_boot_wait,
             container=self._container(container, instance) if container else None,
             mode=mode,
             stops_ray=stops_ray,

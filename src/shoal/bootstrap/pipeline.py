@@ -265,8 +265,14 @@ class _NodePipeline:
     async def _initialize(self) -> None:
         """Run the initialization commands on the host, once."""
         if not self._is_initialized:
-            commands = self._plan.setup.initialization_commands
-            await self._run(commands, "initialization", self._plan.runner, tries=2)
+            plan = self._plan
+            if plan.first_boot_wait:
+                wait = functools.partial(
+                    steps.wait_for_first_boot, plan.runner, plan.first_boot_wait, self._reporter
+                )
+                await self._step("wait for the first boot", wait)
+            commands = plan.setup.initialization_commands
+            await self._run(commands, "initialization", plan.runner, tries=2)
         self._is_initialized = True
 
     async def _set_up(self, probe: NodeProbe) -> NodeProbe:

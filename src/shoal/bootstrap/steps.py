@@ -19,6 +19,8 @@ from shoal.remote.runner import Completed, Runner, Stream, capture
 _log = logging.getLogger(__name__)
 
 _SHORT_SECONDS = 30.0
+# Longer than the providers' own bounds.
+_FIRST_BOOT_SECONDS = 900.0
 # Claiming a host may have to end what another cluster runs there.
 _CLAIM_SECONDS = 90.0
 _GCS_SECONDS = 1800.0
@@ -102,6 +104,23 @@ async def start_agent(runner: Runner, name: str, command: str, env: Mapping[str,
     done = await runner.run(command, env=env, timeout=_SHORT_SECONDS, skip_profile=True)
     if not done.ok:
         raise SetupError(f"could not start the {name}", output=done.tail)
+
+
+async def wait_for_first_boot(runner: Runner, command: str, reporter: NodeReporter) -> None:
+    """Return when the host's first boot is complete, or after a while without it: the user's
+    commands may not need what is missing."""
+    reporter.phase(Phase.PREPARING, "waiting for the end of the first boot")
+    try:
+        done = await runner.run(
+            command, on_line=reporter.output, timeout=_FIRST_BOOT_SECONDS, skip_profile=True
+        )
+    except TimeoutError as error:
+        _log.warning(
+            "%s: continuing although its first boot is not complete: %s", reporter.node, error
+        )
+        return
+    if not done.ok:
+        _log.info("%s: could not wait for the first boot: %s", reporter.node, done.tail)
 
 
 async def run_command(

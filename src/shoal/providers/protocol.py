@@ -45,6 +45,8 @@ class Capabilities:
     `boot_timeout_s`: how long a new instance may take until SSH answers.
     `on_lease_expired`: the shell command by which an instance that has lost its cluster
     terminates itself; empty if it cannot lose it or cannot terminate itself.
+    `first_boot_wait`: a command that returns on an instance when its first boot is complete; empty
+    if SSH answers only then. It runs before the commands of the user.
     `head_packages`: Python packages that the provider needs on the head, besides Ray.
 
     Hosts that exist before and after the cluster:
@@ -85,6 +87,7 @@ class Capabilities:
     list_interval_s: float = 20.0
     boot_timeout_s: float = 300.0
     on_lease_expired: str = ""
+    first_boot_wait: str = ""
     head_packages: Sequence[str] = ()
 
     hosts: Callable[[], Sequence[Instance]] | None = None

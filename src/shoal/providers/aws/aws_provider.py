@@ -22,6 +22,7 @@ from shoal.providers.aws import (
     cluster_resources,
     ebs,
     ecr,
+    first_boot,
     instance_types,
     interruption_watch,
     key_pairs,
@@ -117,6 +118,7 @@ class AwsProvider(Provider):
         return Capabilities(
             # Instances are launched with shutdown behaviour `terminate`.
             on_lease_expired="until sudo -n shutdown -h now || shutdown -h now; do sleep 30; done",
+            first_boot_wait=first_boot.wait_command(),
             head_packages=("boto3",),
             host_keys=self._host_keys,
             head_spec=self._head_spec,
