@@ -39,6 +39,35 @@ def test_new_volumes_are_deleted_with_their_instance_unless_kept() -> None:
     ]  # fmt: skip
 
 
+IMAGE = {
+    "RootDeviceName": "/dev/xvda",
+    "BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 8}}],
+}
+
+
+def test_the_default_root_volume_is_at_the_amis_root_device_and_holds_its_snapshot() -> None:
+    volume = {"VolumeSize": 100, "VolumeType": "gp3"}
+    assert ebs.default_root_volume(IMAGE, ()) == {"DeviceName": "/dev/xvda", "Ebs": volume}
+    data = {"DeviceName": "/dev/sdf", "Ebs": {"VolumeSize": 500}}
+    assert ebs.default_root_volume(IMAGE, [data]) == {"DeviceName": "/dev/xvda", "Ebs": volume}
+    large = {"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 140}}
+    root = ebs.default_root_volume({**IMAGE, "BlockDeviceMappings": [large]}, ())
+    assert root is not None
+    assert root["Ebs"]["VolumeSize"] == 140
+    assert ebs.default_root_volume(IMAGE, [large]) is None
+    assert ebs.default_root_volume({**IMAGE, "RootDeviceType": "instance-store"}, ()) is None
+
+
+async def test_instances_have_a_root_volume_that_holds_more_than_the_system(
+    account: Account,
+) -> None:
+    instances = await account.launch(workers=1)
+    filters = [{"Name": "attachment.instance-id", "Values": [i.id for i in instances]}]
+    volumes = client(account, "ec2").describe_volumes(Filters=filters)["Volumes"]
+    assert [(v["Size"], v["VolumeType"]) for v in volumes] == [(100, "gp3")] * 2
+    await account.down()
+
+
 def test_a_read_only_bucket_cannot_be_written() -> None:
     allowed = {
         s["Sid"]: (s["Action"], s["Resource"])

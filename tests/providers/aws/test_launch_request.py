@@ -59,6 +59,34 @@ def test_fields_of_the_file_are_passed_unchanged() -> None:
     assert request["MetadataOptions"]["HttpTokens"] == "optional"
 
 
+def test_capacity_blocks_and_reservations_are_passed_unchanged() -> None:
+    config = {
+        "InstanceType": "p5.48xlarge",
+        "InstanceMarketOptions": {"MarketType": "capacity-block"},
+        "CapacityReservationSpecification": {
+            "CapacityReservationTarget": {"CapacityReservationId": "cr-1"}
+        },
+    }
+    request = build(config)
+    for key, value in config.items():
+        assert request[key] == value or key == "InstanceType"
+
+
+def test_spot_options_are_dropped_only_in_the_fallback_to_on_demand() -> None:
+    config = {"InstanceMarketOptions": {"MarketType": "spot", "SpotOptions": {"MaxPrice": "0.1"}}}
+    on_demand = LaunchOption("m5.large", "on-demand", SUBNET)
+    assert "InstanceMarketOptions" in build(config)
+    assert "InstanceMarketOptions" not in build(config, on_demand)
+
+
+def test_the_default_root_volume_is_added_to_those_of_the_file() -> None:
+    data = {"DeviceName": "/dev/sdf", "Ebs": {"VolumeSize": 10}}
+    root = {"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 100, "VolumeType": "gp3"}}
+    request = build({"BlockDeviceMappings": [data]}, root_volume=root)
+    assert [m["DeviceName"] for m in request["BlockDeviceMappings"]] == ["/dev/sdf", "/dev/xvda"]
+    assert all(m["Ebs"]["DeleteOnTermination"] for m in request["BlockDeviceMappings"])
+
+
 def test_fields_that_ray_added_are_not_passed_to_ec2() -> None:
     request = build({"SubnetIds": ["subnet-1", "subnet-2"], "MinCount": 1, "MaxCount": 1})
     assert "SubnetIds" not in request

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.providers.aws.instance_types import InstanceTypeInfo
-from shoal.providers.aws.preflight import access, checks, quotas
+from shoal.providers.aws.preflight import access, checks, quotas, volume_checks
 from shoal.providers.aws.preflight.checks import Facts, NodeTypeCheck
 from shoal.providers.model import Finding
 from tests.specs import cluster
@@ -61,7 +61,7 @@ def test_a_valid_node_type_has_no_findings() -> None:
     assert checks.check_region("us-west-2", {"us-west-2"}) == []
     assert checks.check_instance_type(valid, FACTS, ZONES, "us-west-2") == []
     assert checks.check_ami(valid, FACTS) == []
-    assert checks.check_root_volume(valid, FACTS) == []
+    assert volume_checks.check_root_volume(valid, FACTS) == []
     assert access.check_key_pair(valid, PAIRS, [PAIRS["mine"]]) == []
     assert access.check_security_groups(valid, GROUPS, CALLER) == []
 
@@ -106,7 +106,7 @@ def test_a_type_that_region_or_zones_do_not_offer_is_reported() -> None:
 )
 def test_an_unsuitable_ami_is_reported(checked: NodeTypeCheck, message: str) -> None:
     assert message in as_text(
-        checks.check_ami(checked, FACTS) + checks.check_root_volume(checked, FACTS)
+        checks.check_ami(checked, FACTS) + volume_checks.check_root_volume(checked, FACTS)
     )
 
 
@@ -122,19 +122,38 @@ def test_a_container_image_must_fit_on_the_root_volume(gib: int, message: str) -
     checked = replace(
         node_type(BlockDeviceMappings=root(gib)), container_images={"big": ("docker", "image")}
     )
-    assert as_text(checks.check_container_images(checked, FACTS, {"big": 405 * 2**30})) == message
+    assert (
+        as_text(volume_checks.check_container_images(checked, FACTS, {"big": 405 * 2**30}))
+        == message
+    )
 
 
-def test_the_default_root_volume_has_the_size_of_the_amis_snapshot() -> None:
+def test_container_images_must_fit_on_the_default_root_volume() -> None:
     checked = replace(node_type(ImageId="ami-x86"), container_images={"big": ("docker", "image")})
-    findings = as_text(checks.check_container_images(checked, FACTS, {"big": 40 * 2**30}))
-    assert "a root volume of 30 GiB" in findings
-    assert "BlockDeviceMappings: [{DeviceName: /dev/sda1, Ebs: {VolumeSize: 130}}]" in findings
+    assert volume_checks.check_container_images(checked, FACTS, {"big": 40 * 2**30}) == []
+    findings = as_text(volume_checks.check_container_images(checked, FACTS, {"big": 99 * 2**30}))
+    assert "a root volume of 100 GiB" in findings
+    assert "BlockDeviceMappings: [{DeviceName: /dev/sda1, Ebs: {VolumeSize: 300}}]" in findings
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("/dev/sda1", ""),
+        ("/dev/sdf", ""),
+        ("/dev/xvda", "warning: /dev/xvda is not the root device of the AMI, /dev/sda1 is"),
+    ],
+)
+def test_a_volume_for_the_root_must_be_at_the_amis_root_device(device: str, message: str) -> None:
+    mappings = [{"DeviceName": device, "Ebs": {"VolumeSize": 140}}]
+    checked = node_type(ImageId="ami-x86", BlockDeviceMappings=mappings)
+    assert message in as_text(volume_checks.check_root_device(checked, FACTS))
+    assert bool(message) == bool(volume_checks.check_root_device(checked, FACTS))
 
 
 def test_a_container_image_of_unknown_size_is_not_reported() -> None:
     checked = replace(node_type(ImageId="ami-x86"), container_images={"big": ("docker", "image")})
-    assert checks.check_container_images(checked, FACTS, {"big": None}) == []
+    assert volume_checks.check_container_images(checked, FACTS, {"big": None}) == []
 
 
 @pytest.mark.parametrize(

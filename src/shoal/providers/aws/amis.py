@@ -3,7 +3,7 @@ which follow the publishers' releases, so there is no table here that could go s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from typing import Any
 
 from shoal.core.concurrency import run_all
@@ -19,6 +19,12 @@ _UBUNTU = "/aws/service/canonical/ubuntu/server/22.04/stable/current/{}/hvm/ebs-
 _DEEP_LEARNING = (
     "/aws/service/deeplearning/ami/{}/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
 )
+# NVIDIA's open kernel modules need GPUs of the Turing generation or newer.
+_DEEP_LEARNING_OLD_GPUS = (
+    "/aws/service/deeplearning/ami/x86_64/base-proprietary-nvidia-driver-gpu-ubuntu-20.04/latest/"
+    "ami-id"
+)
+_OLD_GPU_FAMILIES = ("g2", "g3", "g3s", "p2", "p3", "p3dn")
 _CANONICAL_ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 
 
@@ -31,9 +37,11 @@ def ssm_parameter(
     image: str | None, type_info: InstanceTypeInfo, *, in_container: bool = False
 ) -> str | None:
     """The SSM parameter that holds the AMI; None when the file names an AMI itself. Types with
-    NVIDIA GPUs get the Deep Learning AMI, which has their drivers, and so do nodes in containers,
-    since it has Docker too."""
+    NVIDIA GPUs get the Deep Learning AMI, which has drivers for their generation, and so do nodes
+    in containers, since it has Docker too."""
     if image == LATEST_DLAMI or (not image and (type_info.has_nvidia_gpu or in_container)):
+        if type_info.name.partition(".")[0] in _OLD_GPU_FAMILIES:
+            return _DEEP_LEARNING_OLD_GPUS
         return _DEEP_LEARNING.format(type_info.architecture)
     if not image:
         return _UBUNTU.format(_CANONICAL_ARCHITECTURES[type_info.architecture])
@@ -42,22 +50,20 @@ def ssm_parameter(
 
 async def describe(aws: AwsClient, ids: Collection[str]) -> dict[str, dict[str, Any]]:
     """The records of these AMIs by id, as far as they exist. They are looked up by id, since a
-    filter hides deprecated ones, which public AMIs are after two years but which still launch."""
+    filter hides deprecated ones, which public AMIs are after two years but which still launch; and
+    one at a time, since one unknown id fails the whole call."""
 
-    async def look_up(some: list[str]) -> list[dict[str, Any]]:
+    async def load(id: str) -> list[dict[str, Any]]:
         response = await aws.call(
-            "ec2", "describe_images", ignore_codes=_UNKNOWN, ImageIds=some, IncludeDeprecated=True
+            "ec2", "describe_images", ignore_codes=_UNKNOWN, ImageIds=[id], IncludeDeprecated=True
         )
         return list(response.get("Images", ()))
 
-    wanted = sorted(set(ids))
-    if not wanted:
-        return {}
-    images = await aws.cached(f"images {wanted}", lambda: look_up(wanted))
-    if not images and len(wanted) > 1:
-        # One unknown id fails the whole call.
-        images = [image for some in await run_all(look_up([id]) for id in wanted) for image in some]
-    return {image["ImageId"]: image for image in images}
+    def look_up(id: str) -> Coroutine[Any, Any, list[dict[str, Any]]]:
+        return aws.cached(f"image {id}", lambda: load(id))
+
+    found = await run_all(map(look_up, sorted(set(ids))))
+    return {image["ImageId"]: image for images in found for image in images}
 
 
 class DefaultAmis:
@@ -72,6 +78,7 @@ class DefaultAmis:
     async def look_up(cls, aws: AwsClient) -> DefaultAmis:
         names = [_UBUNTU.format(name) for name in _CANONICAL_ARCHITECTURES.values()]
         names += [_DEEP_LEARNING.format(name) for name in _CANONICAL_ARCHITECTURES]
+        names.append(_DEEP_LEARNING_OLD_GPUS)
         response = await aws.cached("amis", lambda: aws.call("ssm", "get_parameters", Names=names))
         return cls(aws.region, {entry["Name"]: entry["Value"] for entry in response["Parameters"]})
 

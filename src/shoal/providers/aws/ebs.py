@@ -23,6 +23,9 @@ class Rate:
     free_throughput: int = 0
 
 
+_ROOT_GIB = 100
+# Every principal of the account may use it for volumes.
+_AWS_MANAGED_KEY = "alias/aws/ebs"
 _TABLE = "the list prices of us-east-1 in 2025"
 # As AWS published them; most other regions are more expensive.
 _RATES = {
@@ -54,6 +57,44 @@ def block_device_mappings(volumes: Iterable[VolumeSpec]) -> list[dict[str, Any]]
         for volume in volumes
         if volume.size
     ]
+
+
+def snapshot_gib(image: Mapping[str, Any]) -> int:
+    """The size of an AMI's root snapshot; 0 if unknown."""
+    root = image.get("RootDeviceName")
+    sizes = [
+        (mapping.get("Ebs") or {}).get("VolumeSize") or 0
+        for mapping in image.get("BlockDeviceMappings") or ()
+        if mapping.get("DeviceName") == root
+    ]
+    return max(map(int, sizes), default=0)
+
+
+def default_root_volume(
+    image: Mapping[str, Any], mappings: Sequence[Mapping[str, Any]]
+) -> dict[str, Any] | None:
+    """The mapping of the root volume for an instance of this AMI; None if `mappings` has one, or
+    the root is no volume. The AMI's own size, usually 8 GiB, does not even hold PyTorch."""
+    root = image.get("RootDeviceName")
+    is_configured = any(mapping.get("DeviceName") == root for mapping in mappings)
+    if not root or is_configured or image.get("RootDeviceType") == "instance-store":
+        return None
+    size = max(_ROOT_GIB, snapshot_gib(image))
+    return {"DeviceName": root, "Ebs": {"VolumeSize": size, "VolumeType": "gp3"}}
+
+
+async def customer_keys(aws: AwsClient, configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The ARNs of the KMS keys, managed by the customer, that volumes of these configurations are
+    encrypted with: the account's default key, and those that the file names. A caller who may not
+    read the default key gets the others."""
+    response = await aws.call(
+        "ec2", "get_ebs_default_kms_key_id", ignore_codes=("UnauthorizedOperation",)
+    )
+    keys = [str(response.get("KmsKeyId", ""))]
+    for config in configs:
+        for mapping in config.get("BlockDeviceMappings") or ():
+            keys.append(str((mapping.get("Ebs") or {}).get("KmsKeyId") or ""))
+    return sorted({key for key in keys if key.startswith("arn:") and _AWS_MANAGED_KEY not in key})
 
 
 def monthly_cost(volume: Mapping[str, Any], listed: Mapping[str, float] | None = None) -> float:

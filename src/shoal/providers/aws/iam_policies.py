@@ -27,6 +27,7 @@ EC2_TRUST_POLICY: dict[str, Any] = {
 }
 
 _READ_ACTIONS = [
+    "ec2:DescribeImages",
     "ec2:DescribeInstances",
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeSubnets",
@@ -41,7 +42,6 @@ _READ_ACTIONS = [
 ]
 # Needed by the user only: for preflight checks and account-wide listings.
 _PREFLIGHT_ACTIONS = [
-    "ec2:DescribeImages",
     "ec2:DescribeInstanceTypeOfferings",
     "ec2:DescribeRegions",
     "iam:ListInstanceProfiles",

@@ -3,11 +3,14 @@ for each instance type it may use. Creates nothing; see `resources` for that."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.core.concurrency import run_all
+from shoal.core.errors import DeniedError
+from shoal.core.logs import suppress_and_log
 from shoal.providers.aws import (
     amis,
     ebs,
@@ -21,16 +24,20 @@ from shoal.providers.aws.instance_types import InstanceTypeInfo
 from shoal.providers.aws.launch_options import Subnet
 from shoal.spec.cluster_spec import ClusterSpec
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class LaunchConfig:
     """A node type, ready to launch: its configuration merged with its launch template, the subnets
-    it may be launched in, and the AMI for each instance type it may use."""
+    it may be launched in, the AMI for each instance type it may use, and for each AMI the root
+    volume that the file does not configure."""
 
     config: Mapping[str, Any]
     instance_types: Sequence[str]
     subnets: Sequence[Subnet]
     images: Mapping[str, str]
+    root_volumes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 async def merged_node_configs(
@@ -109,7 +116,33 @@ async def resolve_launch_configs(
             },
         )
 
-    return {name: resolve(name, config) for name, config in configs.items()}
+    return await _with_root_volumes(
+        aws, {name: resolve(name, config) for name, config in configs.items()}
+    )
+
+
+async def _with_root_volumes(
+    aws: AwsClient, configs: Mapping[str, LaunchConfig]
+) -> dict[str, LaunchConfig]:
+    """The same configurations with the root volumes that their files do not configure."""
+    images: dict[str, dict[str, Any]] = {}
+    # A head of an earlier version may not read them: then the AMIs decide.
+    with suppress_and_log(_log, "read the AMIs", DeniedError):
+        ids = {id for config in configs.values() for id in config.images.values()}
+        images = await amis.describe(aws, ids)
+
+    def root_volumes(config: LaunchConfig) -> dict[str, Mapping[str, Any]]:
+        mappings = config.config.get("BlockDeviceMappings") or ()
+        volumes = {
+            id: ebs.default_root_volume(images[id], mappings)
+            for id in config.images.values()
+            if id in images
+        }
+        return {id: volume for id, volume in volumes.items() if volume is not None}
+
+    return {
+        name: replace(config, root_volumes=root_volumes(config)) for name, config in configs.items()
+    }
 
 
 def _is_in_container(spec: ClusterSpec, node_type: str) -> bool:

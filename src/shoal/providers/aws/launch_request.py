@@ -132,8 +132,10 @@ def build_request(
     user_data: str,
     count: int,
     token: str,
+    root_volume: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The arguments of RunInstances for up to `count` instances tagged with `labels`."""
+    """The arguments of RunInstances for up to `count` instances tagged with `labels`.
+    `root_volume` is the mapping of the root volume if the file configures none."""
     request = copy.deepcopy(dict(config))
     for key in (_SUBNETS, "SubnetId", "KeyName", "MinCount", "MaxCount"):
         request.pop(key, None)
@@ -158,7 +160,11 @@ def build_request(
         "HttpPutResponseHopLimit": 2,
         **(request.get("MetadataOptions") or {}),
     }
-    request["BlockDeviceMappings"] = _volumes(request.get("BlockDeviceMappings") or ())
+    mappings = [
+        *(request.get("BlockDeviceMappings") or ()),
+        *([root_volume] if root_volume else []),
+    ]
+    request["BlockDeviceMappings"] = _volumes(mappings)
     if not request["BlockDeviceMappings"]:
         del request["BlockDeviceMappings"]
     groups = security_group_ids(config) or resources.security_groups.get(option.subnet.vpc, ())

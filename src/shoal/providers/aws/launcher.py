@@ -78,6 +78,7 @@ class Launcher:
                 user_data=user_data,
                 count=count,
                 token=launch_request.client_token(launch.token, option),
+                root_volume=config.root_volumes.get(config.images[option.instance_type]),
             )
             response = await self.aws.call(
                 "ec2", "run_instances", retry_codes=_propagation_codes(config.config), **request

@@ -1,5 +1,5 @@
-"""Preflight checks of regions, zones, instance types, AMIs, volumes and spot options. Pure: records
-in, findings out.
+"""Preflight checks of regions, zones, instance types, AMIs and spot options. Pure: records in,
+findings out.
 
 A fix can be applied literally: a line for the file at the finding's place, a command, or `remove
 X`; text after `, or` is an alternative.
@@ -8,7 +8,6 @@ X`; text after `, or` is an alternative.
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -23,14 +22,6 @@ from shoal.providers.model import Finding
 from shoal.spec.cluster_spec import ClusterSpec
 
 _GPU_WORDS = ("gpu", "nvidia", "cuda", "deep learning", "dlami")
-_GIB = 2**30
-# What a root volume holds before anything is pulled: a plain system, or, for an AMI full of drivers
-# and frameworks, the usual share of its snapshot.
-_SYSTEM_GIB = 2.0
-_USED_SHARE = 0.9
-# Layers take about twice their compressed size when unpacked.
-_UNPACKED_RATIO = 2.0
-_USUAL_ROOT = "/dev/sda1"
 
 _SPOT_OPTIONS = ("InstanceMarketOptions", "SpotOptions")
 _PERSISTENT_WHAT = "persistent spot requests relaunch terminated instances"
@@ -274,7 +265,7 @@ def check_ami(node_type: NodeTypeCheck, facts: Facts) -> list[Finding]:
             )
         ]
     findings = _check_deprecation(str(name), image, facts.now, fix, at)
-    if type_info is not None and type_info.has_nvidia_gpu and not _has_drivers(image):
+    if type_info is not None and type_info.has_nvidia_gpu and not has_drivers(image):
         findings.append(
             Finding(
                 "warning",
@@ -305,85 +296,7 @@ def _check_deprecation(
     ]
 
 
-def _has_drivers(image: Mapping[str, Any]) -> bool:
+def has_drivers(image: Mapping[str, Any]) -> bool:
+    """Whether an AMI seems to have drivers for NVIDIA GPUs."""
     text = f"{image.get('Name', '')} {image.get('Description', '')}".lower()
     return any(word in text for word in _GPU_WORDS)
-
-
-def check_root_volume(node_type: NodeTypeCheck, facts: Facts) -> list[Finding]:
-    """Whether the AMI's snapshot fits on the root volume that the file configures."""
-    image = facts.image_of(node_type) or {}
-    needed, configured = _snapshot_gib(image), _configured_gib(node_type, image)
-    if needed is None or configured is None or configured >= needed:
-        return []
-    return [
-        Finding(
-            "error",
-            f"the root volume of {configured} GiB is smaller than the AMI's {needed} GiB",
-            why="AWS refuses to launch such an instance",
-            fix=_larger_volume(node_type, image, needed),
-            at=node_type.at("BlockDeviceMappings"),
-        )
-    ]
-
-
-def check_container_images(
-    node_type: NodeTypeCheck, facts: Facts, sizes: Mapping[str, int | None]
-) -> list[Finding]:
-    """Whether the container images fit on the root volume. `sizes` are the least bytes that each
-    takes, where its registry reports them."""
-    image = facts.image_of(node_type) or {}
-    volume = _configured_gib(node_type, image) or _snapshot_gib(image)
-    largest = max(node_type.container_images, key=lambda name: sizes.get(name) or 0, default="")
-    needed = (sizes.get(largest) or 0) / _GIB
-    if volume is None or not needed:
-        return []
-    used = _SYSTEM_GIB
-    if _has_drivers(image):
-        used = _USED_SHARE * (_snapshot_gib(image) or 0)
-    if _UNPACKED_RATIO * needed + used <= volume:
-        return []
-    enough = 10 * math.ceil((used + (1 + _UNPACKED_RATIO) * needed) / 10)
-    is_impossible = needed + _SYSTEM_GIB > volume
-    return [
-        Finding(
-            "error" if is_impossible else "warning",
-            f"the image {largest} {'does' if is_impossible else 'may'} not fit on a root volume of "
-            f"{volume} GiB",
-            why=f"pulling it takes at least {needed:.1f} GiB, and usually twice that; the system "
-            f"itself uses about {used:.0f} GiB",
-            fix=_larger_volume(node_type, image, enough),
-            at=node_type.at("BlockDeviceMappings"),
-        )
-    ]
-
-
-def _root_device(node_type: NodeTypeCheck, image: Mapping[str, Any]) -> str:
-    devices = [m.get("DeviceName") for m in node_type.config.get("BlockDeviceMappings") or ()]
-    guess = devices[0] if len(devices) == 1 else _USUAL_ROOT
-    return str(image.get("RootDeviceName") or guess)
-
-
-def _larger_volume(node_type: NodeTypeCheck, image: Mapping[str, Any], gib: int) -> str:
-    """The line that gives a node type a root volume of this size."""
-    if _configured_gib(node_type, image) is not None:
-        return f"VolumeSize: {gib}"
-    root = _root_device(node_type, image)
-    return f"BlockDeviceMappings: [{{DeviceName: {root}, Ebs: {{VolumeSize: {gib}}}}}]"
-
-
-def _snapshot_gib(image: Mapping[str, Any]) -> int | None:
-    return _volume_size(image.get("BlockDeviceMappings") or (), image.get("RootDeviceName"))
-
-
-def _configured_gib(node_type: NodeTypeCheck, image: Mapping[str, Any]) -> int | None:
-    mappings = node_type.config.get("BlockDeviceMappings") or ()
-    return _volume_size(mappings, _root_device(node_type, image))
-
-
-def _volume_size(mappings: Sequence[Mapping[str, Any]], device: Any) -> int | None:
-    for mapping in mappings:
-        size = (mapping.get("Ebs") or {}).get("VolumeSize")
-        if mapping.get("DeviceName") == device and size is not None:
-            return int(size)
-    return None

@@ -100,6 +100,7 @@ def _launches(spec: ClusterSpec, configs: dict[str, LaunchConfig]) -> list[dict[
             user_data="",
             count=1,
             token=_NAME,
+            root_volume=config.root_volumes.get(config.images[options[0].instance_type]),
         )
         del request["ClientToken"]
         untagged = {key: value for key, value in request.items() if key != "TagSpecifications"}

@@ -22,7 +22,7 @@ from shoal.providers.aws import (
     subnets,
 )
 from shoal.providers.aws.aws_client import AwsClient, regions
-from shoal.providers.aws.preflight import access, checks, dry_run, quotas
+from shoal.providers.aws.preflight import access, checks, dry_run, quotas, volume_checks
 from shoal.providers.aws.preflight.checks import Facts, NodeTypeCheck
 from shoal.providers.model import Finding, ImageSizeLookup
 from shoal.spec.cluster_spec import ClusterSpec
@@ -137,8 +137,9 @@ class _Preflight:
         findings += checks.check_candidates(node_type, check_type_and_ami)
         if lookups.amis is not None:
             sizes = (lookups.container_sizes or {}).get(node_type.name, {})
-            findings += checks.check_root_volume(node_type, facts)
-            findings += checks.check_container_images(node_type, facts, sizes)
+            findings += volume_checks.check_root_volume(node_type, facts)
+            findings += volume_checks.check_root_device(node_type, facts)
+            findings += volume_checks.check_container_images(node_type, facts, sizes)
         if lookups.key_pairs is not None:
             certain = not self._ssh_chooses_key(node_type)
             keys = login_keys if certain else _public_keys_in_home()
