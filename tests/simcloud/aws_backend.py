@@ -62,6 +62,8 @@ _PUBLIC_IMAGES = {
             "/latest/ami-id"
             for architecture in ("x86_64", "arm64")
         ),
+        "/aws/service/deeplearning/ami/x86_64/base-proprietary-nvidia-driver-gpu-ubuntu-20.04"
+        "/latest/ami-id",
     )
 }
 # The AMI in Ray's own examples.
@@ -244,7 +246,7 @@ def inventory() -> dict[str, Any]:
     ]
     # Service-linked roles belong to the account and stay.
     own = [role for role in iam.roles.values() if not role.path.startswith("/aws-service-role/")]
-    roles = [{"id": role.name} for role in own]
+    roles = [{"id": role.name, "policies": [*role.policies.values()]} for role in own]
     return {**records, "profiles": profiles, "roles": roles}
 
 

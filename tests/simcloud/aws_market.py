@@ -30,9 +30,9 @@ class Market:
     def respond(self, call: Call, body: bytes) -> Response | ApiError | None:
         """Return the response to a call, or None for calls that moto handles."""
         if call.action == "DescribeSpotPriceHistory":
-            return _xml(call.action, _spot_history(call))
+            return xml_response(call.action, _spot_history(call))
         if call.action == "DescribeRegions":
-            return _xml(call.action, _regions())
+            return xml_response(call.action, _regions())
         if call.service == "pricing" and call.action == "GetProducts":
             return _json({"FormatVersion": "aws_v1", "PriceList": _products(json.loads(body))})
         if call.service == "servicequotas":
@@ -48,7 +48,8 @@ class Market:
         return {"Quota": {"ServiceCode": "ec2", "QuotaCode": code, "Value": value}}
 
 
-def _xml(action: str, content: str) -> Response:
+def xml_response(action: str, content: str) -> Response:
+    """Return a response in EC2's format."""
     text = (
         f'<?xml version="1.0" encoding="UTF-8"?>\n<{action}Response '
         'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>1</requestId>'

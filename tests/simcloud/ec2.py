@@ -30,7 +30,8 @@ from tests.simcloud.aws_calls import (
     read_launch,
     render,
 )
-from tests.simcloud.aws_market import Market
+from tests.simcloud.aws_encryption import Encryption
+from tests.simcloud.aws_market import Market, xml_response
 from tests.simcloud.calls import ApiError, Call, Launch
 from tests.simcloud.faults import Faults, Trouble
 from tests.simcloud.hosts import Host
@@ -64,6 +65,8 @@ class Ec2:
         self._faults, self._ledger = faults, ledger
         self.market = Market()
         """Prices, and the quotas that a test may set."""
+        self.encryption = Encryption()
+        """The key of volumes, which a test may set."""
         self.instances = Instances(
             builder, self, {"AWS_ENDPOINT_URL": self.url}, self._close_rental
         )
@@ -282,6 +285,8 @@ class Ec2:
         response = self.market.respond(call, body)
         if response is not None:
             return response
+        if (content := self.encryption.respond(call)) is not None:
+            return xml_response(call.action, content)
         if call.action.startswith(_READS):
             response = await self._forward(request, body)
             lag = self._faults.listing_lag_s
@@ -303,8 +308,15 @@ class Ec2:
             response = await self._forward(request, body)
             if launch and call.token and response[0] == 200:
                 self._launched[key] = (call.params, response)
+            if launch and not await self._may_use_volume_key(call.access_key):
+                self.instances.fail_at_launch = launch.at_most
             await self._take_effect(call)
             return response
+
+    async def _may_use_volume_key(self, access_key: str) -> bool:
+        role = self.metadata.issued_keys.get(access_key)
+        roles = (await self.inventory())["roles"] if role else []
+        return all(self.encryption.may_use(r["policies"]) for r in roles if r["id"] == role)
 
     async def _forward(self, request: web.Request, body: bytes) -> Response:
         assert self._session is not None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tests.simcloud import firewall, user_data
+from tests.simcloud.aws_encryption import LAUNCH_ERROR
 from tests.simcloud.host_image import Machine
 from tests.simcloud.hosts import Host
 from tests.simcloud.keys import SshKey, new_key
@@ -56,6 +57,7 @@ class _Instance:
     seen: float = field(default_factory=time.monotonic)
     host: Host | None = None
     published: str | None = None
+    fails_at_launch: bool = False
     actual: str = "new"
     target: str = "running"
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -73,6 +75,8 @@ class Instances:
         on_ended: Callable[[str], None],
     ) -> None:
         self._boot_delay_s = 0.0
+        self.fail_at_launch = 0
+        """How many of the next instances end at launch."""
         self.first_boot_s = 0.0
         """How long cloud-init runs, and apt is locked, after an instance's sshd answers."""
         self._builder, self._store = builder, store
@@ -113,6 +117,8 @@ class Instances:
                     if (key["name"], key["region"]) == (record["key"], record["region"])
                 ]
                 instance = self._instances[record["id"]] = _Instance(record, keys)
+                instance.fails_at_launch = self.fail_at_launch > 0
+                self.fail_at_launch -= int(instance.fails_at_launch)
                 new.append(record)
             instance.record = record
             target = _TARGET_STATES[record["state"]]
@@ -188,6 +194,10 @@ class Instances:
                 await self._set_state(instance, "gone", "terminated")
 
     async def _bring_up(self, instance: _Instance) -> None:
+        if instance.fails_at_launch:
+            instance.target = "gone"
+            await self._store.set_state(instance.record, "shutting-down", LAUNCH_ERROR)
+            return
         if instance.host is None:
             instance.host = await self._builder.build(self._plan(instance))
             instance.host.on_ended = lambda how: self._on_shutdown(instance, how)

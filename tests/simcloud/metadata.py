@@ -27,8 +27,8 @@ class Metadata:
     """Responds by source address, so that an instance can read only its own metadata."""
 
     def __init__(self, instances: Instances, store: InstanceStore) -> None:
-        self.issued_keys: set[str] = set()
-        """Access keys issued to instances for their roles."""
+        self.issued_keys: dict[str, str] = {}
+        """Access keys issued to instances, with the roles that they are for."""
         self._instances, self._store = instances, store
         self._tokens: dict[str, tuple[str, float]] = {}
         self._spot_ends: dict[str, float] = {}
@@ -145,13 +145,14 @@ class Metadata:
 
     def _identity(self, profile: str, roles: list[str]) -> dict[str, Any]:
         arn = f"arn:aws:iam::123456789012:instance-profile/{profile}"
-        credentials = {role: json.dumps(self._credentials(role)) for role in roles}
+        credentials = {role: json.dumps(self.credentials(role)) for role in roles}
         info = {"Code": "Success", "InstanceProfileArn": arn}
         return {"info": json.dumps(info), "security-credentials": credentials}
 
-    def _credentials(self, role: str) -> dict[str, str]:
+    def credentials(self, role: str) -> dict[str, str]:
+        """Return credentials of a role, as an instance with it gets them."""
         key = "ASIA" + role.upper().replace("-", "").replace("_", "")[:16].ljust(16, "0")
-        self.issued_keys.add(key)
+        self.issued_keys[key] = role
         now = time.time()
         return {
             "Code": "Success",

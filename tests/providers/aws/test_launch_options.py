@@ -280,6 +280,13 @@ def test_the_default_ami_depends_on_architecture_gpu_and_container() -> None:
     assert amis.ssm_parameter("ami-1", gpu) is None
 
 
+@pytest.mark.parametrize("name", ["p3.2xlarge", "p3dn.24xlarge", "g3s.xlarge", "p2.xlarge"])
+def test_old_gpus_get_the_ami_with_the_proprietary_driver(name: str) -> None:
+    info = InstanceTypeInfo(name, "x86_64", {"CPU": 8, "GPU": 1})
+    for image in (None, "latest_dlami"):
+        assert "base-proprietary-nvidia-driver" in str(amis.ssm_parameter(image, info))
+
+
 def test_user_data_of_the_file_is_kept_next_to_the_host_key() -> None:
     key = host_keys.OneTimeKey("PRIVATE\n", "ssh-ed25519 AAAA shoal-one-time")
     own = "#!/bin/sh\necho 'grüße'\n"

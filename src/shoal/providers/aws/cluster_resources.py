@@ -14,7 +14,7 @@ from typing import Any
 from shoal.core.concurrency import run_all
 from shoal.core.errors import DeniedError, ProviderError
 from shoal.core.events import Emit, Warned
-from shoal.providers.aws import ecr, iam_roles, key_pairs, launch_request, security_group
+from shoal.providers.aws import ebs, ecr, iam_roles, key_pairs, launch_request, security_group
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.launch_config import LaunchConfig, named_groups, uses_internal_ips
 from shoal.providers.aws.launch_request import LaunchResources
@@ -60,6 +60,9 @@ async def ensure_resources(
                 ecr.repository_arns(spec),
                 pass_roles=pass_roles,
             )
+        if head is not None and head_profile is not None:
+            keys = await ebs.customer_keys(aws, _node_configs(spec, configs).values())
+            await iam_roles.grant_volume_keys(aws, spec.cluster_name, keys)
         if worker_buckets:
             worker_profile = await iam_roles.ensure_worker_profile(
                 aws, spec.cluster_name, worker_buckets

@@ -43,6 +43,7 @@ _READ_ACTIONS = [
 # Needed by the user only: for preflight checks and account-wide listings.
 _PREFLIGHT_ACTIONS = [
     "ec2:DescribeInstanceTypeOfferings",
+    "ec2:GetEbsDefaultKmsKeyId",
     "ec2:DescribeRegions",
     "iam:ListInstanceProfiles",
     "servicequotas:GetServiceQuota",
@@ -97,6 +98,24 @@ def bucket_policy(buckets: Mapping[str, bool], pass_roles: Sequence[str] = ()) -
     if pass_roles:
         statements.append(_allow("PassRolesToWorkers", ["iam:PassRole"], list(pass_roles)))
     return _policy(statements)
+
+
+def volume_key_policy(keys: Sequence[str]) -> dict[str, Any]:
+    """Use of these KMS keys, by ARN, for the volumes of instances that the head launches. EC2
+    needs a grant on the key for as long as a volume is attached."""
+    use = [
+        "kms:Decrypt",
+        "kms:DescribeKey",
+        "kms:GenerateDataKeyWithoutPlaintext",
+        "kms:ReEncrypt*",
+    ]
+    for_volumes = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
+    return _policy(
+        [
+            _allow("UseVolumeKeys", use, list(keys)),
+            _allow("GrantVolumeKeysToEc2", ["kms:CreateGrant"], list(keys), for_volumes),
+        ]
+    )
 
 
 def role_arn(name: str) -> str:

@@ -21,6 +21,7 @@ _log = logging.getLogger(__name__)
 _PATH = "/shoal/"
 _CONTROLLER_POLICY = "controller"
 _BUCKETS_POLICY = "buckets"
+_KEYS_POLICY = "volume-keys"
 _NOT_FOUND = ("NoSuchEntity",)
 # A caller with the permissions that an earlier version printed may not list policies.
 _NOT_LISTED = (*_NOT_FOUND, "AccessDenied")
@@ -79,6 +80,15 @@ async def grant_to_head(
         document = iam_policies.bucket_policy(buckets, pass_roles)
         name = head_profile_name(cluster, aws.region)
         await _put_policy(aws, name, _BUCKETS_POLICY, document, ignore_codes=_NOT_FOUND)
+
+
+async def grant_volume_keys(aws: AwsClient, cluster: str, keys: Sequence[str]) -> None:
+    """Allow a head to launch instances with volumes that these KMS keys encrypt. Does nothing for
+    a head whose role Shoal did not create."""
+    if keys:
+        name = head_profile_name(cluster, aws.region)
+        document = iam_policies.volume_key_policy(keys)
+        await _put_policy(aws, name, _KEYS_POLICY, document, ignore_codes=_NOT_FOUND)
 
 
 def worker_role_arn(cluster: str, region: str) -> str:
@@ -233,7 +243,7 @@ async def _delete_inline_policies(aws: AwsClient, role: str) -> None:
     response = await aws.call(
         "iam", "list_role_policies", ignore_codes=_NOT_LISTED, RoleName=role, MaxItems=1000
     )
-    own = [_CONTROLLER_POLICY, _BUCKETS_POLICY]
+    own = [_CONTROLLER_POLICY, _BUCKETS_POLICY, _KEYS_POLICY]
     for policy in dict.fromkeys([*own, *response.get("PolicyNames", ())]):
         await aws.call(
             "iam", "delete_role_policy", ignore_codes=_NOT_FOUND, RoleName=role, PolicyName=policy

@@ -22,6 +22,17 @@ _NOT_FOUND = "InvalidInstanceID.NotFound"
 # EC2 rejects a call with more.
 MAX_FILTER_VALUES = 200
 
+# What EC2's reasons for the end of an instance mean, where they do not say it.
+_KEY_DENIED = (
+    "this usually means that the caller may not use the KMS key of an encrypted volume; have the "
+    "policy of the key allow it to the account, or to the role of the head"
+)
+_EXPLANATIONS = {
+    "Client.InternalError": _KEY_DENIED,
+    "Client.InvalidKMSKey.InvalidState": "the KMS key of an encrypted volume is disabled or gone",
+    "Client.VolumeLimitExceeded": "request a larger EBS quota, or use smaller volumes",
+}
+
 TERMINAL_STATES = (State.TERMINATING, State.TERMINATED)
 
 _STATES = {
@@ -87,7 +98,10 @@ def state_of(record: Mapping[str, Any]) -> State:
 
 def state_reason(record: Mapping[str, Any]) -> str:
     """Why an instance is in its state, as EC2 explains it."""
-    message = (record.get("StateReason") or {}).get("Message")
+    reason = record.get("StateReason") or {}
+    code, message = str(reason.get("Code", "")), reason.get("Message")
+    if code in _EXPLANATIONS:
+        return f"AWS says: {message}: {_EXPLANATIONS[code]}"
     return f"AWS says: {message}" if message else "AWS gives no reason"
 
 
