@@ -14,6 +14,7 @@ from shoal.bootstrap.node_runner import node_runner
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ClaimedError, ConfigError, NotFoundError, ShoalError
+from shoal.core.events import Emit
 from shoal.core.node_phase import Role
 from shoal.providers import provider_for
 from shoal.providers.model import Finding, Instance, State, head_of
@@ -38,13 +39,17 @@ _VERSION_SECONDS = 10.0
 
 
 class LocalEnvironment(Protocol):
-    """This machine as a handle needs it: the directory for local state, and a clock."""
+    """This machine as a handle needs it: the directory for local state, a clock, and where events
+    go."""
 
     @property
     def home(self) -> Path: ...
 
     @property
     def clock(self) -> Clock: ...
+
+    @property
+    def emit(self) -> Emit: ...
 
 
 class ClusterHandle:
@@ -70,7 +75,7 @@ class ClusterHandle:
     @classmethod
     def of(cls, environment: LocalEnvironment, spec: ClusterSpec) -> ClusterHandle:
         """The handle of the cluster that a spec describes, as seen from this machine."""
-        return cls(provider_for(spec, environment.home, environment.clock), spec)
+        return cls(provider_for(spec, environment.home, environment.clock, environment.emit), spec)
 
     @property
     def name(self) -> str:

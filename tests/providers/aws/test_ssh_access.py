@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.providers.aws import security_group
-from tests.providers.aws.aws_bed import CLUSTER, Bed
+from tests.providers.aws.aws_bed import CLUSTER, Bed, events_of
 
 
 def ssh_ranges(bed: Bed) -> list[str]:
@@ -29,9 +29,10 @@ async def test_a_laptop_with_another_address_reaches_its_cluster(bed: Bed) -> No
     assert (await bed.shoal("stop c.yaml -y")).code == 0
 
     await bed.laptop.move_to("198.51.100.61")
-    started = await bed.shoal("start c.yaml")
+    started = await bed.shoal("start c.yaml --json")
     assert started.code == 0, started.stdout + started.stderr
-    assert "the address of this machine has changed" in started.stderr
+    warnings = [event["what"] for event in events_of(started) if event["event"] == "warning"]
+    assert "the address of this machine has changed" in warnings, started.stdout
     assert ssh_ranges(bed) == ["198.51.100.61/32"], "the earlier address is removed"
 
     await bed.laptop.move_to("198.51.100.62")

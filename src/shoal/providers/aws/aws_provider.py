@@ -52,7 +52,7 @@ from shoal.providers.aws.launch_options import UnavailableOfferings
 from shoal.providers.aws.launch_records import LaunchRecords
 from shoal.providers.aws.launch_request import LaunchResources
 from shoal.providers.aws.launcher import Launcher
-from shoal.providers.aws.preflight import access, checks, run_checks
+from shoal.providers.aws.preflight import access, checks, run_checks, setting_checks
 from shoal.providers.aws.pricing import Prices
 from shoal.providers.aws.ssh_access import SshAccess
 from shoal.providers.aws.ssh_targets import InstanceRunners
@@ -136,7 +136,8 @@ class AwsProvider(Provider):
         findings += checks.check_persistent_spot(spec)
         # An invalid region has no endpoint to ask for file systems.
         findings = findings or await self._file_systems.look_up(spec)
-        return [*access.check_private_key(spec), *findings]
+        settings = setting_checks.check_settings(spec)
+        return [*access.check_private_key(spec), *settings, *findings]
 
     async def offerings(self, spec: ClusterSpec) -> Sequence[Offering]:
         node_types = sorted(spec.node_types)

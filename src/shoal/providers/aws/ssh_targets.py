@@ -56,6 +56,9 @@ class InstanceRunners:
     def _target(self, instance: Instance, head: Instance | None) -> SshTarget:
         spec = self._spec
         host = instance.address if self._in_vpc else instance.public_address
+        if spec.auth.ssh_proxy_use_node_id:
+            # As in Ray: the proxy command, such as Session Manager's, takes the id for %h.
+            host = instance.id
         jump = None
         if not host and head is not None and head.id != instance.id:
             host, jump = instance.address, self._target(head, None)
