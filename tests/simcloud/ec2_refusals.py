@@ -96,7 +96,11 @@ def _refuse_groups_of_another_vpc() -> None:
                         "InvalidParameter",
                         f"Security group {id} and subnet {subnet_id} belong to different networks.",
                     )
-        return run(self, image_id, count, *args, **kwargs)
+        reservation = run(self, image_id, count, *args, **kwargs)
+        market = (kwargs.get("instance_market_options") or {}).get("MarketType")
+        for instance in reservation.instances:
+            instance.lifecycle = market  # moto says spot in any case
+        return reservation
 
     InstanceBackend.run_instances = run_instances
 

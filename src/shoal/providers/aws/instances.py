@@ -121,7 +121,7 @@ def read_instance(record: Mapping[str, Any], user: str) -> Instance:
         created_at=record["LaunchTime"].timestamp(),
         public_address=record.get("PublicIpAddress") or "",
         user=user,
-        market=record.get("InstanceLifecycle") or "on-demand",
+        market=_market(record),
         zone=record["Placement"]["AvailabilityZone"],
         instance_type=record["InstanceType"],
         launch_hash=labels.get(tags.RAY_LAUNCH_CONFIG, ""),
@@ -129,11 +129,16 @@ def read_instance(record: Mapping[str, Any], user: str) -> Instance:
     )
 
 
+def _market(record: Mapping[str, Any]) -> str:
+    """Spot or on-demand; capacity blocks and scheduled instances are not interrupted either."""
+    return "spot" if record.get("InstanceLifecycle") == "spot" else "on-demand"
+
+
 def _facts(record: Mapping[str, Any]) -> dict[str, str]:
     return {
         TYPE: record["InstanceType"],
         ZONE: record["Placement"]["AvailabilityZone"],
-        MARKET: record.get("InstanceLifecycle") or "on-demand",
+        MARKET: _market(record),
     }
 
 

@@ -143,7 +143,8 @@ def build_request(
     request["ImageId"] = image
     request["ClientToken"] = token
     request["MinCount"], request["MaxCount"] = 1, count
-    if option.market == "on-demand":
+    if option.market == "on-demand" and market(config) == "spot":
+        # The fallback from spot. Other markets, such as capacity blocks, are passed unchanged.
         request.pop("InstanceMarketOptions", None)
     if key_name := config.get("KeyName") or resources.key_name:
         request["KeyName"] = key_name
