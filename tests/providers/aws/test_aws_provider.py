@@ -155,9 +155,10 @@ ACTIONS = (
     "DescribeInstances", "DescribeInstanceTypes", "DescribeSubnets", "DescribeSecurityGroups",
     "GetInstanceProfile", "ImportKeyPair", "CreateRole", "CreateSecurityGroup", "PutRolePolicy",
     "AuthorizeSecurityGroupIngress", "CreateInstanceProfile", "AddRoleToInstanceProfile",
-    "GetParameters", "RunInstances", "TerminateInstances", "DeleteSecurityGroup",
+    "GetParameters", "DescribeImages", "GetEbsDefaultKmsKeyId", "RunInstances",
+    "TerminateInstances", "DeleteSecurityGroup",
     "DescribeKeyPairs", "DeleteKeyPair", "RemoveRoleFromInstanceProfile", "DeleteInstanceProfile",
-    "DeleteRolePolicy", "DeleteRole",
+    "ListRolePolicies", "ListAttachedRolePolicies", "DeleteRolePolicy", "DeleteRole",
 )  # fmt: skip
 
 
@@ -249,7 +250,8 @@ async def test_down_deletes_a_role_to_which_policies_were_added(account: Account
     name = {"RoleName": role["RoleName"]}
     iam.attach_role_policy(**name, PolicyArn="arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess")
     iam.attach_role_policy(**name, PolicyArn="arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore")
-    document = {"Version": "2012-10-17", "Statement": []}
+    allow = {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": ["arn:aws:s3:::data/*"]}
+    document = {"Version": "2012-10-17", "Statement": [allow]}
     iam.put_role_policy(**name, PolicyName="mine", PolicyDocument=json.dumps(document))
     await account.down()
 

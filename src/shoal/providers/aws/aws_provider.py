@@ -45,6 +45,7 @@ from shoal.providers.aws.instances import (
     rival_head,
     state_of,
     tag_status,
+    with_missing,
 )
 from shoal.providers.aws.launch_config import LaunchConfig
 from shoal.providers.aws.launch_fallback import LaunchOutcome, Record
@@ -157,6 +158,9 @@ class AwsProvider(Provider):
         this machine."""
         while True:
             records = await self._list_records(cluster)
+            if cluster is not None:
+                recent = self._launch_records.recent_instances()
+                records = await with_missing(self._aws, records, recent)
             ids = {record["InstanceId"] for record in records}
             tokens = {tags.as_dict(r.get("Tags")).get(tags.TOKEN, "") for r in records}
             if cluster is None or self._launch_records.is_complete(ids, tokens):
@@ -345,6 +349,7 @@ class AwsProvider(Provider):
         for pause in poll_intervals():
             now = self._clock.monotonic()
             listed = await self._list_records(self._spec.cluster_name)
+            listed = await with_missing(self._aws, listed, records)
             await self._abort_if_older_head(records, listed)
             records.update({r["InstanceId"]: r for r in listed if r["InstanceId"] in records})
             # A head launched in the same second may win, and may be missing from an early listing.

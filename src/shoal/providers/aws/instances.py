@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shoal.core.concurrency import run_all
@@ -62,6 +62,15 @@ async def describe_records(aws: AwsClient, ids: Sequence[str]) -> list[dict[str,
         list_records(aws, [{"Name": "instance-id", "Values": chunk}]) for chunk in chunks
     )
     return [record for records in found for record in records]
+
+
+async def with_missing(
+    aws: AwsClient, listed: list[dict[str, Any]], ids: Collection[str]
+) -> list[dict[str, Any]]:
+    """Records that were listed by tag, with those of these instances that are not among them: they
+    are too new for the listing, or terminated, and have lost their tags."""
+    missing = set(ids) - {record["InstanceId"] for record in listed}
+    return [*listed, *await describe_records(aws, sorted(missing))]
 
 
 async def request_termination(aws: AwsClient, ids: Sequence[str]) -> None:

@@ -64,17 +64,26 @@ class LaunchRecords:
     def is_complete(self, instances: set[str], tokens: set[str]) -> bool:
         """Whether a listing with these instances, from launches with these tokens, shows all
         instances launched recently from this machine."""
-        for file in self.directory.glob("*.json"):
-            record = self.read(file.stem)
-            age = self._clock.now() - record.at if record else _LISTING_LAG_SECONDS
-            if record is None or age >= _LISTING_LAG_SECONDS:
-                continue
-            if record.instances and not set(record.instances) <= instances:
-                return False
-            may_appear = age < _UNANSWERED_SECONDS
-            if not record.instances and may_appear and file.stem not in tokens:
-                return False
-        return True
+        return self.recent_instances() <= instances and all(
+            record.instances
+            or self._clock.now() - record.at >= _UNANSWERED_SECONDS
+            or token in tokens
+            for token, record in self._recent().items()
+        )
+
+    def recent_instances(self) -> set[str]:
+        """The instances launched recently from this machine."""
+        return {id for record in self._recent().values() for id in record.instances}
+
+    def _recent(self) -> dict[str, LaunchRecord]:
+        """The launches, by token, that a listing may not show yet."""
+        records = {file.stem: self.read(file.stem) for file in self.directory.glob("*.json")}
+        now = self._clock.now()
+        return {
+            token: record
+            for token, record in records.items()
+            if record is not None and now - record.at < _LISTING_LAG_SECONDS
+        }
 
     def delete(self, token: str) -> None:
         """Forget a launch that created nothing."""
