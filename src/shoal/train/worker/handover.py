@@ -1,0 +1,73 @@
+"""At the beginning of a generation: who is the furthest, and what the others get from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.train.worker import state_transfer
+from shoal.train.worker.accumulation import Deltas
+from shoal.train.worker.generation import Generation
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a member is. A joiner has no state."""
+
+    has_state: bool
+    kept_ticks: int
+    merged_ticks: int
+
+
+@dataclass
+class Common:
+    """What all members have in common from here on, beside the states."""
+
+    tick: int
+    step: int
+    totals: Deltas
+    merged_ticks: int
+    log: dict[int | None, list[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Handover:
+    common: Common
+    states: dict[str, Any] | None  # None: this worker has them already
+
+
+def hand_over(
+    generation: Generation,
+    standing: Standing,
+    common: Common,
+    snapshot: Callable[[], dict[str, Any]],
+) -> Handover:
+    """Take over from the most advanced member: everybody what is common, and those that are behind
+    its states too. If all are joiners, that member is rank 0."""
+    standings: list[Standing] = generation.exchange(standing)
+    source = max(range(generation.size), key=lambda rank: (*_order(standings[rank]), -rank))
+    behind = [
+        rank
+        for rank, each in enumerate(standings)
+        if rank != source and _order(each)[:2] < _order(standings[source])[:2]
+    ]
+    if all(not each.has_state for each in standings):
+        behind = [rank for rank in range(generation.size) if rank != source]
+    packed, share = None, None
+    if generation.rank == source:
+        packed = state_transfer.pack(snapshot() if behind else {})
+        share = (common, packed.structure, packed.layouts)
+    common, structure, layouts = generation.exchange(share)[source]
+    if packed is not None:
+        for rank in behind:
+            generation.send(state_transfer.as_bytes(packed.tensors), rank)
+    if generation.rank not in behind:
+        return Handover(common, None)
+    tensors = state_transfer.allocate(layouts)
+    generation.receive(state_transfer.as_bytes(tensors), source)
+    return Handover(common, state_transfer.unpack(structure, tensors))
+
+
+def _order(standing: Standing) -> tuple[bool, int, int]:
+    return standing.has_state, standing.kept_ticks, standing.merged_ticks
