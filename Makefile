@@ -21,7 +21,7 @@ demo: install
 
 # For people who are working: nothing here starts Ray or a simulated host.
 check: lint
-	$(BIN)/python -m pytest -q -n 2 -m "not ray and not simcloud" $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 -m "not ray and not simcloud and not workers" $(ARGS)
 
 test: .venv/.dev lint compiled
 	@sh scripts/debian-packages --optional $$(cat tests/system-packages.txt)

@@ -5,6 +5,7 @@ What the node agents and the controller actor do in a cluster, one thread does h
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import selectors
@@ -217,10 +218,8 @@ class LocalJob:
                 case Send():
                     if action.worker in self._sockets:
                         line = action.message.to_json().encode() + b"\n"
-                        try:
+                        with contextlib.suppress(OSError):  # its exit is reported soon
                             self._sockets[action.worker].sendall(line)
-                        except OSError:
-                            pass
                 case Record():
                     self.records.append(action)
                 case Finish():

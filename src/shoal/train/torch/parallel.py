@@ -55,7 +55,7 @@ class AdaptiveDataParallel(nn.Module):
         self._state = _ModelState(name, model, optimizer, lr_scheduler, mp_scaler)
         _patch_optimizer(self, optimizer)
         checkpoint.load_state(self._state)
-        self._session.register_undoable(_StepEffects(model, lr_scheduler, mp_scaler))
+        self._session.register_undoable(_StepEffects(model, optimizer, lr_scheduler, mp_scaler))
         self._session.register_rebuilt(self)
         if self._session.generation is not None:
             self.rebuild(self._session.generation)
@@ -247,26 +247,34 @@ def _copied(value: Any) -> Any:
 class _StepEffects:
     """What a step changes beside parameters: undone if the step is dropped."""
 
-    def __init__(self, model: nn.Module, lr_scheduler: Any, mp_scaler: Any) -> None:
+    def __init__(self, model: nn.Module, optimizer: Any, lr_scheduler: Any, mp_scaler: Any) -> None:
         self._model = model
+        self._optimizer = optimizer
         self._parts = [part for part in (lr_scheduler, mp_scaler) if part is not None]
 
     def mark(self) -> Any:
-        buffers = [buffer.clone() for buffer in self._model.buffers()]
         return (
-            buffers,
-            [dict(part.state_dict()) for part in self._parts],
+            [buffer.clone() for buffer in self._model.buffers()],
+            # A scheduler writes the learning rate here.
+            [_settings(group) for group in self._optimizer.param_groups],
+            [_copied(part.state_dict()) for part in self._parts],
             torch.get_rng_state(),
             random.getstate(),
         )
 
     def undo(self, mark: Any) -> None:
-        buffers, states, torch_random, python_random = mark
+        buffers, settings, states, torch_random, python_random = mark
         for buffer, before in zip(self._model.buffers(), buffers, strict=True):
             buffer.copy_(before)
+        for group, values in zip(self._optimizer.param_groups, settings, strict=True):
+            group.update(values)
         for part, state in zip(self._parts, states, strict=True):
             part.load_state_dict(state)
         torch.set_rng_state(torch_random)
         random.setstate(python_random)
         for parameter in self._model.parameters():
             parameter.grad = None
+
+
+def _settings(group: dict[str, Any]) -> dict[str, Any]:
+    return {key: _copied(value) for key, value in group.items() if key != "params"}
