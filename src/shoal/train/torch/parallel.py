@@ -1,6 +1,6 @@
 """Data-parallel training whose group of workers may change between two optimizer steps.
 
-The wrapper is stable; the DistributedDataParallel inside is built anew for each generation, so that
+The wrapper is stable; the DistributedDataParallel inside is rebuilt for each generation, so that
 all workers have the same buckets. Gradients are reduced by a communication hook that never raises:
 when a peer is lost it records that, the optimizer's step does nothing, and the loader serves the
 samples of that step again.

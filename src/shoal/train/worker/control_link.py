@@ -16,8 +16,8 @@ class ControlLink:
     """Sends from any thread. Messages are received in a thread of their own and kept until
     `handle_with` says who handles them.
 
-    The agent starts this process and reaps it. If the agent is gone, nobody could end this
-    process any more, so it ends itself.
+    The agent starts this process and reaps it. If the agent is gone, this process ends itself:
+    nothing else would.
     """
 
     def __init__(self, path: str, worker: str) -> None:

@@ -36,7 +36,7 @@ class Rendezvous:
         self.worker = worker
         self.host = host
         self.backend = "gloo"
-        self.epoch: int | None = None  # of this worker, if it trains: told to those that join
+        self.epoch: int | None = None  # of this worker, if it trains: those that join ask for it
         self.committed = 0
         self.coming: messages.Generation | None = None
         self.is_elastic = link is not None

@@ -5,7 +5,7 @@ Words used here:
 - A *tick* is one step of a loader loop, from one boundary to the next, or one collective outside of
   loops. All members go through the same ticks in the same order.
 - At each *boundary* all members exchange a small record, and each reads the exchange of the
-  boundary before. So all of them know the same and decide the same, and nobody waits.
+  boundary before. So all of them know the same and decide the same, without waiting.
 - A worker *replays* when it has another worker's state but its script has not reached that
   position yet: a joiner, or a survivor that lost a step which another survivor kept. Its loops are
   empty and its collectives answer from the log, until it is *live* again.
@@ -27,8 +27,8 @@ from shoal.train.worker.accumulation import Accumulation, Deltas
 from shoal.train.worker.control_link import ControlLink
 from shoal.train.worker.durable import DurableCheckpoints
 from shoal.train.worker.generation import Exchange, Generation, PeerLostError
-from shoal.train.worker.handover import Common, Standing, hand_over
 from shoal.train.worker.rendezvous import Rendezvous
+from shoal.train.worker.state_sync import Common, Standing, sync_state
 
 _PROGRESS_INTERVAL = 1.0
 _LINGER = 1.0
@@ -198,7 +198,7 @@ class Session:
 
     def boundary(self) -> bool:
         """Between two steps of a live loop. False: the membership or the position has changed, so
-        the loader must plan anew and come here again."""
+        the loader must plan again and come here again."""
         if not self.entered:
             self._enter()
             return False
@@ -400,7 +400,7 @@ class Session:
     def _begin(self, generation: Generation) -> None:
         """Agree on the most advanced member, take over what is missing, and go on from there."""
         accumulation = self.accumulation
-        handover = hand_over(
+        synced = sync_state(
             generation,
             Standing(self.entered, self.tick, accumulation.merged_ticks),
             Common(self.tick, self.step, accumulation.totals, accumulation.merged_ticks, self._log),
@@ -409,12 +409,12 @@ class Session:
         previous, self.generation = self.generation, generation
         self.entered = True
         self._exchange = None
-        common = handover.common
-        if handover.states is not None:
+        common = synced.common
+        if synced.states is not None:
             # Another worker has kept the step that this one has dropped.
             accumulation.put_back(self._undone)
             self.tick, self.step, self._log = common.tick, common.step, common.log
-            self._incoming = handover.states
+            self._incoming = synced.states
             self._apply_positions()
         accumulation.adopt(common.totals, common.merged_ticks, common.tick + 1)
         self._undone = {}

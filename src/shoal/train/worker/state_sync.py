@@ -32,17 +32,17 @@ class Common:
 
 
 @dataclass(frozen=True)
-class Handover:
+class Synced:
     common: Common
     states: dict[str, Any] | None  # None: this worker has them already
 
 
-def hand_over(
+def sync_state(
     generation: Generation,
     standing: Standing,
     common: Common,
     snapshot: Callable[[], dict[str, Any]],
-) -> Handover:
+) -> Synced:
     """Take over from the most advanced member: everybody what is common, and those that are behind
     its states too. If all are joiners, that member is rank 0."""
     standings: list[Standing] = generation.exchange(standing)
@@ -63,10 +63,10 @@ def hand_over(
         for rank in behind:
             generation.send(state_transfer.as_bytes(packed.tensors), rank)
     if generation.rank not in behind:
-        return Handover(common, None)
+        return Synced(common, None)
     tensors = state_transfer.allocate(layouts)
     generation.receive(state_transfer.as_bytes(tensors), source)
-    return Handover(common, state_transfer.unpack(structure, tensors))
+    return Synced(common, state_transfer.unpack(structure, tensors))
 
 
 def _order(standing: Standing) -> tuple[bool, int, int]:
