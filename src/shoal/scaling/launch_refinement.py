@@ -20,8 +20,9 @@ from shoal.scaling.scaling_plan import Cause
 # not needed.
 MAX_REPEATED_ITEMS = 200
 MAX_REPEATED_WORK = 20_000
-# Up to so many launches, a better set is searched for.
+# Up to so many launches, and items times groups of nodes, a better set is searched for.
 MAX_SEARCHED_INSTANCES = 64
+MAX_SEARCHED_WORK = 2_000
 
 
 class LaunchRefinement:
@@ -174,7 +175,8 @@ class LaunchRefinement:
 
     def _is_searchable(self) -> bool:
         """Whether many sets of launches can be tried."""
-        return self._is_small() and len(self._all_items()) <= MAX_ITEMS
+        items = len(self._all_items())
+        return items <= MAX_ITEMS and items * len(self._snapshot.serving) <= MAX_SEARCHED_WORK
 
     def _all_items(self) -> list[Item]:
         return [*self._launches.all_items(), *items_of(self._workload.floors)]
