@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.planner_bench.scenarios import Scenario
-from shoal.scaling import Shape, Strategy
+from shoal.scaling import Demand, Gang, Plan, Request, Shape, Strategy
+from shoal.scaling.demand import floor_name
 
 Resources = Mapping[str, float]
 _UNIT = 10_000
@@ -109,6 +110,30 @@ def cheaper_launches(
     return None
 
 
+def holds_what_it_counts(case: Scenario, planned: Plan) -> bool:
+    """Whether the existing nodes and the launches of a plan hold, within the limits, everything
+    that the plan does not report as unmet."""
+    left = Counter({row.subject: row.count for row in planned.unmet})
+
+    def met(subject: str, count: int) -> int:
+        missing = min(count, left[subject])
+        left[subject] -= missing
+        return count - missing
+
+    demand = case.demand
+    gangs = [Gang(tuple(sorted(g.bundles)), g.strategy, g.count) for g in demand.gangs]
+    met_demand = Demand(
+        tuple(Request(r.shape, met(str(r.shape), r.count)) for r in demand.requests),
+        tuple(replace(g, count=met(str(replace(g, count=1)), g.count)) for g in gangs),
+        tuple(Request(r.shape, met(floor_name(r.shape), r.count)) for r in demand.floors),
+    )
+    search = _ScenarioSearch(replace(case, demand=met_demand))
+    launches = Counter(dict.fromkeys(case.prices, 0))
+    for launch in planned.launches:
+        launches[launch.node_type] += launch.count
+    return not any(left.values()) and search.allows(launches) and search.meets_all(launches)
+
+
 class _ScenarioSearch:
     """Tries sets of launches for a scenario, and all placements on each."""
 
@@ -143,6 +168,15 @@ class _ScenarioSearch:
         """The price of a set, and its number of machines."""
         price = sum(self._case.prices[name] * n for name, n in launches.items())
         return price, sum(launches.values())
+
+    def allows(self, launches: Mapping[str, int]) -> bool:
+        """Whether the limits allow a set."""
+        spec = self._case.spec
+        workers = Counter(n.node_type for n in self._case.nodes)
+        workers.update(launches)
+        return sum(workers.values()) <= spec.scaling.max_workers and all(
+            n <= spec.node_types[name].max_workers for name, n in workers.items()
+        )
 
     def sets(self, max_nodes: int, price: float) -> list[dict[str, int]]:
         """All sets that the limits allow and that cost no more than this."""

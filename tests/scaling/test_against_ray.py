@@ -6,6 +6,7 @@ import os
 
 import pytest
 from benchmarks.planner_bench.comparison import Outcome, ray_outcome, shoal_outcome
+from benchmarks.planner_bench.exhaustive import TooLarge, holds_what_it_counts
 from benchmarks.planner_bench.scenarios import scenario
 
 # Scenarios in which an earlier planner met less than Ray, or cost more.
@@ -18,6 +19,15 @@ def test_a_plan_meets_no_less_than_rays_and_costs_no_more(seed: int) -> None:
     case = scenario(seed)
     shoal, ray = shoal_outcome(case), ray_outcome(case)
     assert shoal.is_as_good_as(ray), f"{shoal} is worse than {ray}"
+
+
+@pytest.mark.parametrize("seed", [*range(EXAMPLES or 25), *ONCE_WORSE])
+def test_what_a_plan_counts_as_met_fits(seed: int) -> None:
+    case = scenario(seed)
+    try:
+        assert holds_what_it_counts(case, case.plan())
+    except TooLarge:
+        pytest.skip("too large to try all placements")
 
 
 def test_less_unmet_goes_before_price_and_price_before_machines() -> None:

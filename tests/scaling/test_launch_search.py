@@ -150,3 +150,10 @@ def test_initial_workers_are_complete_also_if_a_launch_for_a_floor_became_unnece
     cluster = spec(gpu, node_type("cpu", {"CPU": 2}), initial_workers=2)
     pending = demand(floors=[tasks(1, CPU=0.5, GPU=0.5)])
     assert counts(planned_twice(cluster, [], pending, {})) == {"gpu": 2}
+
+
+def test_launches_for_work_count_towards_initial_workers() -> None:
+    small, large = node_type("small", {"CPU": 2}), node_type("large", {"CPU": 4})
+    cluster = spec(small, large, initial_workers=2)
+    result = planned_twice(cluster, [], demand(tasks(1, CPU=3)), {})
+    assert counts(result) == {"small": 1, "large": 1}

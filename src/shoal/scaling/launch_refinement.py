@@ -134,20 +134,34 @@ class LaunchRefinement:
         if (fewest.gangs, sum(fewest.tasks)) < (before.gangs, sum(before.tasks)):
             self._launches.unplaced = fewest
 
+    def drop_initial_surplus(self, spare: int) -> None:
+        """Drop up to so many launches for `initial_workers` that no work needs: launches for work
+        count towards that target, too."""
+        stages = [s for s in self._launches.stages if s.reason.cause is Cause.INITIAL_WORKERS]
+        if spare <= 0 or not any(s.selections for s in stages) or not self._is_small():
+            return
+        before = self._launches.all_unplaced()
+        for stage in stages:
+            for index in range(len(stage.selections)):
+                spare -= self._drop_surplus_from(stage, index, before, spare)
+
     def _drop_surplus_from(
-        self, stage: LaunchStage, index: int, unplaced: tuple[Unplaced, Unplaced]
+        self,
+        stage: LaunchStage,
+        index: int,
+        unplaced: tuple[Unplaced, Unplaced],
+        most: int | None = None,
     ) -> int:
         selection = stage.selections[index]
+        most = selection.count if most is None else min(most, selection.count)
 
         def is_enough_without(fewer: int) -> bool:
             stage.selections[index] = Selection(selection.option, selection.count - fewer)
             return self._launches.all_unplaced() == unplaced
 
         surplus = 0
-        if is_enough_without(1):
-            surplus = 1 + largest_feasible(
-                selection.count - 1, lambda fewer: is_enough_without(fewer + 1)
-            )
+        if most and is_enough_without(1):
+            surplus = 1 + largest_feasible(most - 1, lambda fewer: is_enough_without(fewer + 1))
         stage.selections[index] = Selection(selection.option, selection.count - surplus)
         self._selector.remove(selection.option.node_type, surplus)
         return surplus

@@ -108,7 +108,8 @@ class ScaleUp:
         refinement.select_together()
         refinement.search()
         refinement.count_fewest_left()
-        # Launches that were dropped may have counted towards this target.
+        # The launches for work, which count towards this target, have changed.
+        refinement.drop_initial_surplus(self._workers() - legacy_targets.initial)
         self._top_up(legacy_targets.initial, because_of_initial_workers, throttled=False)
         self._apply_budget()
         self._top_up(legacy_targets.utilization, because_of_utilization, throttled=True)
@@ -214,9 +215,7 @@ class ScaleUp:
         self, workers: int, reason: Callable[[int, int], Reason], *, throttled: bool
     ) -> None:
         """Launch workers of any type until there are this many."""
-        current = sum(self._snapshot.serving_by_type.values()) + sum(
-            s.count for s in self._launches.selected
-        )
+        current = self._workers()
         selected: list[Selection] = []
         for _ in self._snapshot.spec.node_types:
             lacking = min(
@@ -233,6 +232,12 @@ class ScaleUp:
             selected.append(self.instance_selector.add(index, min(lacking, allowed)))
         launched = self._within_budget(selected) if throttled else selected
         self._launches.add(launched, reason(workers, current), throttled=throttled)
+
+    def _workers(self) -> int:
+        """The workers that exist or are selected."""
+        return sum(self._snapshot.serving_by_type.values()) + sum(
+            s.count for s in self._launches.selected
+        )
 
     def _cheapest(self, types: set[str]) -> int | None:
         """The option to use when any worker of these types will do; not the head's type if there is
