@@ -1,0 +1,74 @@
+"""The environment and command of a worker process."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import shoal
+from shoal.train.job.job_spec import JobSpec
+
+# Ray sets these in its own processes; in a worker they would say something wrong.
+_OF_RAY = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_CLIENT_MODE", "PYTHONBREAKPOINT")
+
+
+def worker_command(spec: JobSpec) -> list[str]:
+    return [sys.executable, "-m", "shoal.train.worker", spec.script, *spec.arguments]
+
+
+def worker_environment(
+    spec: JobSpec,
+    inherited: Mapping[str, str],
+    *,
+    worker: str,
+    node: str,
+    host: str,
+    socket: str,
+    rank: int,
+    replicas: int,
+    restarts: int,
+    gpus: Sequence[str] = (),
+) -> dict[str, str]:
+    directory = spec.node_path(node)
+    env = {k: v for k, v in inherited.items() if k not in _OF_RAY}
+    paths = [*shim_paths(), str(Path(shoal.__file__).parent.parent)]
+    if already := env.get("PYTHONPATH"):
+        paths += [p for p in already.split(os.pathsep) if p and p not in paths]
+    env.update(
+        PYTHONPATH=os.pathsep.join(paths),
+        PYTHONUNBUFFERED="1",
+        # Ray has limited its own processes to one thread; the user's may use what was reserved.
+        OMP_NUM_THREADS=str(max(1, int(spec.cpus))),
+        CUDA_VISIBLE_DEVICES=",".join(gpus),
+        SHOAL_TRAIN_SOCKET=socket,
+        SHOAL_TRAIN_WORKER=worker,
+        SHOAL_TRAIN_HOST=host,
+        SHOAL_TRAIN_DIR=str(directory),
+        SHOAL_TRAIN_CHECKPOINT_DIR=spec.checkpoint_dir,
+        ADAPTDL_JOB_ID=spec.id,
+        ADAPTDL_SHARE_PATH=spec.share or str(directory / "share"),
+        ADAPTDL_TENSORBOARD_LOGDIR=str(directory / "tensorboard"),
+        ADAPTDL_REPLICA_RANK=str(rank),
+        ADAPTDL_NUM_REPLICAS=str(replicas),
+        ADAPTDL_NUM_NODES=str(replicas),
+        ADAPTDL_NUM_RESTARTS=str(restarts),
+    )
+    env.update(spec.environment)
+    return env
+
+
+def shim_paths() -> list[str]:
+    """Where `import adaptdl` finds Shoal's implementation: before any other that is installed."""
+    if given := os.environ.get("SHOAL_ADAPTDL_PATH"):
+        return [given]
+    source_tree = Path(shoal.__file__).parents[2] / "adaptdl" / "src"
+    if (source_tree / "adaptdl").is_dir():
+        return [str(source_tree)]
+    try:
+        distribution = importlib.metadata.distribution("shoal-adaptdl")
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [str(distribution.locate_file(""))]
