@@ -1,0 +1,375 @@
+"""The controller of a job, as a Ray actor: feeds `Membership` with what happens, and performs its
+actions. Training never waits for it. If it dies, Ray restarts it, and it learns from the agents
+where the job stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from shoal.core.atomic_write import write_atomically
+from shoal.core.clock import SystemClock
+from shoal.core.logs import suppress_and_log
+from shoal.core.polling import PollUntilDeadline
+from shoal.train.job import placements
+from shoal.train.job.actions import (
+    Action,
+    Exit,
+    Finish,
+    KillWorker,
+    Record,
+    ReleaseWorker,
+    RequestWorker,
+    Send,
+    StartWorker,
+    WorkerReport,
+)
+from shoal.train.job.agent import AgentEvent, ExitEvent, MessageEvent, OutputEvent
+from shoal.train.job.agent_actor import AgentActor
+from shoal.train.job.job_spec import (
+    CODE_FILE,
+    HEARTBEAT_FILE,
+    JOB_FILE,
+    NAMESPACE,
+    OUTPUT_FILE,
+    STATUS_FILE,
+    JobSpec,
+)
+from shoal.train.job.journal import Entry, Journal
+from shoal.train.job.membership import Membership
+from shoal.train.job.state import Settings
+from shoal.train.messages import Progress
+
+_log = logging.getLogger(__name__)
+
+_TICK_S = 0.1
+_NODE_LOST_S = 3.0
+_DRAIN_POLL_S = 0.5
+# An agent is a process of Ray, which takes a while to start.
+_AGENT_START_S = 60.0
+_RESTORE_S = 5.0
+_CLOSE_S = 10.0
+# Followers of the job read its end before the controller goes.
+_LINGER_S = 10.0
+
+
+@dataclass
+class AgentHandle:
+    id: str
+    node: str
+    actor: Any
+    heard: float
+    connected: bool = False
+
+
+class Controller:
+    def __init__(self, spec_json: str) -> None:
+        self._spec_json = spec_json
+        self._spec = spec = JobSpec.from_json(spec_json)
+        self._journal = Journal(spec.path, spec.created)
+        if not self._journal.earlier:
+            (spec.path / STATUS_FILE).unlink(missing_ok=True)
+            (spec.path / JOB_FILE).write_text(spec_json)
+        self._membership = Membership(
+            Settings(
+                spec.max_workers,
+                spec.min_workers,
+                spec.rescale_timeout_s,
+                spec.checkpoint_timeout_s,
+            )
+        )
+        self._placements = placements.Placements(spec)
+        self._placing = asyncio.Lock()
+        self._agents: dict[str, AgentHandle] = {}  # by node
+        self._reports: dict[str, list[WorkerReport]] | None = None  # while restoring, by node
+        self._replaced: set[str] = set()  # ids of agents that were given up
+        self._draining: set[str] = set()
+        self._code: Any = None
+        self._main: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._finish: Finish | None = None
+        self._progress: Entry = {}
+        self._acknowledged = asyncio.Event()
+
+    # --- for the laptop ---
+
+    async def begin(self, code: bytes) -> None:
+        (self._spec.path / CODE_FILE).write_bytes(code)
+        self._ensure_running()
+
+    async def follow(self, after: int, seconds: float) -> tuple[int, list[Entry]]:
+        """Journal entries and output from number `after` on, as soon as there are any."""
+        self._ensure_running()
+        return await self._journal.wait(after, seconds)
+
+    async def acknowledge(self) -> None:
+        """The end of the job was read."""
+        self._acknowledged.set()
+
+    async def stop(self) -> None:
+        self._ensure_running()
+        self._perform(self._membership.stop(time.monotonic()))
+
+    async def resize(self, target: int) -> None:
+        self._ensure_running()
+        self._perform(self._membership.resize(target, time.monotonic()))
+
+    async def status(self) -> Entry:
+        running = self._membership.state.running
+        return {
+            "workers": len(running.members) if running else 0,
+            "generation": running.generation if running else 0,
+            "members": list(running.members) if running else [],
+            "progress": self._progress,
+        }
+
+    # --- for the agents ---
+
+    async def beat(self, agent_id: str) -> Literal["ok", "report", "leave"]:
+        self._ensure_running()
+        if agent_id in self._replaced or self._finish is not None:
+            return "leave"
+        for agent in self._agents.values():
+            if agent.id == agent_id:
+                agent.heard, agent.connected = time.monotonic(), True
+                return "ok"
+        return "report" if self._reports is not None else "leave"
+
+    async def report(self, agent_id: str, node: str, reports: list[WorkerReport]) -> bool:
+        """After a restart of the controller: an agent that runs already, and its workers."""
+        if self._reports is None or agent_id in self._replaced:
+            return False
+        actor = ray.get_actor(agent_id, NAMESPACE)
+        self._agents[node] = AgentHandle(agent_id, node, actor, time.monotonic(), True)
+        self._reports[node] = reports
+        return True
+
+    async def receive(self, agent_id: str, events: Sequence[AgentEvent]) -> bool:
+        self._ensure_running()
+        if agent_id in self._replaced:
+            return True
+        now = time.monotonic()
+        for event in events:
+            if isinstance(event, OutputEvent):
+                self._journal.add_output(event.lines)
+            elif isinstance(event, ExitEvent):
+                self._perform(self._membership.exited(event.worker, event.exit, now))
+            elif isinstance(event, MessageEvent):
+                if isinstance(event.message, Progress):
+                    self._record_progress(event.message)
+                self._perform(self._membership.message(event.message, now))
+        return True
+
+    # --- the loop ---
+
+    def _ensure_running(self) -> None:
+        # The first call starts the loop: after a restart that is an agent's heartbeat.
+        if self._main is None:
+            if self._journal.earlier:
+                self._reports = {}
+            self._main = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            await self._begin_or_restore()
+            await self._watch()
+        except Exception as error:
+            _log.exception("the controller failed")
+            self._begin_finish(Finish(1, "the job's controller failed", repr(error)))
+
+    async def _begin_or_restore(self) -> None:
+        if self._reports is None:
+            self._journal.add("started", script=self._spec.script, run=self._spec.created)
+            self._perform(self._membership.start(time.monotonic()))
+            return
+        known = {e["node"] for e in self._journal.earlier if e["kind"] == "agent"}
+        async for _ in PollUntilDeadline(SystemClock(), _RESTORE_S, _TICK_S):
+            if known <= set(self._reports):
+                break
+        reports = [report for node in self._reports.values() for report in node]
+        self._reports = None
+        requested = [e["worker"] for e in self._journal.earlier if e["kind"] == "request"]
+        number = 1 + max((int(worker[1:]) for worker in requested), default=0)
+        targets = [e["target"] for e in self._journal.earlier if e["kind"] == "resize"]
+        if targets:
+            self._membership.state.target = targets[-1]
+        await asyncio.to_thread(self._placements.restore, {r.worker for r in reports})
+        now = time.monotonic()
+        self._perform(self._membership.restore(reports, now, next_worker=number))
+
+    async def _watch(self) -> None:
+        last = time.monotonic()
+        next_drain_poll = last
+        while self._finish is None:
+            await asyncio.sleep(_TICK_S)
+            now = time.monotonic()
+            if now - last > 1.0:
+                # This process was held up, not the agents: their heartbeats wait in the queue.
+                for agent in self._agents.values():
+                    agent.heard += now - last
+            last = now
+            for agent in list(self._agents.values()):
+                limit = _NODE_LOST_S if agent.connected else _AGENT_START_S
+                if now - agent.heard > limit:
+                    self._node_lost(agent, now)
+            self._perform(self._membership.tick(now))
+            await self._place()
+            if now >= next_drain_poll:
+                next_drain_poll = now + _DRAIN_POLL_S
+                (self._spec.path / HEARTBEAT_FILE).touch()
+                await self._check_draining()
+
+    async def _place(self) -> None:
+        async with self._placing:
+            placed = await asyncio.to_thread(self._placements.newly_placed)
+        for worker, node in placed.items():
+            self._perform(self._membership.placed(worker, node, time.monotonic()))
+
+    async def _check_draining(self) -> None:
+        for node, deadline in (await asyncio.to_thread(placements.draining_nodes)).items():
+            # Without a deadline the node may go at any moment.
+            seconds = max(0.0, deadline - time.time()) if deadline else 0.0
+            now = time.monotonic()
+            self._perform(self._membership.node_draining(node, now + seconds, now))
+
+    def _node_lost(self, agent: AgentHandle, now: float) -> None:
+        self._replaced.add(agent.id)
+        del self._agents[agent.node]
+        with suppress_and_log(_log, f"kill the agent on {agent.node}", Exception):
+            ray.kill(agent.actor)
+        self._perform(self._membership.node_lost(agent.node, now))
+
+    # --- actions ---
+
+    def _perform(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Record):
+                values = dict(action.values)
+                self._journal.add(action.kind, action.text, action.level, **values)
+            elif isinstance(action, Send):
+                if agent := self._agents.get(action.node):
+                    agent.actor.deliver.remote(action.worker, action.message)
+            elif isinstance(action, StartWorker):
+                self._keep(self._start_worker(action))
+            elif isinstance(action, KillWorker):
+                if agent := self._agents.get(action.node):
+                    agent.actor.kill.remote(action.worker)
+            elif isinstance(action, RequestWorker):
+                self._keep(self._place_with(self._placements.request, action.worker))
+            elif isinstance(action, ReleaseWorker):
+                self._keep(self._place_with(self._placements.release, action.worker))
+            elif isinstance(action, Finish):
+                self._begin_finish(action)
+
+    async def _place_with(self, act: Any, worker: str) -> None:
+        async with self._placing:
+            await asyncio.to_thread(act, worker)
+
+    async def _start_worker(self, action: StartWorker) -> None:
+        try:
+            is_new = action.node not in self._agents
+            agent = self._agent(action.node)
+            gpus = await asyncio.to_thread(self._placements.gpu_ids, action.worker)
+            # A joiner expects what rank 0 has downloaded when the job began.
+            shared = self._shared_files(action.node) if is_new else b""
+            agent.actor.start_worker.remote(
+                action.worker, action.rank, action.replicas, action.restarts, gpus, shared
+            )
+        except Exception as error:
+            _log.exception("could not start %s", action.worker)
+            exit = Exit(signal=signal.SIGTERM, lines=(f"could not be started: {error}",))
+            self._perform(self._membership.exited(action.worker, exit, time.monotonic()))
+
+    def _shared_files(self, node: str) -> Any:
+        running = self._membership.state.running
+        source = self._agents.get(running.nodes[0]) if running and not self._spec.share else None
+        if source is None or source.node == node:
+            return b""
+        return source.actor.shared_files.remote()
+
+    def _agent(self, node: str) -> AgentHandle:
+        if agent := self._agents.get(node):
+            return agent
+        if self._code is None:
+            self._code = ray.put((self._spec.path / CODE_FILE).read_bytes())
+        id = f"{self._spec.agent_name(node)}-{time.time_ns()}"
+        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        actor = (
+            ray.remote(AgentActor)
+            .options(
+                num_cpus=0, name=id, namespace=NAMESPACE, lifetime="detached",
+                scheduling_strategy=strategy,
+            )
+            .remote(id, node, self._spec_json)
+        )  # fmt: skip
+        actor.open.remote(self._code)
+        agent = self._agents[node] = AgentHandle(id, node, actor, time.monotonic())
+        self._journal.add("agent", node=node, agent=id)
+        return agent
+
+    def _record_progress(self, message: Progress) -> None:
+        running = self._membership.state.running
+        self._progress = {**asdict(message), "workers": len(running.members) if running else 1}
+        self._journal.add("progress", **self._progress)
+
+    # --- the end ---
+
+    def _begin_finish(self, finish: Finish) -> None:
+        if self._finish is None:
+            self._finish = finish
+            self._keep(self._end(finish))
+
+    async def _end(self, finish: Finish) -> None:
+        if self._spec.collects_output:
+            await self._collect_output()
+        closing = [agent.actor.close.remote() for agent in self._agents.values()]
+        if closing:
+            all = len(closing)
+            await asyncio.to_thread(ray.wait, closing, num_returns=all, timeout=_CLOSE_S)
+        for agent in self._agents.values():
+            with suppress_and_log(_log, f"end the agent on {agent.node}", Exception):
+                ray.kill(agent.actor)
+        await asyncio.to_thread(self._placements.release_all)
+        values = {**asdict(finish), "output": list(finish.output), "time": time.time()}
+        write_atomically(self._spec.path / STATUS_FILE, json.dumps(values))
+        level = "info" if finish.status == 0 else "error"
+        self._journal.add(
+            "end", finish.what, level, status=finish.status, why=finish.why,
+            output=list(finish.output),
+        )  # fmt: skip
+        try:
+            await asyncio.wait_for(self._acknowledged.wait(), _LINGER_S)
+        except asyncio.TimeoutError:
+            _log.info("the end of the job was not read by a follower")
+        ray.kill(ray.get_actor(self._spec.actor_name, NAMESPACE))
+
+    async def _collect_output(self) -> None:
+        """Fetch what the script saved on the node of rank 0."""
+        running = self._membership.state.running
+        node = running.nodes[0] if running else next(iter(self._agents), "")
+        if agent := self._agents.get(node):
+            with suppress_and_log(_log, "collect the output", Exception):
+                archive = await agent.actor.output_files.remote()
+                write_atomically(self._spec.path / OUTPUT_FILE, archive)
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.create_task(self._logged(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _logged(self, work: Any) -> None:
+        try:
+            await work
+        except Exception as error:
+            _log.exception("an action failed")
+            self._journal.add("note", f"the controller failed in an action: {error}", "error")
