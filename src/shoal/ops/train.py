@@ -18,6 +18,7 @@ from shoal.ops.ephemeral_cluster import ephemeral_cluster
 from shoal.ops.train_follower import Follower
 from shoal.ops.train_hosts import job_host
 from shoal.spec.cluster_spec import ClusterSpec
+from shoal.train.adaptdl_package import adaptdl_package
 from shoal.train.job.code_archive import pack
 from shoal.train.job.job_events import TrainNote
 from shoal.train.job.job_spec import AUTO_GPUS, OUTPUT_FILE, JobSpec
@@ -121,7 +122,8 @@ class TrainingJobs:
     async def run(self, options: TrainOptions, code: Code) -> int:
         """Start a job, and follow it unless it is detached. Returns its status."""
         job = await self._job_spec(options, code)
-        archive = await asyncio.to_thread(pack, code.directory)
+        package = adaptdl_package()
+        archive = await asyncio.to_thread(pack, code.directory, [package] if package else [])
         files = await self._host.send(job, archive)
         follower = self._follower()
         try:

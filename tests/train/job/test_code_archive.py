@@ -37,6 +37,17 @@ def test_a_directory_arrives_without_its_environment_and_history(
     assert files == [".shoal-unpacked", "code.py", "package/part.py"]
 
 
+def test_packages_go_beside_the_code_and_are_not_output(project: Path, tmp_path: Path) -> None:
+    package = tmp_path / "adaptdl"
+    package.mkdir()
+    (package / "__init__.py").write_text("ours = True")
+    extract(pack(project, [package]), tmp_path / "code")
+    copied = tmp_path / "code" / ".shoal-lib" / "adaptdl" / "__init__.py"
+    assert copied.read_text() == "ours = True"
+    copied.write_text("changed")
+    assert changed_files(tmp_path / "code") == []
+
+
 def test_files_from_before_1980_can_be_packed(project: Path) -> None:
     os.utime(project / "code.py", (0, 0))
     assert pack(project)

@@ -3,8 +3,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pytest
-
 from shoal.train.job.job_spec import JobSpec
 from shoal.train.job.worker_env import worker_command, worker_environment
 
@@ -44,10 +42,10 @@ def test_the_environment_of_the_job_wins() -> None:
     assert environment(spec)["OMP_NUM_THREADS"] == "7"
 
 
-def test_shoals_adaptdl_comes_before_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHOAL_ADAPTDL_PATH", "/shim")
-    path = environment(JobSpec("j", "c.py"), PYTHONPATH="/other")["PYTHONPATH"].split(os.pathsep)
-    assert path[0] == "/shim"
+def test_shoals_adaptdl_comes_before_any_other() -> None:
+    env = environment(JobSpec("j", "c.py", directory="/jobs"), PYTHONPATH="/other")
+    path = env["PYTHONPATH"].split(os.pathsep)
+    assert path[0] == "/jobs/j/node-abcdef012345/code/.shoal-lib"
     assert path[-1] == "/other"
     assert (Path(path[1]) / "shoal").is_dir()
 

@@ -7,29 +7,30 @@ import io
 import os
 import shutil
 import zipfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shoal.core.errors import ConfigError
 
 MAX_BYTES = 500_000_000
-_SKIPPED = {".git", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache", "node_modules"}
+# Where the packages are, beside the code.
+LIBRARY = ".shoal-lib"
+_SKIPPED = {LIBRARY, ".git", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache", "node_modules"}
 # Written after the code: what is newer was saved by the script.
 _MARKER = ".shoal-unpacked"
 
 
-def pack(directory: Path) -> bytes:
-    """The files below a directory, without version control, caches and virtual environments."""
+def pack(directory: Path, packages: Sequence[Path] = ()) -> bytes:
+    """The files below a directory, without version control, caches and virtual environments, and
+    packages that the workers import before any other of their name."""
     buffer = io.BytesIO()
     total = 0
+    roots = [(directory, Path()), *((p, Path(LIBRARY, p.name)) for p in packages)]
     with zipfile.ZipFile(
         buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False
     ) as archive:
-        for root, directories, files in os.walk(directory):
-            directories[:] = sorted(d for d in directories if not _is_skipped(Path(root) / d))
-            for name in sorted(files):
-                path = Path(root) / name
-                if not path.is_file():  # a socket, or a link to nothing
-                    continue
+        for root, target in roots:
+            for path in _files(root):
                 total += path.stat().st_size
                 if total > MAX_BYTES:
                     raise ConfigError(
@@ -37,8 +38,17 @@ def pack(directory: Path) -> bytes:
                         why="it is copied to every node",
                         fix="keep data elsewhere, and pass a smaller --working-dir",
                     )
-                archive.write(path, path.relative_to(directory))
+                archive.write(path, target / path.relative_to(root))
     return buffer.getvalue()
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    for root, directories, files in os.walk(directory):
+        directories[:] = sorted(d for d in directories if not _is_skipped(Path(root) / d))
+        for name in sorted(files):
+            path = Path(root) / name
+            if path.is_file():  # not a socket, or a link to nothing
+                yield path
 
 
 def extract(archive: bytes, directory: Path) -> None:

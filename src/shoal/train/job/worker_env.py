@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import shoal
+from shoal.train.job.code_archive import LIBRARY
 from shoal.train.job.job_spec import JobSpec
 
 # Ray sets these in its own processes; in a worker they would say something wrong.
@@ -34,7 +34,8 @@ def worker_environment(
 ) -> dict[str, str]:
     directory = spec.node_path(node)
     env = {k: v for k, v in inherited.items() if k not in _OF_RAY}
-    paths = [*shim_paths(), str(Path(shoal.__file__).parent.parent)]
+    # Shoal's `adaptdl` comes before any other that is installed on the node.
+    paths = [str(directory / "code" / LIBRARY), str(Path(shoal.__file__).parent.parent)]
     if already := env.get("PYTHONPATH"):
         paths += [p for p in already.split(os.pathsep) if p and p not in paths]
     env.update(
@@ -58,17 +59,3 @@ def worker_environment(
     )
     env.update(spec.environment)
     return env
-
-
-def shim_paths() -> list[str]:
-    """Where `import adaptdl` finds Shoal's implementation: before any other that is installed."""
-    if given := os.environ.get("SHOAL_ADAPTDL_PATH"):
-        return [given]
-    source_tree = Path(shoal.__file__).parents[2] / "adaptdl" / "src"
-    if (source_tree / "adaptdl").is_dir():
-        return [str(source_tree)]
-    try:
-        distribution = importlib.metadata.distribution("shoal-adaptdl")
-    except importlib.metadata.PackageNotFoundError:
-        return []
-    return [str(distribution.locate_file(""))]
