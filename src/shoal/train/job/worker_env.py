@@ -7,10 +7,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import shoal
 from shoal.train.job.code_archive import LIBRARY
 from shoal.train.job.job_spec import JobSpec
 
+_PACKAGE_ROOT = Path(__file__).resolve().parents[3]  # what `import shoal` needs on the path
 # Ray sets these in its own processes; in a worker they would say something wrong.
 _OF_RAY = ("RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_CLIENT_MODE", "PYTHONBREAKPOINT")
 
@@ -35,7 +35,7 @@ def worker_environment(
     directory = spec.node_path(node)
     env = {k: v for k, v in inherited.items() if k not in _OF_RAY}
     # Shoal's `adaptdl` comes before any other that is installed on the node.
-    paths = [str(directory / "code" / LIBRARY), str(Path(shoal.__file__).parent.parent)]
+    paths = [str(directory / "code" / LIBRARY), str(_PACKAGE_ROOT)]
     if already := env.get("PYTHONPATH"):
         paths += [p for p in already.split(os.pathsep) if p and p not in paths]
     env.update(
