@@ -28,7 +28,7 @@ def test_values_are_shown_with_their_origins_in_one_column(cluster: str) -> None
     result = CliRunner().invoke(main, ["config", cluster, "--max-workers", "7"])
     assert result.exit_code == 0
     rows = [line for line in result.stdout.splitlines() if line.endswith(("yaml:1", "yaml:2"))]
-    assert rows[0].split() == ["cluster_name:", "asked", "cluster.yaml:1"]
+    assert rows[0].split() == ["cluster_name:", "asked", "#", "cluster.yaml:1"]
     assert len({line.index("cluster.yaml:") for line in rows}) == 1
     assert "max_workers: 7" in result.stdout
     assert "command line" in result.stdout

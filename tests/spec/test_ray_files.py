@@ -8,7 +8,8 @@ import pytest
 
 from shoal.spec import SpecError, load
 
-from .conftest import SHARED
+from .conftest import SHARED, loaded
+from .test_config_report import printed
 
 RAY_YAML = SHARED / "ray-yaml"
 FILES = sorted(RAY_YAML.glob("*/*.yaml"))
@@ -21,6 +22,12 @@ def test_every_ray_template_loads(path: Path) -> None:
     spec = load(path).spec
     assert spec.head.name == spec.head_node_type
     assert spec.provider.type in (path.parent.name, "embedded")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_what_config_prints_for_a_ray_template_loads_as_the_same_spec(path: Path) -> None:
+    first = load(path)
+    assert loaded(printed(first)).spec == first.spec
 
 
 def test_the_head_node_type_of_a_minimal_file_is_inferred() -> None:

@@ -28,8 +28,9 @@ def command(
 ) -> None:
     """Show how Shoal reads a cluster file.
 
-    CLUSTER is a YAML file or the http(s) URL of one. Each value is shown with its origin: a line
-    of the file, a legacy key, the command line, or a default.
+    CLUSTER is a YAML file or the http(s) URL of one. The output is a cluster file with all defaults
+    and current keys. A comment shows the origin of each value: a line of the file, a legacy key,
+    the command line, or a default.
     """
     from shoal import spec
     from shoal.core.events import Warned
@@ -57,4 +58,5 @@ def command(
     rows = list(config_report.outline(loaded))
     width = max(len(text) for text, _ in rows if len(text) <= _MAX_COLUMN_WIDTH)
     for text, origin in rows:
-        click.echo(f"{text:<{width}}  {click.style(origin, dim=True)}" if origin else text)
+        comment = click.style(f"# {origin}", dim=True)
+        click.echo(f"{text:<{width}}  {comment}" if origin else text)

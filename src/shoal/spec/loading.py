@@ -45,13 +45,15 @@ class Overrides:
 class LoadedSpec:
     """A spec with the origin of its values. `origins` maps the path of a value in the spec to where
     it came from. `unsupported` lists settings that are valid but that no provider here implements:
-    such a file can be shown, but not launched."""
+    such a file can be shown, but not launched. `draft` is the file with its defaults, in its own
+    keys; None for the recorded spec of a cluster."""
 
     spec: ClusterSpec
     source: str
     warnings: tuple[SpecWarning, ...]
     origins: Mapping[KeyPath, Origin]
     unsupported: tuple[Problem, ...] = ()
+    draft: Draft | None = None
 
     def origin_of(self, *path: str | int) -> Origin | None:
         """Where the value at this path of the spec came from; if it has no origin of its own, the
@@ -157,7 +159,8 @@ def _load(
     if overrides.autostop is not None:
         spec = replace(spec, shoal=replace(spec.shoal, autostop=overrides.autostop))
     _log.info("loaded cluster %s, provider %s", spec.cluster_name, spec.provider.type)
-    return LoadedSpec(spec, document.name, tuple(draft.warnings), origins, _unsupported(draft))
+    warnings = tuple(draft.warnings)
+    return LoadedSpec(spec, document.name, warnings, origins, _unsupported(draft), draft)
 
 
 def _clean(document: Document) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
