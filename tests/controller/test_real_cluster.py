@@ -239,4 +239,6 @@ def test_autostop_shuts_down_an_unused_cluster(elastic: Elastic, tmp_path: Path)
     enough.touch()
     assert program.wait(timeout=90) == 0
     until(lambda: elastic.home.leftovers(instance_ids) == [], 90)
-    assert elastic.home.shoal("status", "elastic").returncode == 3
+    status = elastic.home.shoal("status", "elastic")
+    assert status.returncode == 3
+    assert re.search(r"is not up: autostop ended it at [\d:]+, after 3s without use", status.stdout)

@@ -53,7 +53,8 @@ def status_lines(status: ClusterStatus) -> list[str]:
     """A cluster's status as text."""
     name = click.style(status.cluster, bold=True)
     if not status.nodes:
-        return [f"{name} ({status.provider}) is not up"]
+        line = f"{name} ({status.provider}) is not up"
+        return [f"{line}: {status.shutdown}" if status.shutdown else line]
     ready = sum(node.phase == "ready" for node in status.nodes)
     expected = len(status.expected) + sum(status.missing.values())
     title = f"{name} ({status.provider}): {ready} of {expected} nodes ready"

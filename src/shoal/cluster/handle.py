@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from shoal.bootstrap.node_ray_start import ray_start_for
 from shoal.bootstrap.node_runner import node_runner
+from shoal.cluster import shutdown_note
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ClaimedError, ConfigError, NotFoundError, ShoalError
@@ -23,6 +24,7 @@ from shoal.ray_runtime.nodes import RayNode, list_nodes, list_nodes_command, ray
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import Runner, capture
 from shoal.spec.cluster_spec import ClusterSpec, FilesSpec
+from shoal.spec.durations import duration_text
 
 # The imports below are slow, and only commands that change a cluster need them.
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ class ClusterHandle:
     """One cluster. It holds no state of the cluster: every method asks the provider or the nodes.
 
     `force` lets bootstrap claim hosts of other clusters. `files_digest` covers the content of the
-    file mounts; None means that the files are on this machine.
+    file mounts; None means that the files are on this machine. `shutdown` is when and why the
+    cluster shut itself down, if that is known.
     """
 
     def __init__(
@@ -66,8 +69,10 @@ class ClusterHandle:
         *,
         force: bool = False,
         files_digest: str | None = None,
+        shutdown: str = "",
     ) -> None:
         self.provider = provider
+        self._shutdown = shutdown
         self.spec = spec
         self._force = force
         self._files_digest = files_digest
@@ -75,11 +80,18 @@ class ClusterHandle:
     @classmethod
     def of(cls, environment: LocalEnvironment, spec: ClusterSpec) -> ClusterHandle:
         """The handle of the cluster that a spec describes, as seen from this machine."""
-        return cls(provider_for(spec, environment.home, environment.clock, environment.emit), spec)
+        home, clock = environment.home, environment.clock
+        shutdown = shutdown_note.read(home, spec.cluster_name, clock.now())
+        return cls(provider_for(spec, home, clock, environment.emit), spec, shutdown=shutdown)
 
     @property
     def name(self) -> str:
         return self.spec.cluster_name
+
+    @property
+    def shutdown(self) -> str:
+        """When and why the cluster shut itself down; empty if it did not, as far as is known."""
+        return self._shutdown
 
     @property
     def capabilities(self) -> Capabilities:
@@ -143,11 +155,15 @@ class ClusterHandle:
         """The head. Raises `NotFoundError` if the cluster has none."""
         head = head_of(await self.instances("head"))
         if head is None:
-            why = "it has no head"
-            if autostop := self.spec.shoal.autostop:
-                why += f"; autostop ends it after {autostop / 60:g} minutes without use"
-            raise NotFoundError(f"cluster {self.name} is not up", why=why, fix="shoal up CLUSTER")
+            raise self._not_up("it has no head")
         return head
+
+    def _not_up(self, why: str) -> NotFoundError:
+        if self._shutdown:
+            why = self._shutdown
+        elif autostop := self.spec.shoal.autostop:
+            why += f"; autostop ends it after {duration_text(autostop)} without use"
+        return NotFoundError(f"cluster {self.name} is not up", why=why, fix="shoal up CLUSTER")
 
     async def instance_named(self, node: str) -> Instance:
         """The instance with this name or address."""
@@ -167,7 +183,7 @@ class ClusterHandle:
         cluster is not up."""
         instances = await self.instances()
         if not instances:
-            raise NotFoundError(f"cluster {self.name} is not up", fix="shoal up CLUSTER")
+            raise self._not_up("it has no instances")
         return [_address(i) for i in instances if i.role == "worker"]
 
     def fixed_head(self, run_env: RunEnv) -> tuple[Instance, str] | None:

@@ -11,6 +11,7 @@ import signal
 from pathlib import Path
 
 from shoal.bootstrap import agents
+from shoal.cluster import shutdown_note
 from shoal.cluster.handle import ClusterHandle
 from shoal.controller import controller_config, crontab, status_publisher, supervisor
 from shoal.controller.agent_server import make_agent_server
@@ -104,7 +105,10 @@ def _make_node_manager(directory: Path, config: ControllerConfig) -> NodeManager
         crontab.disable(directory)
         (directory / CONFIG).unlink(missing_ok=True)
 
-    node_manager = ProviderNodeManager(
-        ClusterHandle(provider, spec, files_digest=config.files_digest), clock, disable_autorestart
-    )
+    def note_shutdown() -> None:
+        if config.is_single_machine:
+            shutdown_note.write(home, spec.cluster_name, clock.now(), spec.shoal.autostop)
+
+    cluster = ClusterHandle(provider, spec, files_digest=config.files_digest)
+    node_manager = ProviderNodeManager(cluster, clock, disable_autorestart, note_shutdown)
     return node_manager

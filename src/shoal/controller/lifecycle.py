@@ -6,17 +6,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from shoal.core.node_phase import Phase, Role
+from shoal.core.node_phase import PENDING_PHASES, Phase, Role
 
-_PENDING = (Phase.BOOTING, Phase.REACHABLE, Phase.PREPARING, Phase.STARTING)
+_PENDING = PENDING_PHASES - {Phase.REQUESTED}
 _END = frozenset({Phase.TERMINATING, Phase.GONE})
 _FAILED_OR_END = frozenset({Phase.FAILED, Phase.STOPPED}) | _END
 
 # A pending node may skip phases, since not every provider reports each, and may go back when its
 # connection breaks; a ready one goes back to booting when its Ray is lost.
 TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
-    Phase.REQUESTED: frozenset(_PENDING) | _FAILED_OR_END,
-    **{phase: frozenset(_PENDING) | {Phase.READY} | _FAILED_OR_END for phase in _PENDING},
+    Phase.REQUESTED: _PENDING | _FAILED_OR_END,
+    **{phase: _PENDING | {Phase.READY} | _FAILED_OR_END for phase in _PENDING},
     Phase.READY: frozenset({Phase.DRAINING, Phase.BOOTING}) | _FAILED_OR_END,
     Phase.DRAINING: frozenset({Phase.READY}) | _FAILED_OR_END,
     Phase.TERMINATING: _END,
@@ -72,7 +72,7 @@ class Node:
     @property
     def is_pending(self) -> bool:
         """Whether it was requested and has not been ready yet."""
-        return self.phase in _PENDING or self.phase is Phase.REQUESTED
+        return self.phase in PENDING_PHASES
 
 
 def with_phase(node: Node, phase: Phase, now: float, detail: str = "") -> Node | None:

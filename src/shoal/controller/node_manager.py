@@ -31,7 +31,7 @@ from shoal.spec.cluster_spec import HostSpec
 _log = logging.getLogger(__name__)
 
 _SESSION_CHECK_SECONDS = 20.0
-_SESSION_SCRIPT = "find_user_sessions.sh"
+_END_DRIVERS_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,19 @@ class NodeManager(Protocol):
 
 class ProviderNodeManager:
     """The node manager of a real cluster. `disable_autorestart` makes sure that nothing starts the
-    controller again on a head that is about to be stopped."""
+    controller again on a head that is about to be stopped. `note_shutdown` is called before the
+    cluster is shut down."""
 
     def __init__(
-        self, cluster: ClusterHandle, clock: Clock, disable_autorestart: Callable[[], None]
+        self,
+        cluster: ClusterHandle,
+        clock: Clock,
+        disable_autorestart: Callable[[], None],
+        note_shutdown: Callable[[], None],
     ) -> None:
         self._cluster = cluster
         self._disable_autorestart = disable_autorestart
+        self._note_shutdown = note_shutdown
         self._clock = clock
         self._tagger = StatusTagger(cluster.provider, clock)
         self._terminations = Batcher(self._terminate, clock)
@@ -197,6 +203,7 @@ class ProviderNodeManager:
         cluster = self._cluster
         workers = [i for i in instances if i.role == "worker"]
         head = [i for i in instances if i.role == "head"]
+        self._note_shutdown()
         # The head last: nothing else would terminate the workers.
         if cluster.spec.shoal.down == "stop":
             await cluster.stop(workers)
@@ -243,6 +250,11 @@ class ProviderNodeManager:
             await self._cluster.stop_ray([i for i in workers if i.state is State.RUNNING])
         await self._cluster.stop_ray([head])
         plan = self._cluster.node_plan(head, head, "restart")
+        with suppress_and_log(_log, "end the drivers on the head", ShoalError, TimeoutError):
+            drivers = _session_script("end_drivers.sh", plan.start.gcs_address)
+            await plan.node_runner.run(
+                quote(drivers), timeout=_END_DRIVERS_SECONDS, skip_profile=True
+            )
         emit = self._tagger.wrap([head], emit)
         failures = await bootstrap_nodes([plan], plan, emit, self._clock)
         if head.name in failures:
@@ -274,5 +286,10 @@ async def is_in_use_on_any(runners: Sequence[Runner], gcs_address: str) -> bool:
 
 
 def _session_check(gcs_address: str) -> list[str]:
-    script = read_script("shoal.controller.scripts", _SESSION_SCRIPT)
-    return ["sh", "-c", script, _SESSION_SCRIPT, IN_USE_VARIABLE, gcs_address]
+    return _session_script("find_user_sessions.sh", gcs_address)
+
+
+def _session_script(name: str, gcs_address: str) -> list[str]:
+    """A script about the user sessions of the cluster with this GCS."""
+    script = read_script("shoal.controller.scripts", name)
+    return ["sh", "-c", script, name, IN_USE_VARIABLE, gcs_address]

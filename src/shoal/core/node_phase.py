@@ -27,3 +27,9 @@ class Phase(str, enum.Enum):
 
     def __str__(self) -> str:
         return self.value
+
+
+# The phases of a node that was requested and is not ready yet.
+PENDING_PHASES = frozenset(
+    {Phase.REQUESTED, Phase.BOOTING, Phase.REACHABLE, Phase.PREPARING, Phase.STARTING}
+)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from shoal import providers, spec
+from shoal.cluster import shutdown_note
 from shoal.core.atomic_write import write_atomically
 from shoal.core.errors import ConfigError
 from shoal.core.logs import suppress_and_log
@@ -44,7 +45,7 @@ def is_recorded(ctx: Context, name: str) -> bool:
 
 def record(ctx: Context, cluster: ClusterSpec) -> None:
     """Store the spec of a cluster that is up under its name, replacing an older one."""
-    _write(_file(ctx.home, cluster.cluster_name), cluster)
+    _write(ctx.home, _file(ctx.home, cluster.cluster_name), cluster)
     _attempt_file(ctx.home, cluster.cluster_name).unlink(missing_ok=True)
 
 
@@ -56,9 +57,9 @@ def record_attempt(ctx: Context, cluster: ClusterSpec) -> None:
     has_worked = recorded.is_file() and not (
         attempt.is_file() and attempt.read_bytes() == recorded.read_bytes()
     )
-    _write(attempt, cluster)
+    _write(ctx.home, attempt, cluster)
     if not has_worked:
-        _write(recorded, cluster)
+        _write(ctx.home, recorded, cluster)
 
 
 def failed_attempt(ctx: Context, cluster: ClusterSpec) -> ClusterSpec | None:
@@ -101,6 +102,7 @@ def forget(ctx: Context, cluster: ClusterSpec) -> None:
             return
     for suffix in ("json", "flags"):
         file_of(ctx, name, suffix).unlink(missing_ok=True)
+    shutdown_note.remove(ctx.home, name)
 
 
 def file_of(ctx: Context, name: str, suffix: Literal["json", "flags", "up", "down"]) -> Path:
@@ -132,6 +134,7 @@ def _attempt_file(home: Path, name: str) -> Path:
     return _directory(home) / "attempts" / f"{name}.json"
 
 
-def _write(path: Path, cluster: ClusterSpec) -> None:
+def _write(home: Path, path: Path, cluster: ClusterSpec) -> None:
+    shutdown_note.remove(home, cluster.cluster_name)  # it is brought up again
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomically(path, json.dumps(spec.to_json(cluster)))

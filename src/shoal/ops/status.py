@@ -18,7 +18,7 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import ShoalError, UnreachableError
 from shoal.core.events import Warned
 from shoal.core.logs import suppress_and_log
-from shoal.core.node_phase import Phase, Role
+from shoal.core.node_phase import PENDING_PHASES, Phase, Role
 from shoal.core.polling import PollUntilDeadline
 from shoal.ops.context import Context
 from shoal.ops.up_plan import spare_workers
@@ -67,6 +67,8 @@ class ClusterStatus:
     controller: StatusReport | None = None
     # How many workers of each type are missing to min_workers.
     missing: Mapping[str, int] = field(default_factory=dict)
+    # When and why a cluster that is not up shut itself down, if that is known.
+    shutdown: str = ""
 
     @property
     def price_per_hour(self) -> float:
@@ -133,6 +135,7 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
         start.dashboard if start else "",
         report,
         _missing_workers(spec, report, nodes) if head is not None else {},
+        cluster.shutdown if not nodes else "",
     )
 
 
@@ -193,7 +196,7 @@ async def _agreeing_report(
     """A report in which no node is pending that Ray lists as alive. The controller notices a node
     that has joined within a second or two; until then both together would contradict each other."""
     async for _ in PollUntilDeadline(ctx.clock, _AGREE_SECONDS, _AGREE_POLL_SECONDS):
-        pending = {n["id"] for n in report.state.nodes if Phase(n["phase"]) in _PENDING}
+        pending = {n["id"] for n in report.state.nodes if Phase(n["phase"]) in PENDING_PHASES}
         if not report.alive or not pending & alive.keys():
             break
         report = await _report(ctx, cluster, head) or report
@@ -294,7 +297,6 @@ def _status(
 
 
 _STOPPED = applied_state.STOPPED
-_PENDING = {Phase.REQUESTED, Phase.BOOTING, Phase.REACHABLE, Phase.PREPARING, Phase.STARTING}
 _BILLED = frozenset(Phase) - {Phase.STOPPED, Phase.GONE}
 _PHASES = {
     State.PENDING: Phase.BOOTING,

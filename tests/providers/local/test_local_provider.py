@@ -88,7 +88,7 @@ async def test_more_workers_than_hosts_is_an_error(tmp_path: Path) -> None:
 
 def test_a_claimed_host_does_not_blame_its_node_type(tmp_path: Path) -> None:
     handle = ClusterHandle(ClaimedHosts(tmp_path), local_spec())
-    node_manager = ProviderNodeManager(handle, SystemClock(), lambda: None)
+    node_manager = ProviderNodeManager(handle, SystemClock(), lambda: None, lambda: None)
     assert not node_manager.blames_node_type(ClaimedError("it is another cluster's"))
     assert node_manager.blames_node_type(SetupError("it has no room for Ray"))
 
