@@ -18,6 +18,7 @@ from typing import Any, Literal, cast
 from shoal.core.addresses import split_host_port
 from shoal.core.errors import ShoalError, TransientError
 from shoal.ray_runtime.nodes import RayNode
+from shoal.ray_runtime.raylet_check import RayletCheck
 from shoal.scaling import Demand, Gang, LabelRule, Request, Shape, Strategy
 
 _log = logging.getLogger(__name__)
@@ -78,13 +79,14 @@ class FailedLaunch:
 
 class Gcs:
     """One cluster's GCS. Connects on first use, and again after every failure. `_known_nodes` holds
-    the nodes of the last reading."""
+    the nodes of the last reading, `_raylets` those that have ended unnoticed."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self._client: Any = None
         self._accessor: Any = None
         self._known_nodes = NodeCache()
+        self._raylets = RayletCheck()
 
     def read(self) -> GcsReading:
         """The cluster's demand and nodes. Raises `TransientError` if the GCS does not answer."""
@@ -93,7 +95,27 @@ class Gcs:
             reply.ParseFromString(
                 self._connected().get_cluster_resource_state(timeout_s=_CALL_SECONDS)
             )
-            return parse(reply.cluster_resource_state, self._known_nodes)
+            reading = parse(reply.cluster_resource_state, self._known_nodes)
+            return self._without_ended_nodes(reading)
+
+    def _without_ended_nodes(self, reading: GcsReading) -> GcsReading:
+        """The reading without nodes whose raylet has ended. They are looked for while work is
+        pending: it may have run on such a node."""
+        is_pending = bool(reading.demand.requests or reading.demand.gangs)
+        if is_pending and self._raylets.is_due(len(reading.nodes)):
+            alive = {node.ray_id for node in reading.nodes.values()} - self._raylets.ended
+            infos = self._connected().get_all_node_info(timeout=_CALL_SECONDS).values()
+            raylets = {
+                info.node_id.hex(): (info.node_manager_address, info.node_manager_port)
+                for info in infos
+                if info.node_id.hex() in alive
+            }
+            self._raylets.check(raylets)
+        if not self._raylets.ended:
+            return reading
+        ended = self._raylets.ended
+        nodes = {id: node for id, node in reading.nodes.items() if node.ray_id not in ended}
+        return reading if len(nodes) == len(reading.nodes) else replace(reading, nodes=nodes)
 
     def drain_idle(self, ray_id: str, why: str) -> tuple[bool, str]:
         """Drain a node that has no work; a node that has some refuses. Returns whether it accepted,
