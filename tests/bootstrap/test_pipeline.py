@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -85,3 +88,35 @@ async def test_host_that_is_too_slow_to_clean_up_is_named_on_every_python(
     with pytest.raises(IncompleteError, match=r"could not clean up on worker-1") as caught:
         await run_on_each([instance("worker-1")], lambda _: slow, "clean up", lambda _: ["true"])
     assert "no end after 30 s" in caught.value.why
+
+
+async def test_worker_does_not_wait_long_for_the_gcs_of_a_head_that_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.bootstrap.steps._GCS_SECONDS", 0.1)
+    runner = LocalRunner(tmp_path, {})
+    head, worker = plan("head", runner), plan("worker-1", runner, "full", "touch started")
+    failures = await bootstrap_nodes([worker], head, ignore_events, SystemClock())
+    assert "cannot reach the head's GCS at 127.77.0.1:1" in str(failures["worker-1"])
+    assert not (tmp_path / "started").exists()
+
+
+async def test_what_is_left_of_a_head_that_died_in_part_is_stopped_before_it_starts(
+    tmp_path: Path,
+) -> None:
+    """A raylet without its GCS: Ray would refuse to start a head at the same address."""
+    shutil.copy("/bin/sleep", tmp_path / "raylet")
+    env = {**os.environ, "RAY_CLOUD_INSTANCE_ID": "id-head"}
+    with subprocess.Popen([tmp_path / "raylet", "600"], env=env) as raylet:
+
+        async def stop() -> None:
+            raylet.kill()
+            raylet.wait()
+
+        head = plan("head", LocalRunner(tmp_path, {}), "full", f"! kill -0 {raylet.pid}")
+        head = replace(head, stop_ray=stop)
+        try:
+            failures = await bootstrap_nodes([head], head, ignore_events, SystemClock())
+        finally:
+            raylet.kill()
+    assert failures == {}

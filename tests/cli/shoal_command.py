@@ -73,5 +73,6 @@ class Home:
         return leftovers
 
 
-def ray_daemons_of(instance_id: str) -> list[psutil.Process]:
-    return [p for p in processes.processes_of({instance_id})[instance_id] if p.name() == "raylet"]
+def daemons_of(instance_id: str, name: str) -> list[psutil.Process]:
+    """The processes of Ray's daemon with this name on an embedded instance."""
+    return [p for p in processes.processes_of({instance_id})[instance_id] if p.name() == name]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shoal_command import SHOAL, Home, ray_daemons_of
+from tests.cli.shoal_command import SHOAL, Home, daemons_of
 from tests.providers.local.ssh_bed import read_gcs
 
 pytestmark = pytest.mark.ray
@@ -121,7 +121,7 @@ def test_up_restarts_only_the_node_that_died(up: Home, yaml: Path) -> None:
         for m in up.instance_ids()
         if "worker" in (up.path / "e" / m / "instance.json").read_text()
     )
-    for daemon in ray_daemons_of(worker):
+    for daemon in daemons_of(worker, "raylet"):
         daemon.kill()
         daemon.wait(10)
     done = up.shoal("up", str(yaml), "--json")

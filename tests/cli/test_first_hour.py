@@ -15,11 +15,12 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import temporary_home
-from tests.cli.shoal_command import SHOAL, Home, ray_daemons_of
+from tests.cli.shoal_command import SHOAL, Home, daemons_of
 from tests.controller.elastic_cluster import until
 
 pytestmark = pytest.mark.ray
@@ -198,13 +199,134 @@ def test_the_prompt_of_attach_shows_the_cluster(hour: Home) -> None:
         os.close(parent)
 
 
-def test_a_lost_worker_is_restarted_and_why_says_so(hour: Home) -> None:
+GPU_TASK = """
+import pathlib, ray, sys, time
+ray.init(logging_level="ERROR", log_to_driver=False)
+
+@ray.remote(num_gpus=1, max_retries=-1)
+def work():
+    pathlib.Path(sys.argv[1]).touch()
+    while not pathlib.Path(sys.argv[2]).exists():
+        time.sleep(0.1)
+
+ray.get(work.remote())
+print("done", flush=True)
+"""
+
+
+def test_a_lost_worker_is_restarted_and_not_replaced(hour: Home, tmp_path: Path) -> None:
+    """Ray notices the loss only after 20 s; meanwhile it lists the worker and its work as
+    pending."""
+    (tmp_path / "task.py").write_text(GPU_TASK)
+    begun, enough = tmp_path / "begun", tmp_path / "enough"
+    before = len(decisions(hour))
     worker = instance_id(hour, "worker-1")
-    for daemon in ray_daemons_of(worker):
-        daemon.kill()
-    until(lambda: "its Ray was lost; restarting it" in hour.shoal("why", "hour").stdout, 120)
+    with running(hour, "exec", "hour", f"python {tmp_path}/task.py {begun} {enough}") as process:
+        until(begun.exists, 60)
+        for daemon in daemons_of(worker, "raylet"):
+            daemon.kill()
+        until(lambda: bool(decisions(hour)[before:]), 120)
+        assert "coming: worker-1" in hour.shoal("why", "hour", "--pending").stdout
+        enough.touch()
+        assert process.wait(120) == 0
+    assert [(d["action"], d["subject"]) for d in decisions(hour)[before:]] == [
+        ("restart", "worker-1")
+    ]
+    assert "its Ray was lost; restarting it" in hour.shoal("why", "hour").stdout
     until(lambda: hour.shoal("status").returncode == 0, 120)
     assert instance_id(hour, "worker-1") == worker
+
+
+def test_down_with_keep_min_workers_keeps_the_head_too(hour: Home) -> None:
+    done = hour.shoal("down", "hour", "--keep-min-workers", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "no nodes to terminate" in done.stderr
+    assert hour.shoal("status").returncode == 0
+
+
+def test_down_workers_only_keeps_head_and_controller(hour: Home, file: Path) -> None:
+    done = hour.shoal("down", "hour", "--workers-only", "--yes")
+    assert done.returncode == 0, done.stderr
+    status = hour.shoal("status")
+    assert "1 of 1 nodes ready" in status.stdout
+    assert "0 of at most 3 workers" in status.stdout, "the controller reports"
+    assert status.returncode == 0, "min_workers count again from the next up on"
+    done = hour.shoal("up", str(file))
+    assert "hour is ready: 2 nodes" in done.stderr
+
+
+def test_a_cluster_that_cannot_have_its_min_workers_is_not_ready(
+    hour: Home, file: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.yaml"
+    extra = "  x: {resources: {x: 1}, min_workers: 1, worker_setup_commands: [exit 3]}\n"
+    broken.write_text(YAML.replace("head_node_type:", f"{extra}head_node_type:"))
+    done = hour.shoal("up", str(broken), "--yes")
+    assert done.returncode == 4, done.stderr
+    status = hour.shoal("status")
+    assert status.returncode == 4
+    assert "2 of 3 nodes ready" in status.stdout
+    done = hour.shoal("up", str(file), "--yes")
+    assert done.returncode == 0, done.stderr
+    until(lambda: "2 of 2 nodes ready" in hour.shoal("status").stdout, 60)
+
+
+DRIVER = """
+import ray, time
+ray.init(logging_level="ERROR", log_to_driver=False)
+hang = ray.remote(num_cpus=0)(lambda: time.sleep(600))
+reference = hang.remote()
+print("begun", flush=True)
+ray.get(reference)
+"""
+
+
+def test_a_killed_gcs_is_replaced_at_the_first_try(hour: Home, file: Path, tmp_path: Path) -> None:
+    (tmp_path / "driver.py").write_text(DRIVER)
+    before = len(restarts_of_the_head(hour))
+    with running(hour, "exec", "hour", f"python {tmp_path}/driver.py") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        (gcs,) = daemons_of(instance_id(hour, "head"), "gcs_server")
+        gcs.kill()
+        assert process.wait(120) != 0
+        printed = process.stdout.read()
+    assert "the Ray of hour died while the command ran" in printed
+    assert "shoal status hour" in printed
+    # The head is restarting: `up` waits for it, and has nothing to ask.
+    done = hour.shoal("up", str(file))
+    assert done.returncode == 0, done.stderr
+    assert "waiting for the controller, which is restarting the head's Ray" in done.stderr
+    until(lambda: hour.shoal("status").returncode == 0, 120)
+    # Old raylets would have made the first restarts fail.
+    assert restarts_of_the_head(hour)[before:] == ["restart"]
+
+
+def restarts_of_the_head(home: Home) -> list[str]:
+    return [d["action"] for d in decisions(home) if d["subject"] == "head"]
+
+
+def decisions(home: Home) -> list[dict[str, Any]]:
+    recent: list[dict[str, Any]] = home.json("why", "hour")["decisions"]
+    return recent
+
+
+def test_up_restarts_a_head_whose_gcs_has_died(hour: Home, file: Path) -> None:
+    """Without a controller, which would restart it."""
+    for path in controller_locks(hour):
+        os.kill(int(path.read_text()), signal.SIGKILL)
+    (gcs,) = daemons_of(instance_id(hour, "head"), "gcs_server")
+    gcs.kill()
+    done = hour.shoal("up", str(file))
+    assert done.returncode == 0, done.stderr
+    assert "hour is ready: 2 nodes" in done.stderr
+    assert hour.shoal("status").returncode == 0
+
+
+def controller_locks(home: Home) -> list[Path]:
+    """The locks of the supervisor and of the controller, which the former would start again."""
+    (directory,) = home.path.glob("e/*/.shoal/controller")
+    return [directory / "supervisor.lock", directory / "controller.lock"]
 
 
 def instance_id(home: Home, name: str) -> str:

@@ -70,6 +70,8 @@ class FakeCluster:
     gcs_unreachable: bool = False
     drains_fail: bool = False
     head_ray_dead: bool = False
+    restart_error: ShoalError | None = None
+    restart_gate: asyncio.Event | None = None
     list_error: Exception | None = None
     shutdown_error: Exception | None = None
     driver_connected: bool = False
@@ -247,9 +249,13 @@ class FakeCluster:
     async def restart_head_ray(
         self, head: Instance, workers: Sequence[Instance], emit: Emit
     ) -> None:
+        if self.restart_error is not None:
+            raise self.restart_error
         self.head_ray_dead = False
         self.ray.clear()
         self.join(head.id)
+        if self.restart_gate is not None:
+            await self.restart_gate.wait()
 
     def add_instance(self, id: str, name: str, node_type: str) -> None:
         self.instances[id] = Instance(

@@ -15,7 +15,13 @@ from shoal.controller.lifecycle import DEADLINES
 from shoal.controller.node_manager import LaunchResult
 from shoal.controller.paths import STATE
 from shoal.controller.reconcile import MAX_RESTARTS
-from shoal.core.errors import AuthError, CapacityError, ConfigError, TransientError
+from shoal.core.errors import (
+    AuthError,
+    CapacityError,
+    ConfigError,
+    SetupError,
+    TransientError,
+)
 from shoal.core.node_phase import Phase
 from shoal.providers.model import LaunchRequest, State
 from shoal.scaling.inputs import Offering
@@ -386,6 +392,41 @@ async def test_the_heads_ray_is_restarted_when_only_its_raylet_died(harness: Har
     await harness.iterate(8, seconds=2)
     assert "head" in harness.cluster.ray
     assert len(harness.reasons("restart")) == 1
+
+
+def head_phase(harness: Harness) -> Phase:
+    return harness.state.nodes["head"].phase
+
+
+async def test_the_head_is_not_ready_before_its_restart_has_ended(harness: Harness) -> None:
+    """`shoal up` waits for it: stopping the controller earlier would cut `ray start` short."""
+    await harness.iterate()
+    gate = harness.cluster.restart_gate = asyncio.Event()
+    harness.cluster.head_ray_dead = True
+    harness.cluster.ray.clear()
+    for _ in range(8):
+        harness.cluster.time += 2
+        await harness.controller.run_once()
+    assert "head" in harness.cluster.ray, "its GCS answers already"
+    assert head_phase(harness) is Phase.BOOTING
+    gate.set()
+    await harness.iterate(2)
+    assert head_phase(harness) is Phase.READY
+
+
+async def test_a_head_that_could_not_be_restarted_has_failed_until_the_next_try(
+    harness: Harness,
+) -> None:
+    await harness.iterate()
+    harness.cluster.restart_error = SetupError("no space left on device")
+    harness.cluster.head_ray_dead = True
+    harness.cluster.ray.clear()
+    await harness.iterate(4, seconds=2)
+    assert head_phase(harness) is Phase.FAILED
+    assert "no space left on device" in harness.state.nodes["head"].detail
+    harness.cluster.restart_error = None
+    await harness.iterate(8, seconds=4)
+    assert head_phase(harness) is Phase.READY
 
 
 async def test_setups_that_fail_because_of_the_head_do_not_count_against_their_type(

@@ -124,7 +124,7 @@ def test_workers_restart_with_their_head() -> None:
     observed = with_probes(healthy(HEAD, instance("worker-1")), head=NodeProbe(APPLIED))
     plan = plan_up(cluster(min_workers=1), observed)
     assert updates(plan) == [("head", "full"), ("worker-1", "restart")]
-    assert plan.is_disruptive
+    assert not plan.is_disruptive, "without its head, nothing runs on a worker"
 
 
 def test_workers_without_a_head_are_kept_and_restarted() -> None:
@@ -287,3 +287,9 @@ def test_stopped_workers_above_the_minimum_stay_stopped() -> None:
     assert [name for name, _ in updates(plan)] == ["w1", "w2"]
     assert [i.name for i in plan.spare] == ["w3"]
     assert not plan.launches
+
+
+def test_restarting_a_head_that_runs_is_disruptive() -> None:
+    changed = NodeProbe(replace(APPLIED, start="old"), ray_runs=True)
+    plan = plan_up(cluster(), with_probes(healthy(HEAD), head=changed))
+    assert plan.is_disruptive

@@ -31,11 +31,14 @@ _ANY_RAY = "any ray"
 
 @dataclass(frozen=True)
 class NodeProbe:
-    """The state of a node. `has_any_ray` is whether any Ray runs there, of this cluster or not.
-    `container_runs` has no meaning for a node without a container."""
+    """The state of a node. `ray_runs` is whether all daemons of its Ray run, `has_ray_daemons`
+    whether any does: a head whose GCS has died still has a raylet. `has_any_ray` is whether any Ray
+    runs there, of this cluster or not. `container_runs` has no meaning for a node without a
+    container."""
 
     applied_state: AppliedState = field(default_factory=AppliedState)
     ray_runs: bool = False
+    has_ray_daemons: bool = False
     has_any_ray: bool = False
     container_runs: bool = False
 
@@ -73,10 +76,12 @@ async def probe(
         # What was applied in another container went with it.
         state = AppliedState(volumes=state.volumes)
     required = {"raylet", "gcs_server"} if instance.role == "head" else {"raylet"}
+    has_ray_daemons = not {"raylet", "gcs_server"}.isdisjoint(lines)
     result = NodeProbe(
         state,
         ray_runs=done.ok and required <= set(lines),
-        has_any_ray=not {_ANY_RAY, "raylet", "gcs_server"}.isdisjoint(lines),
+        has_ray_daemons=has_ray_daemons,
+        has_any_ray=has_ray_daemons or _ANY_RAY in lines,
         container_runs=is_running == "true",
     )
     _log.debug("%s: %s", instance.name, result)

@@ -11,7 +11,7 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from shoal.bootstrap import applied_state, file_sync, node_probe, steps, volumes
 from shoal.bootstrap.applied_state import AppliedState
@@ -303,12 +303,13 @@ class _NodePipeline:
             await self._step("stop Ray", stop)
 
     async def _stop_old_ray(self, probe: NodeProbe) -> bool:
-        """Stop a Ray that runs, when it is time to: see `RayRestart`. Returns whether another one
+        """Stop a Ray that runs, when it is time to: see `RayRestart`. Also what is left of one that
+        has died in part: a head does not start beside its old raylet. Returns whether another one
         runs."""
         restart, name = self._artifacts.ray_restart, self._plan.instance.name
         has_other_ray = probe.has_any_ray
         await restart.wait_until_prepared(name)
-        if probe.ray_runs:
+        if probe.has_ray_daemons:
             await self._stop_ray()
             has_other_ray = (await self._read_probe()).has_any_ray
         await restart.wait_until_stopped(name)
@@ -349,18 +350,9 @@ class _NodePipeline:
         )
 
     async def _wait_for_gcs(self) -> None:
-        """Wait, on the worker itself, for the head's GCS port. It opens well before the head's
-        `ray start` returns, and it must be reachable from this worker."""
-        address = self._plan.start.gcs_address
-        waiting = asyncio.ensure_future(steps.wait_for_gcs(self._plan.node_runner, address))
-        either: set[asyncio.Future[Any]] = {waiting, self._artifacts.is_up}
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if self._artifacts.is_up.done():
-                self._artifacts.is_up.result()  # raises if the head failed
-            await waiting
-        finally:
-            waiting.cancel()
+        """Wait, on the worker itself, for the head's GCS port: it must be reachable from here."""
+        address, is_up = self._plan.start.gcs_address, self._artifacts.is_up
+        await steps.wait_for_gcs(self._plan.node_runner, address, is_up)
 
     async def _copy_from_head(self) -> None:
         for path in self._plan.files.cluster_synced:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from shoal.bootstrap.claims import EXIT_CLAIMED, EXIT_OWNED_BY_OTHER_USER
 from shoal.core.clock import Clock
@@ -23,7 +25,9 @@ _SHORT_SECONDS = 30.0
 _FIRST_BOOT_SECONDS = 900.0
 # Claiming a host may have to end what another cluster runs there.
 _CLAIM_SECONDS = 90.0
-_GCS_SECONDS = 1800.0
+# How long a worker waits for a head that is being set up, and for the GCS of one that is up.
+_HEAD_SECONDS = 1800.0
+_GCS_SECONDS = 60.0
 # A setup command is retried once: most failures are a download or a package lock.
 _RETRY_PAUSE_SECONDS = 2.0
 
@@ -79,17 +83,30 @@ def timeout_error(error: TimeoutError, node: str) -> SetupError:
     )
 
 
-async def wait_for_gcs(runner: Runner, address: str) -> None:
-    """Return when the head's GCS port accepts connections from this node."""
+async def wait_for_gcs(runner: Runner, address: str, is_head_up: asyncio.Future[None]) -> None:
+    """Return when the head's GCS port accepts connections from this node. It opens well before the
+    head's `ray start` returns; once that has (`is_head_up`), it must be open. Raises the head's
+    error, or `SetupError` after a deadline."""
+    command = wait_for_port_command(address)
+    waiting: asyncio.Future[Any] = asyncio.ensure_future(
+        runner.run(command, timeout=_HEAD_SECONDS, skip_profile=True)
+    )
+    seconds = _HEAD_SECONDS
     try:
-        command = wait_for_port_command(address)
-        await runner.run(command, timeout=_GCS_SECONDS, skip_profile=True)
-    except TimeoutError:
+        await asyncio.wait({waiting, is_head_up}, return_when=asyncio.FIRST_COMPLETED)
+        if is_head_up.done():
+            is_head_up.result()
+            seconds = _GCS_SECONDS
+        await asyncio.wait_for(waiting, seconds)
+    except (TimeoutError, asyncio.TimeoutError):
         raise SetupError(
             f"cannot reach the head's GCS at {address}",
-            why=f"no connection within {_GCS_SECONDS:.0f} s",
-            fix="allow traffic between the nodes\nshoal up CLUSTER",
+            why=f"no connection within {seconds:.0f} s",
+            fix="see whether the head's Ray runs: shoal status CLUSTER\n"
+            "allow traffic between the nodes\nshoal up CLUSTER",
         ) from None
+    finally:
+        waiting.cancel()
 
 
 async def find_python(runner: Runner, start: RayStart, node: str) -> None:

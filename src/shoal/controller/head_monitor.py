@@ -88,6 +88,7 @@ class HeadMonitor:
         except Exception as error:  # any failure: it is retried, and the loop goes on
             cause = as_shoal_error(error)
             self.error = f"the head's Ray has died and could not be restarted: {cause}"
+            self._executor.transition(head.id, Phase.FAILED, f"could not be restarted: {cause}")
             self._decide("failed", self.error)
             self._backoff.record_failure(self._clock.now())
         finally:

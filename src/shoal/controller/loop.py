@@ -199,12 +199,16 @@ class Controller:
     # reconcile
 
     def _reconcile(self, instances: Sequence[Instance] | None, reading: GcsReading | None) -> None:
+        head = self._head_monitor.instance(self._executor.instances)
+        busy = self._executor.busy
+        if head is not None and self._head_monitor.is_busy:
+            busy.add(head.id)
         observation = Observation(
             now=self._clock.now(),
             instances=instances,
             listed_at=self._observer.listed_at,
             ray=None if reading is None else reading.nodes,
-            busy=self._executor.busy,
+            busy=busy,
         )
         outcome = reconcile(self.state, observation)
         if outcome.changed:
@@ -214,7 +218,6 @@ class Controller:
         if outcome.anomalies:
             why = "; ".join(outcome.anomalies[:_MAX_ANOMALIES])
             self._decide_once("anomaly", "observation", why)
-        head = self._head_monitor.instance(self._executor.instances)
         for id, action in outcome.actions.items():
             node, instance = self.state.nodes[id], self._executor.instances.get(id)
             if action == "terminate":

@@ -77,7 +77,7 @@ def reconcile(state: ControllerState, observation: Observation) -> Outcome:
             outcome.anomalies.append(text)
         if node.role == "worker" and node.id not in observation.busy:
             _reconcile_worker(outcome, node, observation)
-        elif node.role == "head":
+        elif node.role == "head" and node.id not in observation.busy:
             _reconcile_head(outcome, node, observation)
     return outcome
 

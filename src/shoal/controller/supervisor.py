@@ -32,6 +32,7 @@ from shoal.core.atomic_write import write_atomically
 from shoal.core.backoff import backoff_delay
 from shoal.core.file_lock import FileLock, lock_owner
 from shoal.core.logs import suppress_and_log
+from shoal.core.own_commands import COMMAND_VARIABLE
 
 _log = logging.getLogger(__name__)
 
@@ -59,10 +60,12 @@ def start(directory: Path, *, wait_seconds: float = 0.0) -> None:
 
 def spawn(directory: Path, command: str, *args: str) -> None:
     """Start a controller command as a daemon, with its output in the log file."""
+    env = {**os.environ, **_FORK_ENVIRONMENT}
+    env.pop(COMMAND_VARIABLE, None)  # it outlives the command that starts it
     with (directory / LOG).open("a") as log:
         subprocess.Popen(
             [sys.executable, "-m", "shoal.controller", command, str(directory), *args],
-            env={**os.environ, **_FORK_ENVIRONMENT},
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

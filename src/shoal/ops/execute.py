@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 # How the command's streams are connected: to our terminal, to our streams unchanged, or as events.
 Streams = Literal["terminal", "raw", "events"]
 
+# The exit code of a command that Ctrl-C ended.
+_INTERRUPTED = 130
+
 
 @dataclass(frozen=True)
 class ExecOptions:
@@ -91,27 +94,40 @@ async def perform(ctx: Context, spec: ClusterSpec, command: str, options: ExecOp
     if fixed_head := cluster.fixed_head(options.run_env):
         # Saves listing the instances. The command itself checks that it runs on the head.
         try:
-            return await _attach(cluster, command, options, *fixed_head)
+            return await _attach(ctx, cluster, command, options, *fixed_head)
         except PreconditionFailedError:
             _log.info("%s is not the head: listing instances", fixed_head[0].address)
-    return await _attach(cluster, command, options, await cluster.head())
+    return await _attach(ctx, cluster, command, options, await cluster.head())
 
 
 async def _attach(
+    ctx: Context,
     cluster: ClusterHandle,
     command: str,
     options: ExecOptions,
     head: Instance,
     precondition: str = "",
 ) -> int:
-    start = cluster.ray_start(head, head)
-    return await cluster.node_runner(head, options.run_env).attach(
+    start, began = cluster.ray_start(head, head), ctx.clock.monotonic()
+    code = await cluster.node_runner(head, options.run_env).attach(
         start.with_session(command),
         env=start.session_env(),
         tty=options.streams == "terminal",
         forwards=options.forwards,
         precondition=precondition,
     )
+    await _explain_failure(ctx, cluster, head, code, ctx.clock.monotonic() - began)
+    return code
+
+
+async def _explain_failure(
+    ctx: Context, cluster: ClusterHandle, head: Instance, code: int, seconds: float
+) -> None:
+    """If a command that ran for so long failed because its cluster was lost, say so."""
+    if code not in (0, _INTERRUPTED):
+        from shoal.ops.head_restart import warn_if_cluster_was_lost  # slow, and rarely needed
+
+        await warn_if_cluster_was_lost(ctx, cluster, head, seconds)
 
 
 async def run(
@@ -128,7 +144,7 @@ async def run(
     if "\0" in command:
         raise ConfigError("a command cannot contain a NUL character")
     cluster, head = await _head(ctx, spec)
-    start = cluster.ray_start(head, head)
+    start, began = cluster.ray_start(head, head), ctx.clock.monotonic()
     in_directory = command
     if cluster.capabilities.shares_this_machine:
         in_directory = f"{quote(['cd', str(Path.cwd())])} || exit\n{command}"
@@ -137,7 +153,7 @@ async def run(
         ctx.emit(Output("head", line, stream))
 
     try:
-        return await cluster.node_runner(head, run_env).run(
+        done = await cluster.node_runner(head, run_env).run(
             start.with_session(in_directory),
             env=start.session_env(),
             on_line=emit_line,
@@ -147,6 +163,8 @@ async def run(
     except TimeoutError:
         what = f"the command did not end within {timeout:g} s"
         raise ShoalError(what, why=command, fix="allow more time", node="head") from None
+    await _explain_failure(ctx, cluster, head, done.code, ctx.clock.monotonic() - began)
+    return done
 
 
 async def _detach(

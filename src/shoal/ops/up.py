@@ -29,6 +29,7 @@ from shoal.core.events import (
 from shoal.core.node_phase import Phase
 from shoal.ops import cluster_locks, cost, known_clusters, up_flags
 from shoal.ops.context import Context, Severity
+from shoal.ops.head_restart import wait_for_head_restart, was_head_lost
 from shoal.ops.preview import UpPreview, preview_up
 from shoal.ops.running_work import describe_running_work
 from shoal.ops.up_flags import UpFlags
@@ -91,6 +92,8 @@ async def _up(ctx: Context, spec: ClusterSpec, options: UpOptions) -> UpResult:
     provider = provider_for(spec, ctx.home, ctx.clock, emit)
     cluster = ClusterHandle(provider, spec, force=options.force)
     preview = await preview_up(ctx, cluster, options.source_of, options.restart)
+    if await wait_for_head_restart(ctx, cluster, preview.observed):
+        preview = await preview_up(ctx, cluster, options.source_of, options.restart)
     observed, plan = preview.observed, preview.plan
     if options.restart == "never" and client.has_controller(spec):
         plan = plan.without_terminations()
@@ -152,16 +155,24 @@ async def _bring_up(
 ) -> _Result:
     """Execute the plan, and replace instances that are lost meanwhile."""
     spec = cluster.spec
+    policy: RestartPolicy = "never" if options.restart == "never" else "as needed"
+
+    async def plan_again() -> None:
+        # The user has not confirmed this plan, so nothing is terminated in it.
+        nonlocal observed, plan
+        observed = await cluster.observe()
+        plan = plan_up(spec, observed, policy).without_terminations()
+
+    if await was_head_lost(cluster, observed, {u.instance.id for u in plan.updates}):
+        _log.info("the head's Ray has ended since the cluster was observed: planning again")
+        await plan_again()
     result = await _execute(ctx, cluster, observed, plan)
     for _ in range(_REPLACEMENT_ROUNDS):
         if _is_terminated(ctx, spec) or not await _lost_instances(ctx, cluster, result):
             break
         _log.info("instances were lost during bootstrap: planning again")
-        observed = await cluster.observe()
-        # The user has not confirmed this round, so nothing is terminated in it.
-        policy: RestartPolicy = "never" if options.restart == "never" else "as needed"
-        replacement_plan = plan_up(spec, observed, policy).without_terminations()
-        result = await _execute(ctx, cluster, observed, replacement_plan)
+        await plan_again()
+        result = await _execute(ctx, cluster, observed, plan)
     if _is_terminated(ctx, spec):
         raise _terminated(spec)
     if result.head.name in result.failures:

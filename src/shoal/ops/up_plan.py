@@ -64,8 +64,14 @@ class UpPlan:
 
     @property
     def is_disruptive(self) -> bool:
-        """Whether it interrupts something that is running."""
-        return bool(self.terminate) or any(update.stops_ray for update in self.updates)
+        """Whether it interrupts something that is running. Nothing runs on the workers of a head
+        whose Ray has died."""
+        head_is_gone = any(
+            u.instance.role == "head" and u.mode != "update" and not u.stops_ray
+            for u in self.updates
+        )
+        stops_ray = any(update.stops_ray for update in self.updates)
+        return bool(self.terminate) or (stops_ray and not head_is_gone)
 
 
 def plan_up(

@@ -9,7 +9,9 @@ from shoal.cluster.handle import ClusterHandle
 from shoal.controller import client
 from shoal.controller.client import StatusReport
 from shoal.core.errors import IncompleteError, NotFoundError, ShoalError
-from shoal.core.node_phase import Phase
+from shoal.core.events import Stage
+from shoal.core.node_phase import PENDING_PHASES, Phase
+from shoal.core.polling import PollUntilDeadline
 from shoal.ops.context import Context
 from shoal.providers.model import Instance, State
 
@@ -19,6 +21,8 @@ _log = logging.getLogger(__name__)
 # in its first report.
 _READS = 10
 _PAUSE_SECONDS = 0.4
+# Nodes that the controller is bringing up get this long.
+_PENDING_SECONDS = 300.0
 
 
 async def verify_nodes(
@@ -32,6 +36,8 @@ async def verify_nodes(
     first one, which says what the GCS lists; without it, or if a node is missing there, Ray itself
     is asked."""
     nodes = [node for node in nodes if node.state in (State.RUNNING, State.PENDING)]
+    if report is not None:
+        report = await _wait_for_pending(ctx, cluster, head, nodes, report)
     for _ in range(_READS if report is not None else 0):
         if report is not None and not _missing(nodes, _in_ray(report)):
             return
@@ -58,6 +64,30 @@ async def verify_nodes(
             why="they were started, and Ray's GCS on the head does not list them",
             fix="see more: shoal status CLUSTER\nrestart them: shoal up CLUSTER",
         )
+
+
+async def _wait_for_pending(
+    ctx: Context,
+    cluster: ClusterHandle,
+    head: Instance,
+    nodes: Sequence[Instance],
+    report: StatusReport | None,
+) -> StatusReport | None:
+    """The report after the controller has finished with those of the nodes that it is bringing up
+    at the moment, e.g. because their Ray was lost."""
+    announced = ""
+    async for _ in PollUntilDeadline(ctx.clock, _PENDING_SECONDS, _PAUSE_SECONDS):
+        if report is None or not report.alive:
+            break
+        pending = {n["id"] for n in report.state.nodes if Phase(n["phase"]) in PENDING_PHASES}
+        names = ", ".join(node.name for node in nodes if node.id in pending)
+        if not names:
+            break
+        if names != announced:
+            ctx.emit(Stage(f"waiting for the controller, which is bringing up {names}"))
+            announced = names
+        report = await client.read_status(cluster, head)
+    return report
 
 
 def _in_ray(report: StatusReport) -> set[str]:

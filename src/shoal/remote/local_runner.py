@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from shoal.core.errors import ConfigError, UnreachableError
+from shoal.core.own_commands import COMMAND_VARIABLE
 from shoal.remote.container import Container
 from shoal.remote.process import run_process
 from shoal.remote.runner import (
@@ -26,10 +27,13 @@ from shoal.remote.runner import (
 from shoal.remote.tcp_forward import forwarded_ports
 from shoal.remote.terminal import run_in_terminal, run_on_streams
 
+_OWN = {COMMAND_VARIABLE: "1"}
+
 
 class LocalRunner:
     """Commands run in `directory`; an attached command runs in the current directory. `address` is
-    where the node's programs listen."""
+    where the node's programs listen. Commands that read no profile are Shoal's own, and marked as
+    such."""
 
     def __init__(self, directory: Path, env: Mapping[str, str], address: str = "127.0.0.1") -> None:
         self._directory = directory
@@ -55,7 +59,7 @@ class LocalRunner:
             return await run_process(
                 _shell(command),
                 cwd=self._directory,
-                env=self._environment(env),
+                env=self._environment({**(env or {}), **(_OWN if skip_profile else {})}),
                 stdin=stdin,
                 on_line=on_line,
                 on_bytes=on_bytes,

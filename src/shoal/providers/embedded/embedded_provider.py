@@ -81,7 +81,7 @@ class EmbeddedProvider(Provider):
         ]
 
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
-        await self._end_processes(instances)
+        await processes.end({i.id for i in instances}, self._clock)
         await asyncio.to_thread(self._remove, {i.id for i in instances})
 
     def runner(self, spec: ClusterSpec, instance: Instance) -> LocalRunner:
@@ -108,7 +108,8 @@ class EmbeddedProvider(Provider):
         )
 
     async def _end_processes(self, instances: Sequence[Instance]) -> None:
-        await processes.end({i.id for i in instances}, self._clock)
+        # Another command may be talking to the controller at this moment.
+        await processes.end({i.id for i in instances}, self._clock, with_commands=False)
 
     def _launch(self, spec: ClusterSpec, requests: Sequence[LaunchRequest]) -> list[Instance]:
         with self._store.lock():

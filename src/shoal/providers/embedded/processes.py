@@ -14,6 +14,7 @@ import psutil
 from shoal.core.clock import Clock
 from shoal.core.errors import TransientError
 from shoal.core.logs import suppress_and_log
+from shoal.core.own_commands import COMMAND_VARIABLE
 
 _log = logging.getLogger(__name__)
 
@@ -29,8 +30,9 @@ def process_environment(id: str) -> dict[str, str]:
     return {INSTANCE_VARIABLE: id}
 
 
-def processes_of(ids: set[str]) -> dict[str, list[psutil.Process]]:
-    """The live processes of each instance, without this program and its parents."""
+def processes_of(ids: set[str], *, with_commands: bool = True) -> dict[str, list[psutil.Process]]:
+    """The live processes of each instance, without this program and its parents, and without
+    Shoal's own commands unless `with_commands`."""
     excluded = {os.getpid(), *(p.pid for p in psutil.Process().parents())}
     live: dict[int, psutil.Process] = {}
     parents: dict[int, int] = {}
@@ -41,10 +43,12 @@ def processes_of(ids: set[str]) -> dict[str, list[psutil.Process]]:
                 continue
             parents[process.pid] = process.ppid()
             live[process.pid] = process
-            id = process.environ().get(INSTANCE_VARIABLE, "")
+            environment = process.environ()
         except psutil.Error:
             continue  # it has ended, or it belongs to another user
-        if id:
+        if COMMAND_VARIABLE in environment and not with_commands:
+            marked[process.pid] = ""
+        elif id := environment.get(INSTANCE_VARIABLE, ""):
             marked[process.pid] = id
 
     processes: dict[str, list[psutil.Process]] = {id: [] for id in ids}
@@ -57,14 +61,14 @@ def processes_of(ids: set[str]) -> dict[str, list[psutil.Process]]:
     return processes
 
 
-async def end(ids: set[str], clock: Clock) -> None:
+async def end(ids: set[str], clock: Clock, *, with_commands: bool = True) -> None:
     """End all processes of these instances, by SIGTERM and then SIGKILL, and return when none is
     left. A process that was seen once is followed to its end, even if its parents have ended and
-    its environment is lost."""
+    its environment is lost. `with_commands` as in `processes_of`."""
     deadline = clock.monotonic() + _GRACE_SECONDS
     signalled: set[psutil.Process] = set()
     remaining: set[psutil.Process] = set()
-    while remaining := _alive(remaining | _all_processes(ids)):
+    while remaining := _alive(remaining | _all_processes(ids, with_commands)):
         kill = clock.monotonic() > deadline
         for process in remaining:
             if kill or process not in signalled:
@@ -82,8 +86,9 @@ async def end(ids: set[str], clock: Clock) -> None:
         _log.info("ended %d processes of instances %s", len(signalled), ", ".join(sorted(ids)))
 
 
-def _all_processes(ids: set[str]) -> set[psutil.Process]:
-    return {process for group in processes_of(ids).values() for process in group}
+def _all_processes(ids: set[str], with_commands: bool) -> set[psutil.Process]:
+    processes = processes_of(ids, with_commands=with_commands)
+    return {process for group in processes.values() for process in group}
 
 
 def _alive(processes: set[psutil.Process]) -> set[psutil.Process]:
