@@ -7,6 +7,7 @@ import fcntl
 import os
 import pty
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -15,6 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
+from tests.cli.conftest import temporary_home
 from tests.cli.shoal_command import Home
 
 ROOT = Path(__file__).parent.parent
@@ -29,9 +33,15 @@ SKIPPED = {
     "shoal exec nodes": "needs other machines",
     "shoal cost": "embedded clusters cost nothing",
     "shoal why": "its output depends on the load; the tests of the controller cover it",
-    "shoal simulate": "needs a trace; the tests of the simulation cover it",
 }
 SKIPPED_DOCUMENTS = {"your-machines.md": "needs other machines", "aws.md": "needs an AWS account"}
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    with temporary_home() as home:
+        yield home
+
 
 # Everything that differs between two runs: numbers, times and addresses.
 _VARIABLE = re.compile(r"[\d.:]+(?:[smh]\b)?")
@@ -125,7 +135,53 @@ ALL_STEPS = [step for document in DOCUMENTS for step in steps(document)]
 def test_every_documented_command_is_run_or_skipped_for_a_reason() -> None:
     run = [step for step in ALL_STEPS if not step.skip_reason]
     assert len(run) >= 15
-    assert {step.where.partition(":")[0] for step in run} == {"README.md", "getting-started.md"}
+    walked = {"README.md", "getting-started.md", "capacity-planning.md"}
+    assert {step.where.partition(":")[0] for step in run} == walked
+
+
+def walk(home: Home, cwd: Path, document: Path) -> None:
+    """Do what a document says, in its order, in a directory with the files that it mentions."""
+    (cwd / "examples").symlink_to(ROOT / "examples")
+    (cwd / "my_program.py").write_text(MY_PROGRAM)
+    (cwd / "cluster.yaml").write_text(yaml_block(document))
+    for step in steps(document):
+        is_error = any(line.startswith("error:") for line in step.output)
+        if not step.skip_reason and not is_error:
+            check(home, cwd, step)
+
+
+MY_PROGRAM = """
+import ray
+ray.init(log_to_driver=False, logging_level="ERROR")
+print("nodes", len([node for node in ray.nodes() if node["Alive"]]))
+"""
+
+
+@pytest.mark.ray
+def test_the_readme_works_word_by_word(home: Home, tmp_path: Path) -> None:
+    readme = ROOT / "README.md"
+    walk(home, tmp_path, readme)
+    # The cluster of the file is still up: the block opens it, and terminates it at its end.
+    (block,) = re.findall(r"^```python\n(.*?)^```", readme.read_text(), re.M | re.S)
+    program = Step("README.md: Python", f"python -c {shlex.quote(block)}", ("nodes 3",))
+    check(home, tmp_path, program)
+    assert home.instance_ids() == set()
+
+
+@pytest.mark.ray
+@pytest.mark.long
+def test_getting_started_works_word_by_word(home: Home, tmp_path: Path) -> None:
+    walk(home, tmp_path, ROOT / "docs/getting-started.md")
+    assert home.instance_ids() == set()
+
+
+def test_the_simulation_of_the_guide_runs(tmp_path: Path) -> None:
+    guide = ROOT / "docs/guides/capacity-planning.md"
+    (trace,) = re.findall(r'^```\n(\{"at".*?)^```', guide.read_text(), re.M | re.S)
+    (tmp_path / "trace.jsonl").write_text(trace)
+    (tmp_path / "cluster.yaml").write_text(yaml_block(ROOT / "README.md"))
+    (step,) = steps(guide)
+    check(Home(tmp_path / "home"), tmp_path, step)
 
 
 def test_the_shown_errors_of_a_cluster_file_are_the_real_ones(tmp_path: Path) -> None:
