@@ -20,6 +20,7 @@ import pytest
 
 from shoal.core.errors import ConfigError, SetupError
 from shoal.remote.container import Container
+from shoal.remote.exec_protocol import PROFILE_ENDED, REPLACED_SHELL
 from shoal.remote.runner import PortForward, PreconditionFailedError
 from shoal.remote.ssh_runner import SshRunner
 from shoal.remote.ssh_target import SshTarget
@@ -151,6 +152,31 @@ async def test_a_secret_is_in_the_environment_only(attach: Attach) -> None:
         for path in Path("/tmp").glob("tmp.*"):
             with contextlib.suppress(OSError):  # other processes delete their files meanwhile
                 assert b"s3cr3t" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("line", ["exec fish", "exec tmux", "[ -t 0 ] || exit", "set -e; false"])
+@pytest.mark.parametrize("has_container", [False, True], ids=["host", "container"])
+async def test_a_dotfile_that_ends_the_shell_is_named(
+    server: Sshd, attach: Attach, container: Container, line: str, has_container: bool
+) -> None:
+    (server.home / ".bashrc").write_text(f"case $- in *i*) {line} ;; esac\n")
+    async with attach(container if has_container else None, command="echo ran") as terminal:
+        await terminal.shows("ends or replaces the shell")
+        assert "ran" not in terminal.screen.split()
+
+
+async def test_a_dotfile_that_ends_the_shell_is_named_without_a_terminal(
+    server: Sshd, runner: SshRunner
+) -> None:
+    (server.home / ".bashrc").write_text("case $- in *i*) exec fish ;; esac\n")
+    with pytest.raises(SetupError, match="ends or replaces the shell") as raised:
+        await runner.attach("echo ran", tty=False)
+    assert ".bashrc" in raised.value.why
+
+
+async def test_a_command_may_have_any_exit_code(runner: SshRunner) -> None:
+    for code in (PROFILE_ENDED, REPLACED_SHELL):
+        assert await runner.attach(f"exit {code}", tty=False) == code
 
 
 async def test_a_command_in_a_container_has_a_terminal(

@@ -23,9 +23,13 @@ _MAX_BANNER_BYTES = 64 * 1024
 _BASH = ("bash", "--noprofile", "--norc", "-c")
 # The first line of a program: see run_command.sh for the meaning of 4 and 7.
 _RESTORE_STDERR = "exec 2>&4 4>&- 7<&-\n"
+# The same for an attached program: see attach_terminal.sh for the meaning of 8.
+_CONFIRM_PROFILE = f"echo >&8\nexec 8>&-\n{_RESTORE_STDERR}"
 _PROFILE_LOADED = "loaded"
 # The exit code of another shell that gets a request: a dotfile has put it in the place of ours.
 REPLACED_SHELL = 97
+# The exit code of an attached command that a dotfile kept from running. A command may also have it.
+PROFILE_ENDED = 98
 
 
 def remote_command(exec_argv: Sequence[str] = ()) -> str:
@@ -67,22 +71,23 @@ def trace_profile_command() -> str:
 def attached_program(command: str | None, env: Mapping[str, str]) -> bytes:
     """The program for an attached terminal: a command as above, or the user's login shell."""
     if command is None:
-        program = f'{_RESTORE_STDERR}{exports(env)}exec "${{SHELL:-bash}}" -l\n'
+        program = f'{_CONFIRM_PROFILE}{exports(env)}exec "${{SHELL:-bash}}" -l\n'
     else:
         profile = without_comments("load_profile.sh")
-        program = f"{profile}{_RESTORE_STDERR}{exports(env)}(\n{command}\n)\n"
+        program = f"{profile}{_CONFIRM_PROFILE}{exports(env)}(\n{command}\n)\n"
     return program.encode(errors="surrogateescape")
 
 
 def attach_terminal_command(file: str) -> str:
     """The command line that runs the program in `file` on a terminal."""
-    return f"exec {_script('attach_terminal.sh', file)}"
+    return f"exec {_script('attach_terminal.sh', file, str(PROFILE_ENDED))}"
 
 
 def attach_streams_command(file: str, exec_argv: Sequence[str] = ()) -> str:
     """The command line that runs the program in `file` without a terminal. Closing the connection
     does not end it; `end_attached_command` does."""
-    return f"exec {_script('attach_streams.sh', file, exec_argv=exec_argv)}"
+    script = _script("attach_streams.sh", file, str(PROFILE_ENDED), exec_argv=exec_argv)
+    return f"exec {script}"
 
 
 def attach_in_container_command(
@@ -90,7 +95,7 @@ def attach_in_container_command(
 ) -> str:
     """The command line that runs the program in `file` on a terminal in a container, and ends it
     when the terminal closes. `end_exec_argv` enters the container without a terminal."""
-    run = _script("attach_in_container.sh", file, exec_argv=exec_argv)
+    run = _script("attach_in_container.sh", file, str(PROFILE_ENDED), exec_argv=exec_argv)
     end = end_attached_command(file, end_exec_argv)
     return f"exec {_script('attach_from_host.sh', run, end)}"
 

@@ -21,6 +21,7 @@ from shoal.remote import control_master, rsync, tar_copy
 from shoal.remote.command_output import CommandOutput
 from shoal.remote.container import Container
 from shoal.remote.exec_protocol import (
+    PROFILE_ENDED,
     REPLACED_SHELL,
     attach_in_container_command,
     attach_streams_command,
@@ -167,6 +168,12 @@ class SshRunner:
             await self.connect(timeout=RECONNECT_SECONDS)
             return await run_in_terminal(argv)
         program_file = await self._upload_program(command, env or {}, precondition)
+        code = await self._run_attached(argv, program_file, tty=tty)
+        if code == PROFILE_ENDED:
+            await self.run(":", timeout=_RECONNECT_SECONDS)  # raises if that is the reason
+        return code
+
+    async def _run_attached(self, argv: Sequence[str], program_file: str, *, tty: bool) -> int:
         if tty and self.container is not None:
             exec_argv = self.container.exec_argv(tty=True)
             remote = attach_in_container_command(program_file, exec_argv, self._exec_argv)

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Runs the program in the file $1 on a terminal in a container. While it runs, the file holds its
-# process group, for end_attached.sh. Sent on one line.
-exec 7<"$1" || exit 1;
+# process group, for end_attached.sh. For $2, see attach_terminal.sh. Sent on one line.
+exec 7<"$1" 8>>"$1" || exit 1;
 rm -f "$1";
 # shellcheck disable=SC2164
 cd 2>/dev/null;
@@ -9,4 +9,5 @@ cd 2>/dev/null;
 bash --noprofile --norc --login -i -c "eval \"\$(cat <&7)\"" 4>&2 2>/dev/null;
 code=$?;
 rm -f "$1";
+read -r <&7 || exit "$2";
 exit $code
