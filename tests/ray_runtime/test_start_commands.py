@@ -46,6 +46,8 @@ def test_a_command_that_does_not_start_ray_is_left_alone() -> None:
         "source /opt/env/bin/activate && ray stop",
         "conda activate ml; ray stop --grace-period 5 || true",
         "uv run ray stop",
+        "conda run -n ml --no-capture-output ray stop",
+        "poetry run ray stop || true",
         "ray stop > /dev/null 2>&1; true",
     ],
 )
@@ -61,6 +63,12 @@ def test_a_stop_is_left_out_where_nothing_runs(stop: str) -> None:
         ("ray stop && rm -rf /tmp/ray", "rm -rf /tmp/ray"),
         ("my-ray stop && ray start", "my-ray stop && ray start"),
         ("./array stop", "./array stop"),
+        ("sudo ray stop; ray start", "sudo ray stop; ray start"),
+        ("sudo -E ray stop && ray start", "sudo -E ray stop && ray start"),
+        ("true || ray stop; ray start", "true || ray stop; ray start"),
+        ("if true; then ray stop; fi; ray start", "if true; then ray stop; fi; ray start"),
+        ("conda run -n ml ray stop; conda run -n ml ray start", "conda run -n ml ray start"),
+        ("cd /x\nray stop\nray start", "cd /x\nray start"),
     ],
 )
 def test_what_a_command_does_besides_stopping_is_kept(command: str, expected: str) -> None:

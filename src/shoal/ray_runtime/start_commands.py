@@ -20,16 +20,22 @@ _DASHBOARD_HOST = re.compile(rf"--dashboard-host{_VALUE}")
 _PORT = re.compile(r"--port(?:=|\s+)(\d+)")
 _HEAD = re.compile(r"--head\b")
 
+# Programs that run another one in its environment.
+_RUN = r"(?:(?:uv|poetry|pipenv|pdm|hatch|rye)\s+run\s+|(?:conda|mamba|micromamba)\s+run"
+_RUN += r"(?:\s+(?:-[np]|--name|--prefix)(?:\s+|=)[^\s;&|]+|\s+--?[\w-]+)*\s+)"
 # A `ray stop` by itself, with what usually goes with it.
-_STOP = r"""(?:\w+=[^\s;&|]*\s+)*(?:uv\s+run\s+)?(?:[^\s;&|"'()<>]*/)?ray\s+stop"""
+_STOP = rf"""(?:\w+=[^\s;&|]*\s+)*{_RUN}?(?:[^\s;&|"'()<>]*/)?ray\s+stop"""
 _STOP += rf"(?:\s+(?:-f|--force|-v|--verbose|(?:-g|--grace-period){_VALUE}))*"
 _STOP += r"(?:\s*\d?&?>{1,2}\s*&?[\w/]+)*(?:\s*\|\|\s*(?:true|:))?"
 _PLAIN_STOP = re.compile(_STOP)
-_STOP_BEFORE = re.compile(rf"(?:(?<=^)|(?<=[\s;&]))(?:{_STOP})\s*(?:;|&&|\n)\s*")
+# The same as one of several commands. What is before it is the end of another command: it may be
+# the argument of a program such as sudo.
+_STOP_BEFORE = re.compile(rf"((?:^|;|&|\n)[^\S\n]*)(?:{_STOP})\s*(?:;|&&|\n)\s*")
 _SEPARATOR = re.compile(r"&&|;|\n")
 # Commands that only prepare the shell in which Ray starts.
 _PREPARATION = re.compile(
-    r"(?:(?:source|\.|conda|mamba|micromamba|pyenv|eval|export|module|cd)\s.*|\w+=\S*|true|:|)"
+    r"(?:(?:source|\.|pyenv|eval|export|module|cd)\s.*|\w+=\S*|true|:|)"
+    r"|(?:conda|mamba|micromamba)\s+(?:de)?activate\b.*"
 )
 _ACTIVATE = re.compile(r"""(?:\bsource|(?:^|[\s;&])\.)\s+["']?([^\s;&|"']+)/activate\b""")
 _PROGRAM = re.compile(r"""(?<![^\s"'=;&|(])([^\s"'=;&|()]+/ray)["']?(?:\s|\\\n)+start\b""")
@@ -60,10 +66,12 @@ def ray_programs(commands: Sequence[str]) -> list[str]:
 def without_ray_stop(commands: Sequence[str]) -> list[str]:
     """The commands as they run on a node where no Ray runs: without `ray stop`, which takes
     seconds. A command that does more than to stop Ray is kept, without that part."""
-    return [_STOP_BEFORE.sub("", c) for c in commands if not _is_ray_stop(c)]
+    return [_STOP_BEFORE.sub(r"\1", c) for c in commands if not _is_ray_stop(c)]
 
 
 def _is_ray_stop(command: str) -> bool:
+    if _START.search(command):
+        return False
     parts = [part.strip() for part in _SEPARATOR.split(command)]
     others = [part for part in parts if not _PLAIN_STOP.fullmatch(part)]
     return len(others) < len(parts) and all(_PREPARATION.fullmatch(part) for part in others)
