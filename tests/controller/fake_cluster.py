@@ -19,7 +19,13 @@ from shoal.controller.node_manager import LaunchResult
 from shoal.controller.paths import CONFIG, STATE
 from shoal.controller.state import ControllerState
 from shoal.controller.status_file import ControllerStatus
-from shoal.core.errors import SetupError, ShoalError, TransientError
+from shoal.core.errors import (
+    IncompleteError,
+    SetupError,
+    ShoalError,
+    TransientError,
+    UnreachableError,
+)
 from shoal.core.events import Emit, NodeChanged
 from shoal.core.node_phase import Phase
 from shoal.providers.model import Instance, LaunchRequest, State
@@ -49,6 +55,7 @@ class FakeCluster:
     clock, GCS and node manager.
 
     `busy` are nodes whose resources are in use, `actors` those with actors that use none.
+    `cut_off` are nodes that no packet reaches.
     `setup_gate` holds every bootstrap until it is set; `in_setup` counts the bootstraps it holds.
     """
 
@@ -66,6 +73,7 @@ class FakeCluster:
     in_setup: int = 0
     busy: set[str] = field(default_factory=set)
     actors: set[str] = field(default_factory=set)
+    cut_off: set[str] = field(default_factory=set)
     drained: dict[str, float] = field(default_factory=dict)
     gcs_unreachable: bool = False
     drains_fail: bool = False
@@ -184,7 +192,10 @@ class FakeCluster:
     async def list_instances(self) -> Sequence[Instance]:
         if self.list_error is not None:
             raise self.list_error
-        return list(self.instances.values())
+        return [
+            replace(i, state=State.UNREACHABLE) if i.id in self.cut_off else i
+            for i in self.instances.values()
+        ]
 
     async def offerings(self) -> Sequence[Offering]:
         if self.offered is None:
@@ -213,6 +224,8 @@ class FakeCluster:
         self, instance: Instance, head: Instance, emit: Emit, *, restart: bool
     ) -> ShoalError | None:
         self.bootstrapped.append(instance.name)
+        if instance.id in self.cut_off:
+            return UnreachableError("no answer")
         self.ray.pop(instance.id, None)
         for phase in (Phase.REACHABLE, Phase.PREPARING, Phase.STARTING):
             emit(NodeChanged(instance.name, instance.node_type, "worker", phase))
@@ -229,9 +242,11 @@ class FakeCluster:
         return None
 
     def blames_node_type(self, error: ShoalError) -> bool:
-        return True
+        return not isinstance(error, UnreachableError)
 
     async def terminate(self, instance: Instance, *, healthy: bool) -> None:
+        if instance.id in self.cut_off:
+            raise IncompleteError("could not clean up")
         self.instances.pop(instance.id, None)
         self.ray.pop(instance.id, None)
 

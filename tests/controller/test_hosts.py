@@ -55,6 +55,33 @@ async def test_an_unreachable_host_costs_no_other_node(
     assert set(harness.cluster.workers) == {"h1", "h2"}
 
 
+@pytest.mark.parametrize("is_working", [False, True], ids=["idle", "working"])
+@pytest.mark.parametrize("min_workers", [0, 1, 2])
+async def test_a_host_that_ray_has_lost_too_costs_no_other_node(
+    harness: Harness, min_workers: int, is_working: bool
+) -> None:
+    """A link that is cut for a minute: Ray declares the node dead, and its bootstrap fails."""
+    use_hosts(harness, CPU_HOST, CPU_HOST, min_workers=min_workers)
+    harness.cluster.set_pending_tasks(2)
+    await harness.iterate(2)
+    harness.cluster.busy = {"h1", "h2"} if is_working else set()
+    harness.cluster.cut_off = {"h2"}
+    await harness.iterate(10, seconds=2)
+    # The work of the lost node is pending again.
+    harness.cluster.set_pending_tasks(1 if is_working else 0)
+    harness.cluster.ray.pop("h2")
+    await harness.iterate(20, seconds=2)
+    assert harness.state.nodes["h1"].phase is Phase.READY
+    harness.cluster.cut_off = set()
+    await harness.iterate(60)
+    assert "h1" in harness.cluster.ray
+    assert not [
+        r for r in harness.reasons("drain") + harness.reasons("cancel") if "max_workers" in r
+    ]
+    if is_working or min_workers == 2:
+        assert set(harness.cluster.ray) == {"head", "h1", "h2"}
+
+
 async def test_the_minimum_is_kept_without_an_unreachable_node(harness: Harness) -> None:
     use_hosts(harness, CPU_HOST, CPU_HOST, min_workers=1)
     harness.cluster.set_pending_tasks(2)
