@@ -4,6 +4,8 @@ whatever their size."""
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import time
 from pathlib import Path
 from typing import cast
@@ -11,12 +13,13 @@ from typing import cast
 import pytest
 
 from shoal.bootstrap.node_probe import NodeProbe
+from shoal.cli.controller_status import pending_lines
 from shoal.cluster.handle import ClusterHandle
 from shoal.controller import client, status_file
 from shoal.controller.lifecycle import Node
 from shoal.controller.paths import DIRECTORY, JOURNAL, STATE
 from shoal.controller.state import Decision, NodeUpdated, to_line
-from shoal.controller.status_file import ControllerStatus
+from shoal.controller.status_file import ControllerStatus, WaitingDemand
 from shoal.core.errors import SetupError
 from shoal.core.node_phase import Phase
 from shoal.providers.model import Instance, State
@@ -94,6 +97,26 @@ async def test_a_status_of_a_thousand_nodes_and_decisions_is_read(tmp_path: Path
     assert report is not None
     assert report.alive
     assert (report.state.nodes, report.state.decisions) == (written.nodes, written.decisions)
+
+
+@pytest.mark.parametrize("hours", [-3, 3])
+async def test_a_head_whose_clock_is_wrong_reports_correct_durations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    fake_date = tmp_path / "bin" / "date"
+    fake_date.parent.mkdir()
+    fake_date.write_text(f'#!/bin/sh\necho $(($({shutil.which("date")} "$@") + {hours * 3600}))\n')
+    fake_date.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake_date.parent}:{os.environ['PATH']}")
+    now = time.time() + hours * 3600
+    waiting = WaitingDemand("{CPU: 1}", 1, now - 95, "coming")
+    head = Head(tmp_path)
+    status_file.write(tmp_path / DIRECTORY, ControllerStatus(now, 1, "c", waiting=(waiting,)))
+    report = await client.read_status(head, HEAD)
+    assert report is not None
+    assert report.alive
+    (line,) = pending_lines(report.state.waiting, report.read_at)
+    assert line.startswith("pending for 1m ")
 
 
 async def test_a_status_that_cannot_be_parsed_is_an_error_and_not_a_missing_controller(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
@@ -65,10 +64,12 @@ def test_totals_are_those_of_the_nodes_that_are_shown() -> None:
     ]
     state = ControllerStatus(
         at=0, pid=1, cluster="c", usage={"CPU": (0.0, 2.0)}, limits={"max_workers": 4},
-        autostop_at=time.time() + 700,
+        autostop_at=1700.0,
     )  # fmt: skip
     status = replace(
-        cluster(Phase.READY), nodes=tuple(nodes), controller=StatusReport(state, age_s=1.0)
+        cluster(Phase.READY),
+        nodes=tuple(nodes),
+        controller=StatusReport(state, age_s=1.0, read_at=1000.0),
     )
     (line,) = [line for line in status_lines(status) if "of at most" in line]
     assert line.startswith(

@@ -41,15 +41,15 @@ def controller_lines(status: ClusterStatus) -> list[str]:
         lines = [click.style(silence, fg="red") + f"; restart it: shoal up {status.cluster}"]
         return [*lines, *(f"  {line}" for line in report.log)]
     state = report.state
-    lines = [", ".join(_summary(status, state))]
+    lines = [", ".join(_summary(status, state, report.read_at))]
     if state.error:
         lines.append(click.style(f"controller error: {state.error}", fg="red"))
-    lines += pending_lines(state.waiting)
+    lines += pending_lines(state.waiting, report.read_at)
     recent = decision_lines(state.decisions[-_RECENT:])
     return [*lines, *(["", "recent decisions"] if recent else []), *recent]
 
 
-def _summary(status: ClusterStatus, state: ControllerStatus) -> Iterator[str]:
+def _summary(status: ClusterStatus, state: ControllerStatus, now: float) -> Iterator[str]:
     workers = sum(n.role == "worker" and not n.is_leaving for n in status.nodes)
     yield f"{workers} of at most {state.limits['max_workers']} workers"
     for name in ("CPU", "GPU"):
@@ -58,16 +58,17 @@ def _summary(status: ClusterStatus, state: ControllerStatus) -> Iterator[str]:
         if total:
             yield f"{number(total - available)} of {number(total)} {name} in use"
     if state.autostop_at is not None:
-        yield f"autostop in {duration(max(0.0, state.autostop_at - time.time()))} unless it is used"
+        yield f"autostop in {duration(max(0.0, state.autostop_at - now))} unless it is used"
     elif limit := state.limits.get("autostop_s"):
         yield f"autostop after {duration(limit)} without use"
 
 
-def pending_lines(rows: Iterable[WaitingDemand]) -> list[str]:
-    """Demand that does not fit yet: for how long it has been pending, and what happens next."""
+def pending_lines(rows: Iterable[WaitingDemand], now: float) -> list[str]:
+    """Demand that does not fit yet: for how long it has been pending, and what happens next. `now`
+    is the time by the head's clock."""
     lines = []
     for row in rows:
-        since = duration(max(0.0, time.time() - row.since))
+        since = duration(max(0.0, now - row.since))
         lines.append(f"pending for {since}: {row.count} x {row.subject}: {row.outlook}")
         if row.fix:
             lines.append(f"  fix: {click.style(row.fix, fg='cyan')}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as jsonlib
-import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -53,9 +52,9 @@ def command(
 
 
 def _lines(explanation: Explanation, *, pending: bool) -> list[str]:
-    lines = [line for node in explanation.nodes for line in _history_lines(node)]
+    lines = [line for node in explanation.nodes for line in _history_lines(node, explanation.now)]
     if pending:
-        lines += pending_lines(explanation.waiting) or ["no pending demand"]
+        lines += pending_lines(explanation.waiting, explanation.now) or ["no pending demand"]
     elif not explanation.nodes:
         lines += decision_lines(explanation.decisions) or ["no decisions yet"]
     if not explanation.alive:
@@ -65,9 +64,9 @@ def _lines(explanation: Explanation, *, pending: bool) -> list[str]:
     return lines
 
 
-def _history_lines(node: NodeHistory) -> list[str]:
+def _history_lines(node: NodeHistory, now: float) -> list[str]:
     name = click.style(node.name, bold=True)
-    age = duration(max(0.0, time.time() - node.since))
+    age = duration(max(0.0, now - node.since))
     lines = [f"{name} ({node.node_type}) has been {node.phase} for {age}"]
     if node.why:
         lines.append(f"  launched because: {node.why}")

@@ -332,12 +332,14 @@ async def pending_changes(cluster: ClusterHandle, head: Instance) -> list[str]:
 class StatusReport:
     """The status that the controller published last, and its age; how often the controller was
     restarted within the last minute, and the last lines of its log. A controller that has published
-    nothing yet has an empty status, without a process id."""
+    nothing yet has an empty status, without a process id. `read_at` is when it was read, by the
+    head's clock, as all times in it are: that of this machine may differ."""
 
     state: ControllerStatus
     age_s: float
     restarts: int = 0
     log: tuple[str, ...] = ()
+    read_at: float = 0.0
 
     @property
     def alive(self) -> bool:
@@ -390,12 +392,12 @@ def _parse_report(cluster: str, output_lines: Sequence[str]) -> StatusReport | N
         (configured_at,) = map(float, values[CONFIG])
         report = StatusReport(ControllerStatus(0.0, 0, cluster), max(0.0, now - configured_at))
     restarts = [at for at in map(float, values.get("restart", ())) if now - at < _RESTART_WINDOW]
-    return replace(report, restarts=len(restarts), log=tuple(values.get("log", ())))
+    log = tuple(values.get("log", ()))
+    return replace(report, restarts=len(restarts), log=log, read_at=now)
 
 
 def _make_report(status: ControllerStatus, now: float, heartbeat_at: float) -> StatusReport:
-    # The ages are computed with the head's clock: this machine's may differ. A controller whose
-    # disk is full cannot write its status, but may still update its heartbeat.
+    # A controller whose disk is full cannot write its status, but may still update its heartbeat.
     published = StatusReport(status, max(0.0, now - status.at))
     by_heartbeat = StatusReport(status, max(0.0, now - heartbeat_at))
     if published.alive or not by_heartbeat.alive:

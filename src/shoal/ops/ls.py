@@ -56,7 +56,7 @@ async def _summary(ctx: Context, name: str) -> ClusterSummary:
         return ClusterSummary(name, provider, 0, None, complete=False, problem=error.what)
     reachable = [i for i in instances if i.state is not State.UNREACHABLE]
     oldest = min((i.created_at for i in reachable if i.created_at is not None), default=None)
-    age = None if oldest is None else ctx.clock.now() - oldest
+    age = None if oldest is None else max(0.0, ctx.clock.now() - oldest)
     billed = [i for i in reachable if i.state not in (State.STOPPED, State.TERMINATED)]
     price = math.fsum(i.price_per_hour or 0.0 for i in billed)
     complete = not cluster.capabilities.costs_money or all(

@@ -282,6 +282,7 @@ def _status(
     total: Mapping[str, float] | None = None,
     available: Mapping[str, float] | None = None,
 ) -> NodeStatus:
+    age = None if instance.created_at is None else ctx.clock.now() - instance.created_at
     return NodeStatus(
         name=instance.name,
         node_type=instance.node_type,
@@ -289,7 +290,7 @@ def _status(
         phase=phase,
         detail=detail,
         address=instance.address,
-        age_s=None if instance.created_at is None else ctx.clock.now() - instance.created_at,
+        age_s=None if age is None else max(0.0, age),  # the provider's clock may be ahead
         price_per_hour=instance.price_per_hour,
         total=total or {},
         available=available or {},

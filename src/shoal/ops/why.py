@@ -32,12 +32,14 @@ class NodeHistory:
 @dataclass(frozen=True)
 class Explanation:
     """The controller's latest decisions, the nodes of a name (the latest first), or the pending
-    demand. Not `alive` if the controller is not running, and the report is its last one."""
+    demand. Not `alive` if the controller is not running, and the report is its last one. `now` is
+    the time by the head's clock, as all times here are."""
 
     decisions: tuple[Decision, ...] = ()
     nodes: tuple[NodeHistory, ...] = ()
     waiting: tuple[WaitingDemand, ...] = ()
     alive: bool = True
+    now: float = 0.0
 
 
 async def why(
@@ -55,9 +57,10 @@ async def why(
             fix="shoal up CLUSTER",
         )
     if pending:
-        return Explanation(waiting=report.state.waiting, alive=report.alive)
+        return Explanation(waiting=report.state.waiting, alive=report.alive, now=report.read_at)
     if node is None:
-        return Explanation(decisions=report.state.decisions, alive=report.alive)
+        decisions = report.state.decisions
+        return Explanation(decisions, alive=report.alive, now=report.read_at)
     nodes = _histories(report, node)
     if not nodes:  # the report only has recent nodes
         journaled = await read_nodes(cluster, head, node)
@@ -66,7 +69,7 @@ async def why(
         names = ", ".join(n["name"] for n in report.state.nodes)
         raise NotFoundError(f"unknown node: {node}", why=f"the nodes are {names}")
     decisions = tuple(d for d in report.state.decisions if d.subject == node)
-    return Explanation(decisions, nodes, alive=report.alive)
+    return Explanation(decisions, nodes, alive=report.alive, now=report.read_at)
 
 
 def _histories(report: StatusReport, node: str) -> tuple[NodeHistory, ...]:
