@@ -75,6 +75,17 @@ async def test_dotfiles_do_not_affect_the_output_or_input_of_a_command(
     assert (await runner.run("cat", stdin=b"mine")).tail == ("mine",)
 
 
+@pytest.mark.parametrize(
+    "line", ["trap 'echo bye' EXIT", "trap 'echo -n .' DEBUG", "trap 'exit 9' ERR"]
+)
+async def test_traps_of_dotfiles_do_not_affect_the_output_or_exit_code_of_a_command(
+    runner: SshRunner, server: Sshd, line: str
+) -> None:
+    (server.home / ".bashrc").write_text(f"{line}\n")
+    result = await runner.run("echo output; exit 3")
+    assert (result.code, result.tail) == (3, ("output",))
+
+
 async def test_environment_values_are_passed_unchanged(runner: SshRunner, server: Sshd) -> None:
     result = await runner.run(
         'printf %s "$V" > v; declare -p V > /dev/null', env={"V": UNUSUAL_VALUE}

@@ -25,6 +25,8 @@ _BASH = ("bash", "--noprofile", "--norc", "-c")
 _RESTORE_STDERR = "exec 2>&4 4>&- 7<&-\n"
 # The same for an attached program: see attach_terminal.sh for the meaning of 8.
 _CONFIRM_PROFILE = f"echo >&8\nexec 8>&-\n{_RESTORE_STDERR}"
+# The last lines of a program: what a dotfile prints when its shell exits is not the command's.
+_EXIT_SILENTLY = "SHOAL_CODE=$?\nexec >/dev/null 2>&1\nexit $SHOAL_CODE\n"
 _PROFILE_LOADED = "loaded"
 # The exit code of another shell that gets a request: a dotfile has put it in the place of ours.
 REPLACED_SHELL = 97
@@ -57,7 +59,7 @@ def request(
     profile, options = f"echo '{mark} {_PROFILE_LOADED}'\n", ""
     if not skip_profile:
         profile, options = without_comments("load_profile.sh") + profile, " --login -i"
-    program = f"{profile}{_RESTORE_STDERR}{exports(env)}(\n{command}\n)\n"
+    program = f"{profile}{_RESTORE_STDERR}{exports(env)}(\n{command}\n)\n{_EXIT_SILENTLY}"
     header = f"exit {REPLACED_SHELL}\n{mark} {program.count(chr(10))} {len(stdin)}{options}\n"
     return (header + program).encode(errors="surrogateescape") + stdin
 
@@ -74,7 +76,7 @@ def attached_program(command: str | None, env: Mapping[str, str]) -> bytes:
         program = f'{_CONFIRM_PROFILE}{exports(env)}exec "${{SHELL:-bash}}" -l\n'
     else:
         profile = without_comments("load_profile.sh")
-        program = f"{profile}{_CONFIRM_PROFILE}{exports(env)}(\n{command}\n)\n"
+        program = f"{profile}{_CONFIRM_PROFILE}{exports(env)}(\n{command}\n)\n{_EXIT_SILENTLY}"
     return program.encode(errors="surrogateescape")
 
 

@@ -19,4 +19,6 @@ SHOAL_USUAL='(^|
 # shellcheck disable=SC1090
 if [[ -r ~/.bashrc && ! "$(cat "$SHOAL_PROFILE")" =~ $SHOAL_USUAL ]]; then . ~/.bashrc; fi
 unset SHOAL_PROFILE SHOAL_USUAL
+# These are for terminals: they print, or change exit codes.
+trap - DEBUG ERR RETURN
 } </dev/null >/dev/null 2>&1
