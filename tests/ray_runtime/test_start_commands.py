@@ -59,16 +59,20 @@ def test_a_stop_is_left_out_where_nothing_runs(stop: str) -> None:
     ("command", "expected"),
     [
         ("ray stop; ulimit -n 65536; ray start --head", "ulimit -n 65536; ray start --head"),
-        ("cd /x && ray stop && ray start --head", "cd /x && ray start --head"),
+        ("cd /x && ray stop && ray start --head", "cd /x && : && ray start --head"),
         ("ray stop && rm -rf /tmp/ray", "rm -rf /tmp/ray"),
         ("my-ray stop && ray start", "my-ray stop && ray start"),
         ("./array stop", "./array stop"),
         ("sudo ray stop; ray start", "sudo ray stop; ray start"),
         ("sudo -E ray stop && ray start", "sudo -E ray stop && ray start"),
-        ("true || ray stop; ray start", "true || ray stop; ray start"),
-        ("if true; then ray stop; fi; ray start", "if true; then ray stop; fi; ray start"),
+        ("pgrep raylet && ray stop; ray start", "pgrep raylet && :; ray start"),
+        ("pgrep raylet || ray stop; ray start", "pgrep raylet || :; ray start"),
+        ("if true; then ray stop; fi; ray start", "if true; then :; fi; ray start"),
+        ("(ray stop --force); ray start", "(:); ray start"),
+        ("ray stop --unknown; ray start", "ray stop --unknown; ray start"),
+        ("echo ray stop; ray start", "echo ray stop; ray start"),
         ("conda run -n ml ray stop; conda run -n ml ray start", "conda run -n ml ray start"),
-        ("cd /x\nray stop\nray start", "cd /x\nray start"),
+        ("cd /x\nray stop\nray start", "cd /x\n:\nray start"),
     ],
 )
 def test_what_a_command_does_besides_stopping_is_kept(command: str, expected: str) -> None:
@@ -82,3 +86,8 @@ def test_the_paths_of_ray_are_read_from_the_start_commands() -> None:
     assert ray_programs([". ~/env/bin/activate && ray start"]) == ["~/env/bin/ray"]
     assert ray_programs(["uv run ray start --head"]) == [".venv/bin/ray"]
     assert ray_programs(["ray start --head"]) == []
+
+
+@pytest.mark.parametrize("option", ["--port=6380", "--port 6380", '--port="6380"', "--port='6380'"])
+def test_the_port_is_read_with_and_without_quotes(option: str) -> None:
+    assert gcs_port([f"ray start --head {option} --num-cpus 2"]) == 6380

@@ -17,7 +17,7 @@ _START = re.compile(r"""\bray(?:\.scripts\.scripts)?["']?(?:\s|\\\n)+start\b""")
 _VALUE = r"""(?:=|\s+)(?:"[^"]*"|'[^']*'|[^\s;&|'"]+)"""
 _AUTOSCALING = re.compile(rf"\s--autoscaling-config{_VALUE}")
 _DASHBOARD_HOST = re.compile(rf"--dashboard-host{_VALUE}")
-_PORT = re.compile(r"--port(?:=|\s+)(\d+)")
+_PORT = re.compile(r"""--port(?:=|\s+)["']?(\d+)""")
 _HEAD = re.compile(r"--head\b")
 
 # Programs that run another one in its environment.
@@ -28,9 +28,12 @@ _STOP = rf"""(?:\w+=[^\s;&|]*\s+)*{_RUN}?(?:[^\s;&|"'()<>]*/)?ray\s+stop"""
 _STOP += rf"(?:\s+(?:-f|--force|-v|--verbose|(?:-g|--grace-period){_VALUE}))*"
 _STOP += r"(?:\s*\d?&?>{1,2}\s*&?[\w/]+)*(?:\s*\|\|\s*(?:true|:))?"
 _PLAIN_STOP = re.compile(_STOP)
-# The same as one of several commands. What is before it is the end of another command: it may be
-# the argument of a program such as sudo.
-_STOP_BEFORE = re.compile(rf"((?:^|;|&|\n)[^\S\n]*)(?:{_STOP})\s*(?:;|&&|\n)\s*")
+# The same as one of several commands. What is before it is not a program, such as sudo, of which it
+# would be an argument.
+_ONE_STOP = re.compile(
+    rf"((?:^|[;&|({{\n]|\b(?:then|else|do)\s)[^\S\n]*)(?:{_STOP})(?=\s*(?:[;&|)\n]|$))"
+)
+_LEADING_NOTHING = re.compile(r"^\s*:\s*(?:;|&&|\n)\s*")
 _SEPARATOR = re.compile(r"&&|;|\n")
 # Commands that only prepare the shell in which Ray starts.
 _PREPARATION = re.compile(
@@ -65,8 +68,9 @@ def ray_programs(commands: Sequence[str]) -> list[str]:
 
 def without_ray_stop(commands: Sequence[str]) -> list[str]:
     """The commands as they run on a node where no Ray runs: without `ray stop`, which takes
-    seconds. A command that does more than to stop Ray is kept, without that part."""
-    return [_STOP_BEFORE.sub(r"\1", c) for c in commands if not _is_ray_stop(c)]
+    seconds. In a command that does more than to stop Ray, `:` takes its place."""
+    replaced = [_ONE_STOP.sub(r"\1:", c) for c in commands if not _is_ray_stop(c)]
+    return [_LEADING_NOTHING.sub("", c) for c in replaced]
 
 
 def _is_ray_stop(command: str) -> bool:
