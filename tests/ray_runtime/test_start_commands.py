@@ -47,6 +47,7 @@ def test_a_command_that_does_not_start_ray_is_left_alone() -> None:
         "conda activate ml; ray stop --grace-period 5 || true",
         "uv run ray stop",
         "conda run -n ml --no-capture-output ray stop",
+        "~/miniconda3/bin/conda run -n ml ray stop",
         "poetry run ray stop || true",
         "ray stop > /dev/null 2>&1; true",
     ],

@@ -21,10 +21,12 @@ _PORT = re.compile(r"""--port(?:=|\s+)["']?(\d+)""")
 _HEAD = re.compile(r"--head\b")
 
 # Programs that run another one in its environment.
-_RUN = r"(?:(?:uv|poetry|pipenv|pdm|hatch|rye)\s+run\s+|(?:conda|mamba|micromamba)\s+run"
+_DIRECTORY = r"""(?:[^\s;&|"'()<>]*/)?"""
+_RUN = rf"(?:{_DIRECTORY}(?:uv|poetry|pipenv|pdm|hatch|rye)\s+run\s+|"
+_RUN += rf"{_DIRECTORY}(?:conda|mamba|micromamba)\s+run"
 _RUN += r"(?:\s+(?:-[np]|--name|--prefix)(?:\s+|=)[^\s;&|]+|\s+--?[\w-]+)*\s+)"
 # A `ray stop` by itself, with what usually goes with it.
-_STOP = rf"""(?:\w+=[^\s;&|]*\s+)*{_RUN}?(?:[^\s;&|"'()<>]*/)?ray\s+stop"""
+_STOP = rf"""(?:\w+=[^\s;&|]*\s+)*{_RUN}?{_DIRECTORY}ray\s+stop"""
 _STOP += rf"(?:\s+(?:-f|--force|-v|--verbose|(?:-g|--grace-period){_VALUE}))*"
 _STOP += r"(?:\s*\d?&?>{1,2}\s*&?[\w/]+)*(?:\s*\|\|\s*(?:true|:))?"
 _PLAIN_STOP = re.compile(_STOP)
