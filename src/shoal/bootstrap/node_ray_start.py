@@ -47,6 +47,7 @@ def _user_ray_start(spec: ClusterSpec, instance: Instance, head: Instance) -> Ra
         python=ray_start.RAY_PYTHON,
         find_python=ray_start.find_python_command(instance.id, programs),
         find_python_of_running=ray_start.find_python_command(instance.id, mode="ran"),
+        find_python_for_session=ray_start.find_python_command(instance.id, programs, "session"),
         load_environment=ray_start.find_python_command(instance.id, programs, "environment"),
         dashboard_port=_DASHBOARD_PORT,
         shares_credentials=True,

@@ -3,6 +3,7 @@ interrupted run began, and does nothing when nothing is left to do."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shlex
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ from shoal.ops.preview import UpPreview, preview_up
 from shoal.ops.running_work import describe_running_work
 from shoal.ops.up_flags import UpFlags
 from shoal.ops.up_plan import ABSENT_STATES, RestartPolicy, UpPlan, plan_up
-from shoal.ops.verification import verify_nodes
+from shoal.ops.verification import verify_environment, verify_nodes
 from shoal.providers import provider_for
 from shoal.providers.model import Instance, State, head_of
 from shoal.ray_runtime.ray_env import source_command
@@ -206,7 +207,11 @@ async def _apply_settings(
     preview.show(ctx.emit)
     known_clusters.record(ctx, spec)
     _record_flags(ctx, spec, options)
-    report = await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
+    verification = asyncio.ensure_future(verify_environment(cluster, head))
+    try:
+        report = await client.deploy_controller(cluster, head, emit=ctx.emit, home=ctx.home)
+    finally:
+        await verification  # the cause, if both fail
     leaving = {i.id for i in plan.drain}
     observed = preview.observed
     nodes = [i for i in observed.instances if i.id in observed.probes and i.id not in leaving]

@@ -14,6 +14,7 @@ from shoal.core.node_phase import PENDING_PHASES, Phase
 from shoal.core.polling import PollUntilDeadline
 from shoal.ops.context import Context
 from shoal.providers.model import Instance, State
+from shoal.ray_runtime.nodes import EnvironmentChangedError
 
 _log = logging.getLogger(__name__)
 
@@ -23,6 +24,19 @@ _READS = 10
 _PAUSE_SECONDS = 0.4
 # Nodes that the controller is bringing up get this long.
 _PENDING_SECONDS = 300.0
+
+
+async def verify_environment(cluster: ClusterHandle, head: Instance) -> None:
+    """Raise `IncompleteError` if the head's Ray runs in an environment that was removed or replaced
+    since it started. Its processes run on and look healthy."""
+    if not cluster.ray_start(head, head).find_python_of_running:
+        return
+    try:
+        await cluster.list_nodes(head)
+    except EnvironmentChangedError as error:
+        raise IncompleteError(error.what, why=error.why, fix=error.fix, node=head.name) from None
+    except ShoalError as error:
+        _log.info("could not check Ray's environment: %s", error)
 
 
 async def verify_nodes(

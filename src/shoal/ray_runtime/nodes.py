@@ -14,6 +14,9 @@ from shoal.remote.scripts import read_script
 _READ_SECONDS = 30.0
 # What find_ray_python.sh says where no Ray ran.
 _NEVER_RAN = "Ray does not run here"
+# How find_ray_python.sh and list_nodes.py report that the environment of a running Ray was removed,
+# or has another Ray now.
+_CHANGED = "Ray's environment has changed"
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ class RayNode:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+class EnvironmentChangedError(SetupError):
+    """The environment of a running Ray was removed, or has another Ray now. No program and no
+    worker process can join that Ray any more."""
+
+
 def list_nodes_command(python: str, address: str) -> str:
     """The command that `list_nodes` runs. `python` is shell text that names an interpreter."""
     return f"{python} {quote(['-', address])}"
@@ -44,7 +52,8 @@ def ray_version_command(python: str) -> str:
 
 async def list_nodes(head: Runner, command: str, env: Mapping[str, str]) -> dict[str, RayNode]:
     """The cluster's live nodes by instance id. `command` is that of `list_nodes_command`. Raises
-    `SetupError` if Ray does not answer, `NotFoundError` if no Ray ever ran there."""
+    `SetupError` if Ray does not answer, `EnvironmentChangedError` if it cannot be asked any more,
+    `NotFoundError` if no Ray ever ran there."""
     source = read_script("shoal.ray_runtime.scripts", "list_nodes.py").encode()
     try:
         done, output = await capture(
@@ -63,6 +72,13 @@ async def list_nodes(head: Runner, command: str, env: Mapping[str, str]) -> dict
 
 
 def _no_answer(why: str, output: Sequence[str] = ()) -> SetupError:
+    if why.startswith(_CHANGED):
+        return EnvironmentChangedError(
+            "Ray on the head runs, but cannot be used",
+            why=why,
+            fix="restart Ray with what is installed: shoal up CLUSTER --restart-only\n"
+            "or install on the head what was there before",
+        )
     return SetupError(
         "Ray on the head does not answer",
         why=why,

@@ -34,9 +34,10 @@ class RayStart:
     `prelude` is shell text that goes before every command that uses Ray. `python` is shell text
     that names the interpreter that Ray runs with, after `find_python`, or after `load_environment`,
     which also loads the environment that Ray runs in, or after `find_python_of_running`, which
-    fails if no Ray ran there. `dashboard` is the URL of the dashboard if a
-    browser on this machine can open it directly. With `shares_credentials`,
-    bootstrap copies the head's token and key to the workers; otherwise the provider has done that.
+    fails if no Ray ran there; `find_python_for_session` is silent about that. `dashboard` is the
+    URL of the dashboard if a browser on this machine can open it directly. With
+    `shares_credentials`, bootstrap copies the head's token and key to the workers; otherwise the
+    provider has done that.
     """
 
     commands: tuple[str, ...]
@@ -49,6 +50,7 @@ class RayStart:
     find_python: str = ""
     load_environment: str = ""
     find_python_of_running: str = ""
+    find_python_for_session: str = ""
     shares_credentials: bool = False
 
     def with_prelude(self, command: str) -> str:
@@ -71,13 +73,11 @@ class RayStart:
     def with_session(self, command: str) -> str:
         """A user's command. Where the login shell has no `ray`, the cluster's own is on the PATH,
         with its Python."""
-        if not self.find_python:
+        if not self.find_python_for_session:
             return self.with_prelude(command)
-        find = f"{self.find_python} 2>/dev/null"
         add = 'PATH="${SHOAL_RAY_BIN:+$SHOAL_RAY_BIN:}$PATH"'
-        return _lines(
-            self.prelude, f"command -v ray >/dev/null 2>&1 || {{ {find}; {add}; }}", command
-        )
+        find = f"{self.find_python_for_session}; {add}"
+        return _lines(self.prelude, f"command -v ray >/dev/null 2>&1 || {{ {find}; }}", command)
 
     def driver_env(self) -> dict[str, str]:
         """The environment, besides the prelude, with which `ray.init()` on the head finds this
@@ -125,11 +125,12 @@ def _lines(*parts: str) -> str:
 def find_python_command(
     instance_id: str,
     ray_programs: Sequence[str] = (),
-    mode: Literal["python", "environment", "ran"] = "python",
+    mode: Literal["python", "session", "environment", "ran"] = "python",
 ) -> str:
     """Shell text that sets SHOAL_RAY_PYTHON to the interpreter that a node's Ray runs with, and
     the variables that this needs, or all that Ray has. `ray_programs` are paths that are tried if
-    no Ray runs there; with `ran`, only a Ray that runs or ran counts."""
+    no Ray runs there; with `ran`, only a Ray that runs or ran counts; with `session`, it is no
+    error that there is none."""
     find = script_command(
         "shoal.ray_runtime.scripts", "find_ray_python.sh", instance_id, mode, *ray_programs
     )

@@ -89,6 +89,22 @@ RAY_ENVIRONMENTS = {
         f"{_HOME}/conda/envs/ml/bin/python",
         shell="/bin/dash",
     ),
+    # The script of older versions of conda, which Ray's own examples use.
+    "conda script": RayEnvironment(
+        virtualenv(f"{_HOME}/anaconda3/envs/ml")
+        + _program("~/anaconda3/bin/activate", 'PATH="$HOME/anaconda3/envs/$1/bin:$PATH"')
+        + "echo 'export PATH=~/anaconda3/bin:$PATH' >> ~/.bashrc",
+        "source activate ml && ",
+        f"{_HOME}/anaconda3/envs/ml/bin/python",
+    ),
+    "conda run": RayEnvironment(
+        virtualenv(f"{_HOME}/conda/envs/ml")
+        + _program(
+            "~/conda/bin/conda", "#!/bin/sh", "shift 3", 'PATH=~/conda/envs/ml/bin:$PATH "$@"'
+        ),
+        "~/conda/bin/conda run -n ml ",
+        f"{_HOME}/conda/envs/ml/bin/python",
+    ),
     # `uv run` runs a program with the project's virtualenv first on the PATH.
     "uv run": RayEnvironment(
         virtualenv(f"{_HOME}/.venv")

@@ -128,10 +128,38 @@ async def test_a_controller_that_dies_all_the_time_is_no_success(real_beds: dict
 
 async def test_a_removed_environment_is_reported(real_beds: dict[str, Bed]) -> None:
     bed = real_beds["source activate"]
+    name = bed.settings["cluster_name"]
     await bed.read(bed.head, "mv ~/env ~/moved")
     try:
-        done = await bed.shoal(f"status {bed.settings['cluster_name']}")
-        assert "Ray runs with /home/ubuntu/env/bin/python, which no longer exists" in done.stdout
+        changed = "it runs with /home/ubuntu/env/bin/python, which no longer exists"
+        done = await bed.shoal(f"status {name}")
+        assert changed in done.stdout
         assert "not running" not in done.stdout
+        for command in (f"up {name}.yaml --yes", f"submit {name} which.py"):
+            done = await bed.shoal(command)
+            assert done.code not in (0, None)
+            assert changed in done.stderr
+        done = await bed.shoal(f"exec {name} 'echo ran'")
+        assert (done.code, done.stdout) == (0, "ran\n"), "the command may not need Ray"
+        assert changed in done.stderr
     finally:
         await bed.read(bed.head, "mv ~/moved ~/env")
+
+
+async def test_an_environment_with_another_ray_is_reported_until_ray_restarts(
+    real_beds: dict[str, Bed],
+) -> None:
+    bed = real_beds["source activate"]
+    name = bed.settings["cluster_name"]
+    other = "~/env/lib/python3*/site-packages"
+    patch = "import ray; ray.__version__ = '9.9.9'"
+    await bed.read(bed.head, f'for d in {other}; do echo "{patch}" > $d/zz.pth; done')
+    changed = "/home/ubuntu/env/bin/python now has Ray 9.9.9"
+    done = await bed.shoal(f"status {name}")
+    assert changed in done.stdout
+    done = await bed.shoal(f"up {name}.yaml --yes")
+    assert done.code == 4
+    assert changed in done.stderr
+    (fix,) = [line for line in done.stderr.splitlines() if "--restart-only" in line]
+    assert (await bed.shoal(fix.partition("shoal ")[2] + " --yes")).code == 0
+    assert changed not in (await bed.shoal(f"status {name}")).stdout

@@ -7,18 +7,19 @@
 # and the variables of Ray's own processes that decide what the interpreter imports; with
 # `environment`, all variables that the user's dotfiles and start commands gave them.
 #
-#   find_ray_python.sh INSTANCE_ID python|environment|ran [RAY...]
+#   find_ray_python.sh INSTANCE_ID python|session|environment|ran [RAY...]
 #
 # A running Ray names its interpreter on its command line. What was found is kept in
 # ~/.shoal/ray-python, for the time when Ray does not run. The last resort, except with `ran`, are
-# the `ray` programs that the start commands name, and the one on the PATH.
+# the `ray` programs that the start commands name, and the one on the PATH. With `session`, it is no
+# error that Ray does not run.
 id=$1 mode=$2
 shift 2
 memory=$HOME/.shoal/ray-python
 python='' process=''
 
 fail() {
-  echo "$1" >&2
+  case "$mode $1" in "session Ray does not run"*) ;; *) echo "$1" >&2 ;; esac
   echo "SHOAL_RAY_PYTHON=false SHOAL_RAY_BIN="
   exit
 }
@@ -119,7 +120,7 @@ done' sh "'" "s/'/'\\\\''/g" < "$process/environ"
 
 find_running
 if [ -n "$python" ]; then
-  [ -x "$python" ] || fail "Ray runs with $python, which no longer exists: its environment was removed or replaced"
+  [ -x "$python" ] || fail "Ray's environment has changed: it runs with $python, which no longer exists"
   text=$(settings)
   if [ "$text" != "$(cat "$memory" 2>/dev/null)" ]; then
     mkdir -p "${memory%/*}" && printf '%s\n' "$text" > "$memory.$$" && mv "$memory.$$" "$memory"

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 _CONNECT_SECONDS = 1.0
+_CHANGED = "Ray's environment has changed"
 
 
 def read_nodes(client: Any, pb: Any) -> list[dict[str, Any]]:
@@ -60,7 +61,7 @@ def main(address: str) -> None:
         from ray._raylet import GcsClient  # type: ignore[attr-defined,unused-ignore]
         from ray.core.generated import autoscaler_pb2 as pb
     except ImportError as error:
-        sys.exit(f"Ray runs with {sys.executable}, which cannot import it any more: {error}")
+        sys.exit(f"{_CHANGED}: {sys.executable} cannot import it any more: {error}")
     client = GcsClient(address=address)
     check_version(client)
     print(json.dumps({"nodes": read_nodes(client, pb)}))
@@ -75,8 +76,7 @@ def check_version(client: Any) -> None:
     running = json.loads(text)["ray_version"] if text else ray.__version__
     if running != ray.__version__:
         sys.exit(
-            f"Ray {running} runs with {sys.executable}, which now has Ray {ray.__version__}: "
-            "install the old version again, or restart the cluster"
+            f"{_CHANGED}: Ray {running} runs, and {sys.executable} now has Ray {ray.__version__}"
         )
 
 
