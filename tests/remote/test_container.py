@@ -73,7 +73,18 @@ async def test_all_containers_of_the_cluster_are_removed(
     assert (await runner.run(remove_containers("demo"))).ok
     assert (server.home / "containers").read_text() == ""
     assert f"label={CLUSTER_LABEL}=demo" in (server.home / "filters").read_text()
-    assert not (server.home / RUNTIME_FILE).exists()
+    assert not (server.home / ".shoal/container").exists()
+
+
+async def test_the_containers_of_the_cluster_are_found_where_a_dotfile_changes_the_directory(
+    runner: SshRunner, server: Sshd, container: Container
+) -> None:
+    (server.home / ".bashrc").write_text("cd /tmp\n")
+    await _write_runtime_file(runner, container)
+    result = await runner.run(exec_in_containers("demo", ["echo", "found"]))
+    assert result.tail == ("found",)
+    assert (await runner.run(remove_containers("demo"))).ok
+    assert (server.home / "containers").read_text() == ""
 
 
 def test_the_script_for_other_scripts_is_the_same() -> None:
@@ -81,5 +92,5 @@ def test_the_script_for_other_scripts_is_the_same() -> None:
 
 
 async def _write_runtime_file(runner: SshRunner, container: Container) -> None:
-    command = f"mkdir -p .shoal; printf %s {container.runtime} > {RUNTIME_FILE}"
+    command = f"mkdir -p ~/.shoal; printf %s {container.runtime} > {RUNTIME_FILE}"
     assert (await runner.run(command)).ok

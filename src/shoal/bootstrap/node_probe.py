@@ -63,6 +63,8 @@ async def probe(
             instance.id,
         )
     command = f"{applied_state.read_command(mount_points)}; {processes}"
+    if container is not None:  # its runtime may need the dotfiles, which may change the directory
+        command = f"builtin cd\n{command}"
     try:
         done, (state_line, *lines) = await capture(
             runner, command, timeout=_SECONDS, skip_profile=container is None

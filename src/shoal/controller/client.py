@@ -311,7 +311,7 @@ async def pending_changes(cluster: ClusterHandle, head: Instance) -> list[str]:
     script = f"cat {DIRECTORY}/{CONFIG} && echo && test -e {lock} && {{ {is_held}; }} && echo runs"
     runner, capabilities = cluster.node_runner(head), cluster.capabilities
     try:
-        _, output_lines = await capture(runner, script, timeout=_READ_SECONDS)
+        _, output_lines = await capture(runner, script, timeout=_READ_SECONDS, skip_profile=True)
     except (ShoalError, TimeoutError) as error:
         _log.info("could not read the controller's config: %s", error)
         return []  # deploying it fails too, with a warning

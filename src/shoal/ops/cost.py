@@ -77,7 +77,9 @@ async def import_head_ledger(ctx: Context, cluster: ClusterHandle, head: Instanc
     controller launched and terminated."""
     command = f"cat {DIRECTORY}/{USAGE_LEDGER}"
     try:
-        _, output_lines = await capture(cluster.node_runner(head), command, timeout=_READ_TIMEOUT_S)
+        _, output_lines = await capture(
+            cluster.node_runner(head), command, timeout=_READ_TIMEOUT_S, skip_profile=True
+        )
     except (ShoalError, TimeoutError) as error:
         _log.info("could not read the usage ledger on the head: %s", error)
         return

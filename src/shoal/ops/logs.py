@@ -80,7 +80,9 @@ async def _read(
     arguments = quote([str(lines), session, file, setup_of])
     command = f"{script_command('shoal.ops.scripts', 'print_logs.sh')} {arguments}"
     try:
-        _, output = await capture(cluster.node_runner(instance), command, timeout=_READ_SECONDS)
+        _, output = await capture(
+            cluster.node_runner(instance), command, timeout=_READ_SECONDS, skip_profile=True
+        )
     except TimeoutError:
         why = f"no reply within {_READ_SECONDS:.0f} s"
         raise UnreachableError("the node does not answer", why=why, node=instance.name) from None

@@ -15,8 +15,9 @@ from shoal.remote.scripts import read_script, script_command
 CLUSTER_LABEL = "shoal.cluster"
 CONTAINER_HASH_LABEL = "shoal.container-hash"
 
-# Holds the name of the container runtime; written before a container is created.
-RUNTIME_FILE = ".shoal/container"
+# Shell text that names a file with the name of the container runtime; it is written before a
+# container is created. A dotfile may have changed the directory.
+RUNTIME_FILE = '"$HOME/.shoal/container"'
 
 _SCRIPTS = "shoal.remote.scripts"
 

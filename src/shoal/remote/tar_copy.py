@@ -18,9 +18,9 @@ from shoal.remote.scripts import read_script
 
 _STAGING_DIRECTORY = ".shoal/staged"
 _SECONDS = 3600.0
-# On the host. $0 is the directory to copy, $1 the container runtime, $2 the container, $3 the
-# script that runs inside, $4 the target, and $5 the name of a single file.
-_SEND = 'tar -C "$0" -cf - . | "$1" exec -i "$2" sh -c "$3" tar_receive.sh "$4" "$5"'
+# On the host. $0 is the directory to copy, below the home directory, $1 the container runtime, $2
+# the container, $3 the script that runs inside, $4 the target, and $5 the name of a single file.
+_SEND = 'tar -C "$HOME/$0" -cf - . | "$1" exec -i "$2" sh -c "$3" tar_receive.sh "$4" "$5"'
 
 
 async def put(
@@ -35,7 +35,7 @@ async def put(
         arguments = [staging, container.runtime, container.name, receive, target, file_name]
         result = await host.run(quote(["sh", "-c", _SEND, *arguments]), timeout=_SECONDS)
     finally:
-        await host.run(quote(["rm", "-rf", staging]), timeout=_SECONDS)
+        await host.run(quote(["rm", "-rf", staging]), timeout=_SECONDS, skip_profile=True)
     if not result.ok:
         raise SetupError(
             f"could not copy all files to {target}",

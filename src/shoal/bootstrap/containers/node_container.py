@@ -215,7 +215,7 @@ def _mount_dirs(files: FilesSpec) -> set[str]:
 
 
 def _note_command(runtime: str) -> str:
-    return f"mkdir -p .shoal && {quote(['printf', '%s', runtime])} > {RUNTIME_FILE}"
+    return f'mkdir -p "$HOME/.shoal" && {quote(["printf", "%s", runtime])} > {RUNTIME_FILE}'
 
 
 async def _check_running(runner: Runner, container: NodeContainer) -> None:

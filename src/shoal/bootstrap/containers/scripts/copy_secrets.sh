@@ -6,6 +6,7 @@
 #
 # SCRIPT is the text of receive_secrets.sh.
 runtime=$1 container=$2 role=$3 script=$4
+cd || exit # a dotfile may have changed the directory
 {
   cat .shoal/auth_token && echo
   if [ "$role" = head ]; then cat .shoal/cluster_key.pub .shoal/cluster_key; fi
