@@ -170,7 +170,7 @@ class SshRunner:
         program_file = await self._upload_program(command, env or {}, precondition)
         code = await self._run_attached(argv, program_file, tty=tty)
         if code == PROFILE_ENDED:
-            await self.run(":", timeout=_RECONNECT_SECONDS)  # raises if that is the reason
+            await self.run(":", timeout=RECONNECT_SECONDS)  # raises if that is the reason
         return code
 
     async def _run_attached(self, argv: Sequence[str], program_file: str, *, tty: bool) -> int:

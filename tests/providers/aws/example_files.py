@@ -59,8 +59,7 @@ class Example:
             text = text.replace(dummy, subnets[number])
         for placeholder, value in _PLACEHOLDERS.items():
             text = text.replace(placeholder, value)
-        # Simulated hosts have no conda, and Ray is installed already.
-        text = text.replace("source activate pytorch_p36 && ", "")
+        # Ray is installed already, and its environment has a script `activate`, as conda has.
         data: dict[str, Any] = yaml.safe_load(text)
         if "node_config" in data:
             data = {"available_node_types": {"ray.head.default": data}}
