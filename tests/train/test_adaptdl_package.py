@@ -17,11 +17,27 @@ from shoal.train.adaptdl_package import adaptdl_package
 
 # What scripts import, and where it comes from.
 NAMES = {
+    "env": "checkpoint_path share_path job_id master_addr master_port replica_rank num_nodes "
+    "num_replicas num_restarts adaptdl_sched_version supervisor_url from_ray",
+    "checkpoint": "State save_all_states save_state load_state",
+    "collective": "initialize allreduce allreduce_async broadcast",
     "goodput": "PerfParams GradParams GoodputFunction fit_perf_params",
     "reducer": "Reducer",
     "sched_hints": "SCHED_HINTS PERF_PARAMS post_sched_hints",
     "utils": "print_exc",
+    "torch": "init_process_group AdaptiveDataParallel AdaptiveDataLoader ElasticSampler "
+    "Accumulator current_epoch finished_epochs remaining_epochs_until current_dataloader "
+    "version_check",
+    "torch.parallel": "AdaptiveDataParallel",
+    "torch.data": "ElasticSampler AdaptiveDataLoader AdaptiveDataLoaderMixin "
+    "AdaptiveDataLoaderHelper current_dataloader",
+    "torch.epoch": "current_epoch finished_epochs remaining_epochs_until",
+    "torch.accumulator": "Accumulator",
+    "torch.scaling_rules": "ScalingRuleBase AdaScale AdamScale LinearScale SqrtScale LEGWScale",
     "torch.gradient_noise_scale": "GradientNoiseScale AdamGradientNoiseScale",
+    "torch._metrics": "_metrics_state profile_step_start profile_sync_time profile_step_commit "
+    "update_grad_params update_progress get_progress set_batch_size get_goodput_fn "
+    "_fit_perf_params",
 }
 
 
@@ -40,6 +56,28 @@ def _run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=120,
     )
+
+
+def test_importing_the_torch_module_makes_the_others_reachable() -> None:
+    program = (
+        "import adaptdl.torch\n"
+        "adaptdl.env.num_replicas, adaptdl.checkpoint.State, adaptdl.collective.allreduce\n"
+        "adaptdl.goodput.PerfParams, adaptdl.torch._metrics.get_progress\n"
+        "adaptdl.torch.scaling_rules.AdaScale, adaptdl.torch.parallel, adaptdl.torch.data\n"
+    )
+    result = _run(program)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_the_exit_flag_is_set_by_a_signal() -> None:
+    program = (
+        "import os, signal\n"
+        "from adaptdl._signal import get_exit_flag\n"
+        "print(get_exit_flag())\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "print(get_exit_flag())\n"
+    )
+    assert _run(program).stdout.split() == ["False", "True"]
 
 
 def test_it_wins_over_an_installed_adaptdl_and_says_so(tmp_path: Path) -> None:
@@ -70,7 +108,7 @@ def test_both_distributions_have_the_same_version() -> None:
 def test_the_package_is_found_where_it_is_installed() -> None:
     package = adaptdl_package()
     assert package is not None
-    assert (package / "torch" / "gradient_noise_scale.py").is_file()
+    assert (package / "torch" / "parallel.py").is_file()
 
 
 REDUCING = """
