@@ -116,14 +116,14 @@ def test_the_live_table_shows_phases_and_strips_escape_codes_of_nodes() -> None:
 def test_a_price_estimate_shows_its_items_and_source(capsys: pytest.CaptureFixture[str]) -> None:
     items = (
         PriceItem(1, "head", "m5.large", "on-demand", 0.096),
-        PriceItem(2, "gpu", "g5.xlarge", "spot", 0.4),
+        PriceItem(2, "gpu", "g5.xlarge", "spot", 0.4, "100 GiB gp3", 0.011),
         PriceItem(1, "odd", "x99.huge", "on-demand", None),
     )
     with PlainRenderer(verbose=False) as renderer:
         renderer.event(PriceEstimated("c", items, 0.896, False, "the catalog of 2026-08"))
     printed = capsys.readouterr().err
     assert "price of c: at least $0.90/h, from the catalog of 2026-08" in printed
-    assert "2 x gpu (g5.xlarge spot): $0.4/h each" in printed
+    assert "2 x gpu (g5.xlarge spot): $0.4/h each, and $0.011/h for 100 GiB gp3" in printed
     assert "1 x odd (x99.huge on-demand): price unknown" in printed
 
 

@@ -11,10 +11,11 @@ from shoal import spec as specs
 from shoal.catalog import load_price_table, offerings_for
 from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.core.events import PriceEstimated
-from shoal.costs.estimate import estimate
+from shoal.costs.estimate import PlannedNodes, estimate
 from shoal.ops.preview import planned_nodes
 from shoal.ops.up_plan import UpPlan, plan_up
 from shoal.providers.model import Instance, State
+from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
 
 TEXT = """
@@ -76,6 +77,14 @@ def test_a_new_cluster_is_priced_by_the_catalog(spec: ClusterSpec) -> None:
         (1, "m5.large", "on-demand"),
         (2, "g5.xlarge", "spot"),
     ]
+
+
+def test_the_price_includes_volumes(spec: ClusterSpec) -> None:
+    nodes = [PlannedNodes("gpu", 2)]
+    offering = Offering("gpu", price_per_hour=1.0, disks="100 GiB gp3", disks_per_hour=0.01)
+    priced = estimate(spec, nodes, [offering], "a list")
+    assert priced.per_hour == pytest.approx(2.02)
+    assert (priced.items[0].disks, priced.items[0].disks_price) == ("100 GiB gp3", 0.01)
 
 
 def test_an_existing_instance_keeps_its_own_price(spec: ClusterSpec) -> None:

@@ -75,13 +75,16 @@ class PlanStep(Event):
 
 @dataclass(frozen=True)
 class PriceItem:
-    """Equal instances. `price` is US dollars per hour for one of them, None if unknown."""
+    """Equal instances. `price` is US dollars per hour for one of them, None if unknown; `disks`
+    are its volumes, and `disks_price` is what they cost in addition."""
 
     count: int
     node_type: str
     instance_type: str
     market: str
     price: float | None
+    disks: str = ""
+    disks_price: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,20 @@ def estimate(
         market = group.market or offering.market
         counts[group.node_type, instance_type, market, price] += group.count
     items = tuple(
-        PriceItem(count, node_type, instance_type, market, price)
+        PriceItem(
+            count,
+            node_type,
+            instance_type,
+            market,
+            price,
+            by_node_type[node_type].disks if node_type in by_node_type else "",
+            by_node_type[node_type].disks_per_hour if node_type in by_node_type else 0.0,
+        )
         for (node_type, instance_type, market, price), count in counts.items()
     )
-    known = [item.count * item.price for item in items if item.price is not None]
+    known = [
+        item.count * (item.price + item.disks_price) for item in items if item.price is not None
+    ]
     return PriceEstimated(
         cluster=spec.cluster_name,
         items=items,

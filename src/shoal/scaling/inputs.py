@@ -68,7 +68,8 @@ class Offering:
     """An instance of a node type in a zone on a market at a price.
 
     `resources` fill in what the YAML does not declare. `labels` are added to those of the type
-    (zone, market). An unknown price is None.
+    (zone, market). An unknown price is None. `disks` are its volumes as text, and
+    `disks_per_hour` is what they cost in addition.
     """
 
     node_type: str
@@ -77,6 +78,8 @@ class Offering:
     price_per_hour: float | None = None
     resources: Resources = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    disks: str = ""
+    disks_per_hour: float = 0.0
 
 
 @dataclass(frozen=True)

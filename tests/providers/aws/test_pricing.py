@@ -11,6 +11,7 @@ from shoal.catalog.price_table import load_price_table
 from shoal.providers.aws.pricing import Prices
 from tests.providers.aws.aws_bed import CLUSTER, Bed, cluster_file, events_of
 from tests.providers.aws.provider_account import Account
+from tests.simcloud.aws_market import VOLUMES
 from tests.simcloud.calls import ApiError
 
 pytestmark = pytest.mark.simcloud
@@ -42,7 +43,9 @@ async def test_the_price_of_a_plan_equals_the_bill_of_a_day(bed: Bed) -> None:
     rentals = bed.cloud.ledger.rentals.values()
     assert sorted(rental.market for rental in rentals) == ["on-demand", "spot", "spot"]
     bill = sum(rental.cost(rental.began + DAY) for rental in rentals)
-    assert round(24 * planned["per_hour"], 2) == round(bill, 2)
+    volumes = 3 * 100 * VOLUMES["gp3"] / 730 * 24  # AWS counts 730 hours a month
+    assert round(24 * planned["per_hour"], 2) == round(bill + volumes, 2)
+    assert {item["disks"] for item in planned["items"]} == {"100 GiB gp3"}
     # The catalog has another price.
     listing = load_price_table("aws").find("c5.large")
     assert listing is not None

@@ -122,7 +122,8 @@ def _price(event: PriceEstimated) -> list[str]:
 def _item(item: PriceItem) -> str:
     offering = " ".join(filter(None, (item.instance_type, item.market)))
     price = "price unknown" if item.price is None else f"${item.price:.4g}/h each"
-    return f"{item.count} x {item.node_type} ({offering}): {price}"
+    disks = f", and ${item.disks_price:.2g}/h for {item.disks}" if item.disks else ""
+    return f"{item.count} x {item.node_type} ({offering}): {price}{disks}"
 
 
 def _launch(event: LaunchAttempted) -> str:

@@ -143,7 +143,10 @@ class AwsProvider(Provider):
     async def offerings(self, spec: ClusterSpec) -> Sequence[Offering]:
         node_types = sorted(spec.node_types)
         configs = await launch_config.merged_node_configs(self._aws, spec, node_types)
-        return await instance_types.offerings(self._aws, self._prices, spec, configs)
+        offerings = await instance_types.offerings(self._aws, self._prices, spec, configs)
+        if not self._on_head:  # the controller decides by the prices of instances
+            offerings = await launch_config.with_disks(self._aws, self._prices, spec, offerings)
+        return offerings
 
     def _price_source(self, spec: ClusterSpec) -> str:
         configs = [node_type.node_config for node_type in spec.node_types.values()]
@@ -318,10 +321,7 @@ class AwsProvider(Provider):
 
     async def _list_records(self, cluster: str | None) -> list[Record]:
         """EC2's records of a cluster's instances, or of every cluster's."""
-        every_cluster = [{"Name": "tag-key", "Values": [tags.CLUSTER]}]
-        return await list_records(
-            self._aws, tags.cluster_filter(cluster) if cluster is not None else every_cluster
-        )
+        return await list_records(self._aws, tags.cluster_filter(cluster))
 
     async def _launch_resources(
         self, spec: ClusterSpec, configs: Mapping[str, LaunchConfig]

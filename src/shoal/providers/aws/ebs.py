@@ -24,6 +24,8 @@ class Rate:
 
 
 _ROOT_GIB = 100
+# As AWS counts them.
+_HOURS_PER_MONTH = 730
 # Every principal of the account may use it for volumes.
 _AWS_MANAGED_KEY = "alias/aws/ebs"
 _TABLE = "the list prices of us-east-1 in 2025"
@@ -107,6 +109,22 @@ def monthly_cost(volume: Mapping[str, Any], listed: Mapping[str, float] | None =
     iops = max(0, (volume.get("Iops") or 0) - rate.free_iops)
     throughput = max(0, (volume.get("Throughput") or 0) - rate.free_throughput)
     return float(volume["Size"] * rate.gib + iops * rate.iops + throughput * rate.throughput)
+
+
+async def hourly_cost(prices: Prices, mappings: Sequence[Mapping[str, Any]]) -> tuple[str, float]:
+    """The new volumes of these mappings as text, and what they cost in US dollars per hour."""
+    ebs = [mapping.get("Ebs") or {} for mapping in mappings]
+    volumes = [
+        {**volume, "Size": volume["VolumeSize"], "VolumeType": volume.get("VolumeType", "gp3")}
+        for volume in ebs
+        if volume.get("VolumeSize")
+    ]
+    await prices.refresh_volumes({volume["VolumeType"] for volume in volumes})
+    monthly = sum(
+        monthly_cost(volume, prices.volume_prices(volume["VolumeType"])) for volume in volumes
+    )
+    text = " + ".join(f"{volume['Size']} GiB {volume['VolumeType']}" for volume in volumes)
+    return text, monthly / _HOURS_PER_MONTH
 
 
 async def costs_while_stopped(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shoal.core.concurrency import run_all
-from shoal.core.errors import DeniedError
+from shoal.core.errors import DeniedError, ShoalError
 from shoal.core.logs import suppress_and_log
 from shoal.providers.aws import (
     amis,
@@ -22,6 +22,8 @@ from shoal.providers.aws import (
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.instance_types import InstanceTypeInfo
 from shoal.providers.aws.launch_options import Subnet
+from shoal.providers.aws.pricing import Prices
+from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)
@@ -38,6 +40,13 @@ class LaunchConfig:
     subnets: Sequence[Subnet]
     images: Mapping[str, str]
     root_volumes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def mappings(self) -> list[Mapping[str, Any]]:
+        """The block device mappings of an instance of the preferred type."""
+        own = list(self.config.get("BlockDeviceMappings") or ())
+        root = self.root_volumes.get(self.images[self.instance_types[0]])
+        return own if root is None else [root, *own]
 
 
 async def merged_node_configs(
@@ -143,6 +152,24 @@ async def _with_root_volumes(
     return {
         name: replace(config, root_volumes=root_volumes(config)) for name, config in configs.items()
     }
+
+
+async def with_disks(
+    aws: AwsClient, prices: Prices, spec: ClusterSpec, offerings: Sequence[Offering]
+) -> list[Offering]:
+    """The same offerings with their volumes, where it is known how they would be launched."""
+
+    async def add(offering: Offering) -> Offering:
+        name = offering.node_type
+        try:
+            config = (await resolve_launch_configs(aws, spec, [name]))[name]
+        except ShoalError as error:  # preflight reports it
+            _log.info("could not find the volumes of %s: %s", name, error)
+            return offering
+        disks, per_hour = await ebs.hourly_cost(prices, config.mappings)
+        return replace(offering, disks=disks, disks_per_hour=per_hour)
+
+    return await run_all(map(add, offerings))
 
 
 def _is_in_container(spec: ClusterSpec, node_type: str) -> bool:

@@ -64,8 +64,10 @@ def tag_specifications(resource_type: str, tags: Mapping[str, str]) -> list[dict
     return [{"ResourceType": resource_type, "Tags": as_list(tags)}]
 
 
-def cluster_filter(cluster: str) -> list[dict[str, Any]]:
-    """The filter for the resources of a cluster."""
+def cluster_filter(cluster: str | None) -> list[dict[str, Any]]:
+    """The filter for the resources of a cluster, or of every cluster."""
+    if cluster is None:
+        return [{"Name": "tag-key", "Values": [CLUSTER]}]
     return [{"Name": f"tag:{CLUSTER}", "Values": [cluster]}]
 
 
