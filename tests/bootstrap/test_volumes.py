@@ -6,12 +6,17 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from shoal.bootstrap.scripts.mount_volumes import EXIT_MOUNT_ERROR, ebs_name_in
+from shoal.bootstrap.scripts.mount_volumes import (
+    EXIT_MOUNT_ERROR,
+    ebs_name_in,
+    instance_stores,
+)
 from shoal.remote.scripts import read_script
 from tests.providers.local.ssh_bed import QUICK_START, Bed, actions
 from tests.simcloud.cloud import SimCloud
@@ -21,6 +26,7 @@ from tests.simcloud.hosts import Host
 pytestmark = [pytest.mark.simcloud, pytest.mark.asyncio(loop_scope="module")]
 
 DAEMON = "etc/docker/daemon.json"
+INSTANCE_MODEL = "Amazon EC2 NVMe Instance Storage"
 
 
 class Lab:
@@ -228,6 +234,26 @@ async def test_bucket_is_mounted_for_the_user_if_mount_s3_is_installed(lab: Lab)
     called = (await lab.spare.run("cat /calls")).stdout
     assert called == "models /models --allow-other --uid=1000 --gid=1000 --read-only\n"
     await lab.spare.run("rm /usr/local/sbin/mount-s3")
+
+
+async def test_instance_stores_are_found_by_their_model(tmp_path: Path) -> None:
+    for number, model in enumerate(("Amazon Elastic Block Store", INSTANCE_MODEL, INSTANCE_MODEL)):
+        directory = tmp_path / f"nvme{number}n1" / "device"
+        directory.mkdir(parents=True)
+        (directory / "model").write_text(f"{model}   \n")
+    assert instance_stores(tmp_path) == [Path("/dev/nvme1n1"), Path("/dev/nvme2n1")]
+
+
+async def test_an_instance_store_that_the_image_has_mounted_is_used_where_it_is(lab: Lab) -> None:
+    store = "/opt/dlami/nvme"
+    await lab.spare.run(f"mkdir -p {store} && mount -t tmpfs store {store}")
+    request = _request("instance-store", "/scratch")
+    for _ in range(2):
+        assert await _mount(lab.spare, **request) == {}
+    await lab.spare.run("touch /scratch/file")
+    assert (await lab.spare.run(f"ls {store}")).stdout == "file\n"
+    assert (await lab.spare.run("grep -c /scratch /proc/mounts")).stdout == "1\n"
+    await lab.spare.run(f"umount /scratch {store}")
 
 
 async def test_ebs_device_name_is_read_from_the_nvme_controller() -> None:

@@ -12,6 +12,7 @@ from shoal.spec.problems import did_you_mean
 from shoal.spec.spec_draft import Draft
 
 # Mounting here would hide system directories.
+_INSTANCE_STORE = "instance-store"
 _SYSTEM_DIRECTORIES = frozenset(
     f"/{name}"
     for name in (
@@ -79,8 +80,10 @@ def _check_volume(
     draft: Draft, provider: str, path: tuple[str, ...], volume: Mapping[str, Any]
 ) -> None:
     device, size = volume.get("device", ""), volume.get("size", 0)
-    if device and not device.startswith("/dev/"):
+    if device and device != _INSTANCE_STORE and not device.startswith("/dev/"):
         draft.error("must be a device path like /dev/nvme1n1", *path, "device")
+    if device == _INSTANCE_STORE and size:
+        draft.error("is for new volumes, not for instance stores", *path, "size")
     if provider == "aws":
         if not device and not size:
             draft.error(

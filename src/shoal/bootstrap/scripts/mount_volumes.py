@@ -23,6 +23,11 @@ from pathlib import Path
 from typing import Any
 
 EXIT_MOUNT_ERROR = 70
+# In place of a device: a disk that is part of the instance.
+INSTANCE_STORE = "instance-store"
+_STORE_MODEL = "Amazon EC2 NVMe Instance Storage"
+# Where AWS's Deep Learning AMIs mount all instance stores, joined to one.
+_DLAMI_STORE = Path("/opt/dlami/nvme")
 _FSTAB = Path("/etc/fstab")
 _DOCKER_SETTINGS = Path("/etc/docker/daemon.json")
 _MARK = "# shoal"
@@ -56,7 +61,14 @@ def main(requests: str) -> None:
 
 
 def mount_volume(request: dict[str, Any]) -> None:
-    path, device = Path(request["path"]), wait_for_device(request["device"])
+    path = Path(request["path"])
+    if request["device"] == INSTANCE_STORE:
+        if not mounted_at(path) and mounted_at(_DLAMI_STORE):
+            bind(_DLAMI_STORE, path)
+        if mounted_at(path):
+            finish_volume(request)
+            return
+    device = wait_for_device(request["device"])
     if mounted_at(path) != number_of(device):
         check_mount_point(path)
         check_unused(device)
@@ -69,9 +81,21 @@ def mount_volume(request: dict[str, Any]) -> None:
         run(["mount", "-t", kind, str(device), str(path)])
         uuid = run(["blkid", "-p", "-s", "UUID", "-o", "value", str(device)]).strip()
         add_to_fstab(path, f"UUID={uuid}", kind, "defaults,nofail", "0 2")
+    finish_volume(request)
+
+
+def finish_volume(request: dict[str, Any]) -> None:
+    path = Path(request["path"])
     set_owner(request["owner"], path)
     if request["docker_data_root"]:
         set_docker_root(path / "docker")
+
+
+def bind(source: Path, path: Path) -> None:
+    check_mount_point(path)
+    path.mkdir(parents=True, exist_ok=True)
+    run(["mount", "--bind", str(source), str(path)])
+    add_to_fstab(path, str(source), "none", "bind,nofail", "0 0")
 
 
 def mount_efs(request: dict[str, Any]) -> None:
@@ -137,6 +161,8 @@ def wait_for_device(name: str) -> Path:
 def device_named(name: str) -> Path | None:
     """A cloud's name for a disk may differ from the kernel's: xvdf for sdf, or a name that only
     the controller of an NVMe disk reports."""
+    if name == INSTANCE_STORE:
+        return next(filter(is_unused, instance_stores()), None)
     names = [name]
     if name.startswith("/dev/sd"):
         names.append("/dev/xvd" + name[len("/dev/sd") :])
@@ -147,6 +173,22 @@ def device_named(name: str) -> Path | None:
         if f"/dev/{ebs_name(disk)}" in names:
             return disk
     return None
+
+
+def instance_stores(block_devices: Path = Path("/sys/class/block")) -> list[Path]:
+    """The NVMe disks that are the instance's own, by their model: their numbers change with the
+    volumes that are attached."""
+    models = sorted(block_devices.glob("nvme[0-9]*n1/device/model"))
+    stores = [model for model in models if model.read_text().strip() == _STORE_MODEL]
+    return [Path("/dev", model.parents[1].name) for model in stores]
+
+
+def is_unused(device: Path) -> bool:
+    try:
+        check_unused(device)
+    except MountError:
+        return False
+    return True
 
 
 def ebs_name(disk: Path) -> str:
