@@ -23,6 +23,7 @@ _log = logging.getLogger(__name__)
 # to answer, short enough for SSH's own attempts to succeed afterwards.
 _SILENCE_SECONDS = 4.0
 _CHECK_INTERVAL_SECONDS = 60.0
+_FINISH_SECONDS = 10.0
 
 
 class SshAccess:
@@ -38,20 +39,24 @@ class SshAccess:
     @contextlib.asynccontextmanager
     async def ensured(self) -> AsyncIterator[None]:
         """Check the rules if the block, which connects to an instance, takes long."""
-        checking = asyncio.ensure_future(self._check_after_silence())
+        began = asyncio.Event()
+        checking = asyncio.ensure_future(self._check_after_silence(began))
         try:
             yield
+            if began.is_set():  # it connected, but the earlier address may not be removed yet
+                await asyncio.wait([checking], timeout=_FINISH_SECONDS)
         finally:
             checking.cancel()
             await asyncio.wait([checking])
 
-    async def _check_after_silence(self) -> None:
+    async def _check_after_silence(self, began: asyncio.Event) -> None:
         await self._aws.clock.sleep(_SILENCE_SECONDS)
         async with self._lock:
             now = self._aws.clock.monotonic()
             if now < self._checked_at + _CHECK_INTERVAL_SECONDS:
                 return
             self._checked_at = now
+            began.set()
             # The connection fails with an error of its own if this does not help.
             with suppress_and_log(_log, "check the SSH rules", ShoalError):
                 await self._allow_this_machine()
