@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal.providers.aws import security_group
+from shoal.providers.aws.aws_client import AwsClient
+from shoal.providers.aws.ssh_access import SshAccess
+from shoal.spec.cluster_spec import ShoalSettings
 from tests.providers.aws.aws_bed import CLUSTER, Bed, events_of
+from tests.providers.aws.manual_clock import ManualClock
+from tests.specs import cluster
 
 
 def ssh_ranges(bed: Bed) -> list[str]:
@@ -40,6 +48,72 @@ async def test_a_laptop_with_another_address_reaches_its_cluster(bed: Bed) -> No
     assert (done.code, "reached" in done.stdout) == (0, True), done.stdout + done.stderr
     assert ssh_ranges(bed) == ["198.51.100.62/32"]
     await bed.down()
+
+
+class GroupClient(AwsClient):
+    """An account with the security group of the cluster; keeps the calls that change it."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__("us-west-2", ManualClock())
+        _, ssh = security_group.rules(["sg-1"], (), [address])
+        self.group = {
+            "GroupId": "sg-1", "GroupName": "shoal-c", "VpcId": "vpc-1", "IpPermissions": [ssh],
+            "Tags": [{"Key": "shoal-cluster", "Value": "c"}],
+        }  # fmt: skip
+        self.changes: list[tuple[str, list[str]]] = []
+        self.listed = asyncio.Event()
+
+    async def paginate(self, *args: Any, **params: Any) -> list[Any]:
+        self.listed.set()
+        return [self.group]
+
+    async def call(self, service: str, operation: str, /, **params: Any) -> dict[str, Any]:
+        ranges = [r["CidrIp"] for p in params["IpPermissions"] for r in p.get("IpRanges", ())]
+        self.changes.append((operation, ranges))
+        return {"Return": True}
+
+
+async def connect_slowly(aws: GroupClient) -> list[Any]:
+    """Connect twice to an instance that is silent until the rules are checked; the events."""
+    events: list[Any] = []
+    access = SshAccess(aws, cluster(), events.append)
+    for _ in range(2):
+        async with access.ensured():
+            await asyncio.wait_for(aws.listed.wait(), 30)
+    return events
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "address").write_text("203.0.113.7\n")
+    monkeypatch.setenv("SHOAL_CHECKIP_URL", f"file://{tmp_path}/address")
+    return "203.0.113.7/32"
+
+
+async def test_the_current_address_replaces_the_earlier_one_of_this_machine(address: str) -> None:
+    aws = GroupClient("198.51.100.9/32")
+    (warning,) = await connect_slowly(aws)
+    assert warning.what == "the address of this machine has changed"
+    assert aws.changes == [
+        ("authorize_security_group_ingress", [address]),
+        ("revoke_security_group_ingress", ["198.51.100.9/32"]),
+    ]
+
+
+async def test_a_group_that_allows_this_address_is_not_changed(address: str) -> None:
+    aws = GroupClient(address)
+    assert await connect_slowly(aws) == []
+    assert aws.changes == []
+
+
+async def test_ranges_of_the_file_are_not_changed(address: str) -> None:
+    aws = GroupClient("198.51.100.9/32")
+    settings = ShoalSettings(ssh_from=("198.51.100.0/24",))
+    access = SshAccess(aws, replace(cluster(), shoal=settings), lambda event: None)
+    await access.allow_this_machine()
+    assert aws.changes == []
+    await SshAccess(aws, cluster(), lambda event: None).allow_this_machine()
+    assert aws.changes, "without the setting"
 
 
 def group(*rules: dict[str, Any]) -> dict[str, Any]:

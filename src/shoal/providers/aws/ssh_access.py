@@ -59,9 +59,11 @@ class SshAccess:
             began.set()
             # The connection fails with an error of its own if this does not help.
             with suppress_and_log(_log, "check the SSH rules", ShoalError):
-                await self._allow_this_machine()
+                await self.allow_this_machine()
 
-    async def _allow_this_machine(self) -> None:
+    async def allow_this_machine(self) -> None:
+        """Allow SSH from this machine's current address in the groups that were created for the
+        cluster, unless the file says from where it is allowed."""
         settings = self._spec.provider.settings.get("security_group") or {}
         own_rules: Sequence[dict[str, object]] = settings.get("IpPermissions") or ()
         if self._is_fixed_by_file() or any(map(security_group.covers_ssh, own_rules)):
