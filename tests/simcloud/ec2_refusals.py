@@ -97,9 +97,9 @@ def _refuse_groups_of_another_vpc() -> None:
                         f"Security group {id} and subnet {subnet_id} belong to different networks.",
                     )
         reservation = run(self, image_id, count, *args, **kwargs)
-        market = (kwargs.get("instance_market_options") or {}).get("MarketType")
         for instance in reservation.instances:
-            instance.lifecycle = market  # moto says spot in any case
+            # moto says spot for every market.
+            instance.lifecycle = kwargs.get("instance_market_options") or None
         return reservation
 
     InstanceBackend.run_instances = run_instances

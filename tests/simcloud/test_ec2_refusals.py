@@ -69,3 +69,13 @@ async def test_terminated_instances_have_no_tags(cloud: SimCloud) -> None:
     ec2.terminate_instances(InstanceIds=ids)
     await until(lambda: record()["State"]["Name"] == "terminated", "the instance is terminated")
     assert not record().get("Tags")
+
+
+async def test_an_instance_of_a_capacity_block_is_not_spot(cloud: SimCloud) -> None:
+    launch = {"ImageId": RAY_EXAMPLE_IMAGE, "MinCount": 1, "MaxCount": 1}
+    for market in ("spot", "capacity-block"):
+        options = {"MarketType": market}
+        (instance,) = client(cloud).run_instances(**launch, InstanceMarketOptions=options)[
+            "Instances"
+        ]
+        assert instance["InstanceLifecycle"] == market

@@ -98,7 +98,8 @@ async def test_prices_are_fetched_once_a_day(account: Account) -> None:
     for _ in range(2):
         provider = account.provider()
         await provider.offerings(account.spec)
-    assert account.cloud.ledger.calls()["GetProducts"] == 1
+    # One for the instance type, and one for the volume type.
+    assert account.cloud.ledger.calls()["GetProducts"] == 2
     price_source = provider.capabilities.price_source
     assert price_source is not None
     assert price_source(account.spec).startswith("AWS's price list of ")

@@ -111,20 +111,25 @@ def monthly_cost(volume: Mapping[str, Any], listed: Mapping[str, float] | None =
     return float(volume["Size"] * rate.gib + iops * rate.iops + throughput * rate.throughput)
 
 
-async def hourly_cost(prices: Prices, mappings: Sequence[Mapping[str, Any]]) -> tuple[str, float]:
-    """The new volumes of these mappings as text, and what they cost in US dollars per hour."""
+def new_volumes(mappings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The volumes that are created by these mappings, as `DescribeVolumes` would show them."""
     ebs = [mapping.get("Ebs") or {} for mapping in mappings]
-    volumes = [
+    return [
         {**volume, "Size": volume["VolumeSize"], "VolumeType": volume.get("VolumeType", "gp3")}
         for volume in ebs
         if volume.get("VolumeSize")
     ]
-    await prices.refresh_volumes({volume["VolumeType"] for volume in volumes})
-    monthly = sum(
-        monthly_cost(volume, prices.volume_prices(volume["VolumeType"])) for volume in volumes
-    )
-    text = " + ".join(f"{volume['Size']} GiB {volume['VolumeType']}" for volume in volumes)
-    return text, monthly / _HOURS_PER_MONTH
+
+
+def describe_volumes(volumes: Sequence[Mapping[str, Any]]) -> str:
+    return " + ".join(f"{volume['Size']} GiB {volume['VolumeType']}" for volume in volumes)
+
+
+def hourly_cost(prices: Prices, volumes: Sequence[Mapping[str, Any]]) -> float:
+    """US dollars per hour for these volumes."""
+    listed = {v["VolumeType"]: prices.volume_prices(v["VolumeType"]) for v in volumes}
+    monthly = sum(monthly_cost(volume, listed[volume["VolumeType"]]) for volume in volumes)
+    return monthly / _HOURS_PER_MONTH
 
 
 async def costs_while_stopped(

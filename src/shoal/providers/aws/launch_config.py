@@ -159,17 +159,25 @@ async def with_disks(
 ) -> list[Offering]:
     """The same offerings with their volumes, where it is known how they would be launched."""
 
-    async def add(offering: Offering) -> Offering:
-        name = offering.node_type
+    async def mappings(name: str) -> list[Mapping[str, Any]]:
         try:
-            config = (await resolve_launch_configs(aws, spec, [name]))[name]
+            return (await resolve_launch_configs(aws, spec, [name]))[name].mappings
         except ShoalError as error:  # preflight reports it
             _log.info("could not find the volumes of %s: %s", name, error)
-            return offering
-        disks, per_hour = await ebs.hourly_cost(prices, config.mappings)
-        return replace(offering, disks=disks, disks_per_hour=per_hour)
+            return []
 
-    return await run_all(map(add, offerings))
+    volumes = [
+        ebs.new_volumes(some) for some in await run_all(mappings(o.node_type) for o in offerings)
+    ]
+    await prices.refresh_volumes({v["VolumeType"] for some in volumes for v in some})
+    return [
+        replace(
+            offering,
+            disks=ebs.describe_volumes(some),
+            disks_per_hour=ebs.hourly_cost(prices, some),
+        )
+        for offering, some in zip(offerings, volumes, strict=True)
+    ]
 
 
 def _is_in_container(spec: ClusterSpec, node_type: str) -> bool:
