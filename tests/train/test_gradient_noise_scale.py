@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import Mock
 
@@ -120,8 +121,8 @@ def test_accumulated_passes_are_samples_of_their_own() -> None:
             gns.count_pass(synchronized=number == 3)
             assert gns.should_zero_grad == (number == 3)
         assert gns.accum_count == 4
-        gns.observe_reduced(params, [total])
-        assert gns.complete(samples=4, divisor=4)
+        gns.observe_reduced(params, [total], divisor=4)
+        assert gns.complete(samples=4)
         gns.prepare_step(gns.accum_scale * gns.accum_count)
     assert gns.raw_sqr_avg[0] == pytest.approx(SIZE * 0.09, rel=0.25)
     assert gns.raw_var_avg[0] == pytest.approx(SIZE, rel=0.1)
@@ -137,9 +138,9 @@ def test_replicas_that_accumulate_give_one_sample_each() -> None:
         for number in range(3):
             gns.count_pass(synchronized=number == 2)
         for local in sums:
-            gns.observe_local(params, [local])
-        gns.observe_reduced(params, [(sums[0] + sums[1]) / 2])
-        assert gns.complete(samples=2, divisor=3)
+            gns.observe_local(params, [local], divisor=3)
+        gns.observe_reduced(params, [(sums[0] + sums[1]) / 6])
+        assert gns.complete(samples=2)
         gns.prepare_step(gns.accum_scale * gns.accum_count)
     assert gns.raw_sqr_avg[0] == pytest.approx(SIZE * 0.09, rel=0.25)
     assert gns.raw_var_avg[0] == pytest.approx(SIZE, rel=0.1)
@@ -167,6 +168,46 @@ def test_buckets_and_flat_buffers_give_the_same_norms() -> None:
     gns.discard()
     gns.observe_local(params, grads, buffer=torch.cat(grads))
     assert gns.local_sqr.tolist() == pytest.approx([expected])
+
+
+@pytest.fixture
+def _process_group() -> Iterator[None]:
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.HashStore(), rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("_process_group")
+def test_the_buckets_of_distributed_data_parallel_are_observed() -> None:
+    model = torch.nn.Sequential(
+        torch.nn.Linear(100, 80), torch.nn.ReLU(), torch.nn.Linear(80, 4000)
+    )  # the first bucket takes 1 MiB
+    groups = [{"params": model[0].parameters()}, {"params": model[2].parameters()}]
+    gns = GradientNoiseScale(Mock(), torch.optim.SGD(groups, lr=0.1), num_replicas=1)
+    buckets = 0
+
+    def observe(bucket: Any) -> Any:
+        nonlocal buckets
+        buckets += 1
+        gns.observe_local(bucket.parameters(), bucket.gradients(), bucket.buffer())
+        future: Any = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    replica = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.01)
+    replica.register_comm_hook(None, lambda _, bucket: observe(bucket))
+    for _ in range(2):  # the buckets are built again after the first pass
+        gns.discard()
+        model.zero_grad()
+        replica(torch.randn(8, 100)).square().sum().backward()
+    assert buckets > 2
+    expected = [
+        float(sum(param.grad.square().sum() for param in layer.parameters()))
+        for layer in (model[0], model[2])
+    ]
+    assert gns.local_sqr.tolist() == pytest.approx(expected, rel=1e-5)
 
 
 def test_half_precision_gradients_do_not_overflow() -> None:

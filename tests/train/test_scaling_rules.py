@@ -218,8 +218,8 @@ def test_the_minimum_of_a_narrow_valley_is_found(variant: str) -> None:
         for param, grad in zip(model.params, grads, strict=True):
             param.grad = grad / passes
         if passes > 1:
-            model.gns.observe_reduced(model.params, grads)
-            model.gns.complete(samples=passes, divisor=passes)
+            model.gns.observe_reduced(model.params, grads, divisor=passes)
+            model.gns.complete(samples=passes)
         else:
             model.gns.observe_consecutive(model.params, grads)
         model.optimizer.step()

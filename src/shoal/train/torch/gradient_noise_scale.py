@@ -18,7 +18,8 @@ The data-parallel wrapper drives it. In each optimizer step:
 4. `discard()` instead of `complete` for a step that is dropped, or whose gradients are weighted
    unevenly.
 
-Gradients that are sums over passes need `divisor`, the number of passes, in `complete`.
+Gradients that are sums over passes need `divisor`, the number of passes. Whether to observe a step
+depends only on what all replicas know, so that all of them take part in the sum or none does.
 """
 
 from __future__ import annotations
@@ -163,17 +164,25 @@ class GradientNoiseScale:
 
     @torch.no_grad()
     def observe_local(
-        self, params: Tensors, grads: Tensors, buffer: torch.Tensor | None = None
+        self,
+        params: Tensors,
+        grads: Tensors,
+        buffer: torch.Tensor | None = None,
+        divisor: float = 1.0,
     ) -> None:
         """This replica's own gradients of these parameters. `buffer` is all of them, flat."""
-        self._local.append(self._sqr_norms(params, grads, buffer))
+        self._local.append(self._sqr_norms(params, grads, buffer) / divisor**2)
 
     @torch.no_grad()
     def observe_reduced(
-        self, params: Tensors, grads: Tensors, buffer: torch.Tensor | None = None
+        self,
+        params: Tensors,
+        grads: Tensors,
+        buffer: torch.Tensor | None = None,
+        divisor: float = 1.0,
     ) -> None:
         """The mean gradients of these parameters. `buffer` is all of them, flat."""
-        self._reduced.append(self._sqr_norms(params, grads, buffer))
+        self._reduced.append(self._sqr_norms(params, grads, buffer) / divisor**2)
 
     @torch.no_grad()
     def observe_pass(self, params: Tensors, grads: Tensors) -> None:
@@ -188,19 +197,15 @@ class GradientNoiseScale:
             self._accumulated[id(param)] = grad.detach().clone()
 
     @torch.no_grad()
-    def complete(
-        self, samples: int, local_sqr: torch.Tensor | None = None, divisor: float = 1.0
-    ) -> bool:
+    def complete(self, samples: int, local_sqr: torch.Tensor | None = None) -> bool:
         """Average in what was observed of this step. `samples` is the number of gradients whose
         squared norms are summed in `local_sqr`, by default this replica's. False if the step is
         left out, because a gradient is not finite."""
         local = to_numpy(self.local_sqr if local_sqr is None else local_sqr)
         reduced = to_numpy(total(self._reduced, self._group_count))
-        local_divisor = 1.0 if self._accumulated else divisor  # observe_pass() saw whole gradients
         self.discard()
         unit = self._loss_scale() ** 2
-        local = local / samples / unit / local_divisor**2
-        reduced = reduced / unit / divisor**2
+        local, reduced = local / samples / unit, reduced / unit
         if samples < 2 or not (np.all(np.isfinite(local)) and np.all(np.isfinite(reduced))):
             return False
         if self._biased:
