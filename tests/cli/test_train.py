@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from shoal.cli import main
+from shoal.cli import adaptdl, main
 from shoal.cli.render.training import TrainingView, progress_line, reason_line
 from shoal.core.events import Event, Stage
 from shoal.train.job.job_events import TrainNote, TrainOutput, TrainProgress, TrainStarted
@@ -51,6 +51,18 @@ def test_adaptdls_flags_are_accepted(trained: list[Any], tmp_path: Path) -> None
     assert (options.max_workers, options.working_dir) == (3, tmp_path)
     assert (options.gpus, options.cpus) == (0.0, 2.0)
     assert (options.checkpoint_timeout_s, options.rescale_timeout_s) == (30.0, 20.0)
+
+
+def test_adaptdls_program_names_run_the_same_command(
+    trained: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["adaptdl-ray", "-u", "ray://h:10001", "-f", "code.py", "-m", "2", "--", "--bs", "8"]
+    monkeypatch.setattr("sys.argv", command)
+    with pytest.raises(SystemExit) as ended:
+        adaptdl.main()
+    assert ended.value.code == 7
+    ((cluster, options, _),) = trained
+    assert (cluster, options.arguments) == ("ray://h:10001", ("--bs", "8"))
 
 
 @pytest.mark.parametrize(

@@ -88,13 +88,13 @@ def test_entries_of_the_journal_become_events() -> None:
     head.print(kind="job_started", job="j")
     head.print(kind="output", lines=["a", "b"])
     head.print(kind="note", text="w2 joined", level="warning")
-    head.print(kind="announce", text="", generation=2)
+    head.print(kind="announce", text="", generation=2, number=41)
     head.follower.line("a warning of Ray", "stderr")
     head.follower.line("not json", "stdout")
     assert head.events == [
         TrainStarted("j"), TrainOutput("a"), TrainOutput("b"), TrainNote("w2 joined", "warning"),
     ]  # fmt: skip
-    assert head.follower.seen == 3
+    assert head.follower.next == 42
 
 
 def test_progress_tells_the_time_left() -> None:

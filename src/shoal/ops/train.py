@@ -131,7 +131,7 @@ class TrainingJobs:
             done = await self._host.run(arguments, follower.line)
         except asyncio.CancelledError:
             self._ctx.emit(TrainNote(f"stopping job {job.id}; --resume {job.id} continues it"))
-            arguments = ["stop", job.id, "--after", str(follower.seen)]
+            arguments = ["stop", job.id, "--after", str(follower.next)]
             await self._host.run(arguments, follower.line)
             raise
         except UnreachableError as error:

@@ -15,9 +15,6 @@ from shoal.train.job.job_events import TrainNote, TrainOutput, TrainProgress, Tr
 
 _log = logging.getLogger(__name__)
 
-# What the program prints besides the entries of the job's journal.
-_NO_ENTRIES = ("job_started", "error", "job", "reason")
-
 
 class JobError(ShoalError):
     """The job failed; `exit_code` is the script's status."""
@@ -31,10 +28,11 @@ class JobError(ShoalError):
 
 @dataclass
 class Follower:
-    """`seen` counts the entries of the job's journal, `results` are the answers to a query."""
+    """`next` is the number of the job's next journal entry, `results` are the answers to a
+    query."""
 
     emit: Emit
-    seen: int = 0
+    next: int = 0
     end: dict[str, Any] | None = None
     failure: dict[str, Any] | None = None
     results: list[dict[str, Any]] = field(default_factory=list)
@@ -66,7 +64,7 @@ class Follower:
             self.results.append(entry)
         elif entry.get("text"):
             self.emit(TrainNote(entry["text"], entry.get("level", "info")))
-        self.seen += kind not in _NO_ENTRIES
+        self.next = max(self.next, entry.get("number", -1) + 1)
 
     def status(self, done: Completed) -> int:
         """The status of the job. Raises what the user has to know about its failure."""

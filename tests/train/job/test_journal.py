@@ -18,13 +18,21 @@ async def test_a_follower_gets_every_entry_once_and_in_order(tmp_path: Path) -> 
     assert await journal.wait(after, 0.01) == (after, [])
 
 
-async def test_a_restarted_controller_continues_the_numbers(tmp_path: Path) -> None:
-    Journal(tmp_path).add("started")
+async def test_a_follower_continues_with_a_restarted_controller(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.add("started")
+    journal.add_output(("one",))
+    after, _ = await journal.wait(0, 1)
     journal = Journal(tmp_path)
     assert [e["kind"] for e in journal.earlier] == ["started"]
     journal.add("restored")
-    _, entries = await journal.wait(1, 1)
+    after, entries = await journal.wait(after, 1)
     assert [e["kind"] for e in entries] == ["restored"]
+    journal.add("end")
+    _, entries = await journal.wait(after, 1)
+    assert [e["kind"] for e in entries] == ["end"]
+    _, entries = await journal.wait(0, 1)
+    assert [e["kind"] for e in entries] == ["started", "restored", "end"]
 
 
 async def test_a_half_written_line_is_left_out(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ Entry = dict[str, Any]
 
 
 class Journal:
-    """Entries are numbered from 0 over the whole life of the job, also if its controller was
-    restarted. Output of the script has numbers too, but its lines are in a file of their own.
-    `run` tells the runs of a resumed job apart."""
+    """Entries have growing numbers, also over restarts of the controller. Output of the script has
+    numbers too, but its lines are in a file of their own. `run` tells the runs of a resumed job
+    apart."""
 
     def __init__(self, directory: Path, run: float = 0.0) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,8 @@ class Journal:
         self._keep_of_run(run)
         self.earlier = read_journal(self._path)
         self._entries: deque[Entry] = deque(self.earlier, maxlen=_KEPT)
-        self._next = len(self.earlier)
+        # Later than all numbers of a controller before this one: it made fewer in that time.
+        self._first = self._next = max(len(self.earlier), time.time_ns() // 1000)
         self._added = asyncio.Event()
 
     def add(self, kind: str, text: str = "", level: str = "info", **values: object) -> None:
@@ -47,15 +48,17 @@ class Journal:
         self._remember({"kind": "output", "lines": list(lines)})
 
     async def wait(self, after: int, seconds: float) -> tuple[int, list[Entry]]:
-        """The entries from number `after`, as soon as there are any, and the next number."""
+        """The entries from number `after`, as soon as there are any, and the next number. 0 means
+        all; the number of a controller before this one means all since it was restarted."""
         if after >= self._next:
             self._added.clear()
             try:
                 await asyncio.wait_for(self._added.wait(), seconds)
             except asyncio.TimeoutError:
                 return self._next, []
-        skipped = max(0, len(self._entries) - (self._next - min(after, self._next)))
-        return self._next, list(self._entries)[skipped:]
+        wanted = self._next - max(after, self._first) if after else len(self._entries)
+        entries = list(self._entries)[max(0, len(self._entries) - wanted) :]
+        return self._next, entries if wanted else []
 
     def _keep_of_run(self, run: float) -> None:
         """Begin a new journal if the one here is of an earlier run, which is now resumed."""

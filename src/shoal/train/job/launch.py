@@ -126,8 +126,8 @@ def follow(spec: JobSpec, emit: Callable[[Entry], None], after: int = 0) -> int:
                 ) from None
             time.sleep(0.5)
             continue
-        for entry in entries:
-            emit(entry)
+        for number, entry in enumerate(entries, after - len(entries)):
+            emit({**entry, "number": number})
             if entry["kind"] == "end":
                 controller.acknowledge.remote()
                 return int(entry["status"])
