@@ -211,6 +211,24 @@ async def test_a_notice_brings_a_checkpoint_and_a_replacement(cluster: Cluster) 
     assert cluster.entries("notice")
 
 
+async def test_training_goes_on_while_the_gcs_is_away(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.start("SECONDS = 600", workers=1)
+    await cluster.await_members("w1")
+
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("the GCS does not answer")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(placements, "draining_nodes", fail)
+        outage.setattr(cluster.nodes, "newly_placed", fail)
+        before = len(cluster.entries("progress"))
+        await until(lambda: len(cluster.entries("progress")) > before + 3, "training goes on")
+    os.kill(cluster.pid("w1"), signal.SIGKILL)
+    await cluster.await_members("w2")
+
+
 async def test_stopping_a_job_ends_it_with_143(cluster: Cluster) -> None:
     await cluster.start("SECONDS = 600", workers=2)
     await cluster.await_members("w1", "w2")

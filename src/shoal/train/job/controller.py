@@ -59,6 +59,7 @@ _DRAIN_POLL_S = 0.5
 _AGENT_START_S = 60.0
 _RESTORE_S = 5.0
 _CLOSE_S = 10.0
+_RETRY_S = 1.0
 # Followers of the job read its end before the controller goes.
 _LINGER_S = 10.0
 
@@ -203,7 +204,8 @@ class Controller:
         targets = [e["target"] for e in self._journal.earlier if e["kind"] == "resize"]
         if targets:
             self._membership.state.target = targets[-1]
-        await asyncio.to_thread(self._placements.restore, {r.worker for r in reports})
+        with suppress_and_log(_log, "find the placement groups", Exception):
+            await asyncio.to_thread(self._placements.restore, {r.worker for r in reports})
         now = time.monotonic()
         self._perform(self._membership.restore(reports, now, next_worker=number))
 
@@ -223,11 +225,14 @@ class Controller:
                 if now - agent.heard > limit:
                     self._node_lost(agent, now)
             self._perform(self._membership.tick(now))
-            await self._place()
+            # Ray's GCS can be away for a while, and the disk can be full: training goes on.
+            with suppress_and_log(_log, "ask for placements", Exception):
+                await self._place()
             if now >= next_drain_poll:
                 next_drain_poll = now + _DRAIN_POLL_S
-                (self._spec.path / HEARTBEAT_FILE).touch()
-                await self._check_draining()
+                with suppress_and_log(_log, "ask for draining nodes", Exception):
+                    (self._spec.path / HEARTBEAT_FILE).touch()
+                    await self._check_draining()
 
     async def _place(self) -> None:
         async with self._placing:
@@ -265,15 +270,25 @@ class Controller:
                 if agent := self._agents.get(action.node):
                     agent.actor.kill.remote(action.worker)
             elif isinstance(action, RequestWorker):
-                self._keep(self._place_with(self._placements.request, action.worker))
+                self._keep(self._request(action.worker))
             elif isinstance(action, ReleaseWorker):
-                self._keep(self._place_with(self._placements.release, action.worker))
+                self._keep(self._release(action.worker))
             elif isinstance(action, Finish):
                 self._begin_finish(action)
 
-    async def _place_with(self, act: Any, worker: str) -> None:
+    async def _request(self, worker: str) -> None:
+        while worker in self._membership.state.workers and self._finish is None:
+            try:
+                async with self._placing:
+                    await asyncio.to_thread(self._placements.request, worker)
+                return
+            except Exception as error:
+                _log.info("could not request resources for %s: %s", worker, error)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _release(self, worker: str) -> None:
         async with self._placing:
-            await asyncio.to_thread(act, worker)
+            await asyncio.to_thread(self._placements.release, worker)
 
     async def _start_worker(self, action: StartWorker) -> None:
         try:
