@@ -25,6 +25,7 @@ _POLL_S = 2.0
 # A controller that does not answer is being restarted by Ray.
 _RESTART_S = 60.0
 _LINGER_S = 15.0
+_BEGIN_S = 120.0
 _HEAD = "node:__internal_head__"
 
 
@@ -60,7 +61,8 @@ def start(spec: JobSpec, code: bytes) -> Any:
         )
         .remote(spec.to_json())
     )  # fmt: skip
-    controller.begin.remote(code)
+    # It has the code, and runs on its own from here on.
+    ray.get(controller.begin.remote(code), timeout=_BEGIN_S)
     return controller
 
 
