@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from shoal.bootstrap import applied_state, file_sync, node_probe, steps, volumes
+from shoal.bootstrap import applied_state, file_sync, node_probe, steps, version_mismatch, volumes
 from shoal.bootstrap.applied_state import AppliedState
 from shoal.bootstrap.containers import node_container
 from shoal.bootstrap.file_sync import HeadRelay
@@ -24,7 +24,7 @@ from shoal.bootstrap.ray_restart import NotRestartedError
 from shoal.bootstrap.steps import NodeReporter
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
-from shoal.core.errors import ShoalError, UnreachableError
+from shoal.core.errors import SetupError, ShoalError, UnreachableError
 from shoal.core.events import Emit
 from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Phase
@@ -329,7 +329,12 @@ class _NodePipeline:
         if not has_other_ray:
             commands = without_ray_stop(commands)
         # `ray start` returns when the node has registered with the head's GCS.
-        await self._run(commands, "start", plan.node_runner, tries=1)
+        try:
+            await self._run(commands, "start", plan.node_runner, tries=1)
+        except SetupError as error:
+            if self._is_head:
+                raise
+            raise await version_mismatch.explain(error, plan, self._artifacts.head) from None
         finishing = [self._step("find Ray's Python", self._find_python)]
         if plan.lease_agent:
             finishing.append(self._start_agent("lease agent", plan.lease_agent))

@@ -11,6 +11,8 @@ from shoal.core.errors import NotFoundError, SetupError
 from shoal.remote.runner import Runner, capture, quote
 from shoal.remote.scripts import read_script
 
+VERSIONS_PREFIX = "versions: "
+
 _READ_SECONDS = 30.0
 # What find_ray_python.sh says where no Ray ran.
 _NEVER_RAN = "Ray does not run here"
@@ -48,6 +50,13 @@ def ray_version_command(python: str) -> str:
     """A command that prints the version of Ray without importing Ray, which takes seconds."""
     program = "import importlib.metadata as m; print(m.version('ray'))"
     return f"{python} {quote(['-c', program])} 2>/dev/null"
+
+
+def versions_command(python: str) -> str:
+    """A command that prints the versions of Ray and Python after `VERSIONS_PREFIX`."""
+    program = "import importlib.metadata as m, platform as p"
+    program += f"; print({VERSIONS_PREFIX!r} + m.version('ray'), p.python_version())"
+    return f"{python} {quote(['-c', program])}"
 
 
 async def list_nodes(head: Runner, command: str, env: Mapping[str, str]) -> dict[str, RayNode]:
