@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shoal.controller import crontab
-from shoal.controller.paths import CONFIG, SUPERVISOR_LOCK
+from shoal.controller.paths import CONFIG, RESTART_SCRIPT, SUPERVISOR_LOCK
 from shoal.core.file_lock import FileLock
 
 # A crontab command that keeps its table in a file, and fails without one as the real one does.
@@ -66,6 +66,14 @@ def test_a_controller_that_does_not_run_is_started(head: Head) -> None:
     crontab.enable(head.directory)
     head.minute()
     assert head.started.read_text() == f"-m shoal.controller start {head.directory}\n"
+
+
+def test_it_is_started_where_programs_in_the_home_directory_are_not_executable(head: Head) -> None:
+    (head.directory / CONFIG).touch()
+    crontab.enable(head.directory)
+    (head.directory / RESTART_SCRIPT).chmod(0o600)
+    head.minute()
+    assert head.started.exists()
 
 
 def test_nothing_is_started_while_a_supervisor_runs(head: Head) -> None:

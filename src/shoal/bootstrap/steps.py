@@ -185,7 +185,8 @@ async def run_command(
 
 
 def _fix(command: str, done: Completed) -> str:
-    if done.code == 127 and "ray" in command:
+    is_missing = done.code == 127 and "shared librar" not in " ".join(done.tail)
+    if is_missing and "ray" in command:
         return "install Ray on the node: setup_commands: [pip install 'ray[default]']"
     return RETRY_NODE
 

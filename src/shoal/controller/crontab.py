@@ -53,10 +53,10 @@ def disable(directory: Path) -> None:
 
 
 def _lines(directory: Path, script: Path) -> list[str]:
-    # The lines do nothing if the directory is removed without them. In a crontab, an unescaped
-    # percent sign ends the command.
+    # The lines do nothing if the directory is removed without them. Programs may not be executable
+    # in a home directory. In a crontab, an unescaped percent sign ends the command.
     path = shlex.quote(str(script))
-    command = f"[ ! -x {path} ] || {path}".replace("%", r"\%")
+    command = f"[ ! -e {path} ] || sh {path}".replace("%", r"\%")
     return [f"{schedule} {command} {_marker(directory)}" for schedule in _SCHEDULES]
 
 

@@ -13,12 +13,15 @@ case $path in
 *) source=$path target=$path ;;
 esac
 [ -e "$source" ] || exit 0
+# The paths below are relative, since the home directory may have a space in its name, and rsync and
+# ssh split their options at spaces.
+cd || exit
 if [ -d "$source" ]; then source=$source/ target=$target/; fi
-known_hosts=$HOME/.shoal/known/${login#*@}
+known_hosts=.shoal/known/${login#*@}
 mkdir -p "${known_hosts%/*}" &&
   printf '%s\n' "$host_keys" | sed 's/^/worker /' > "$known_hosts" || exit
 # shellcheck disable=SC2086 # RSYNC_OPTIONS are several words
 exec rsync $options -s --rsync-path="$enter sh -c 'cd; exec rsync \"\$@\"' rsync" \
-  -e "ssh -q -p $port -i $HOME/.shoal/cluster_key -o IdentitiesOnly=yes \
+  -e "ssh -q -p $port -i .shoal/cluster_key -o IdentitiesOnly=yes \
  -o BatchMode=yes -o ConnectTimeout=10 -o StrictHostKeyChecking=yes -o HostKeyAlias=worker \
  -o UserKnownHostsFile=$known_hosts" "$source" "$login:$target"
