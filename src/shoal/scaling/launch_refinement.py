@@ -105,7 +105,7 @@ class LaunchRefinement:
         is_unmet = bool(launches.unplaced or launches.unplaced_floors)
         has_preferences = self._selector.has_preferences(self._all_items())
         if (
-            not (is_unmet or (selected_count and not has_preferences))
+            not (is_unmet or selected_count)
             or selected_count > MAX_SEARCHED_INSTANCES
             or not self._is_searchable()
         ):
@@ -113,7 +113,7 @@ class LaunchRefinement:
         before, selected = launches.take_back_work_launches()
         search = LaunchSearch(launches)
         current = search.counts(selected)
-        best = search.best(current)
+        best = search.best(current) if is_unmet or not has_preferences else current
         if has_preferences and not search.meets_more(best, current):
             best = search.without_unneeded(current)
         if best == current:

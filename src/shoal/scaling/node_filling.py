@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from shoal.scaling.free_capacity import FreeCapacity
 from shoal.scaling.greedy_packing import BinType
+from shoal.scaling.offerings import is_scarce
 from shoal.scaling.placement import Unplaced, place
 from shoal.scaling.resource_vectors import Item, LabelClass, ResourceSpace, Vector
 from shoal.scaling.workload import Workload
@@ -63,6 +64,7 @@ class NodeFilling:
         self._limits = list(limits.by_group)
         self._total_limit = limits.total
         self.order = order
+        self._scarce_axes = [a for a, name in enumerate(self.space.names) if is_scarce(name)]
         self._nodes: Counter[_Node] = Counter()
         for row in free_capacity.rows:
             self._nodes[_Node(row.free, row.free, row.labels, row.scarce)] += row.count
@@ -146,10 +148,21 @@ class NodeFilling:
         for node in nodes:
             pattern = _pattern(self.space, node, items, order, left, spread)
             if pattern:
-                score = _score(node, items, pattern)
+                score = (self._scarcity(node, items, pattern), _score(node, items, pattern))
                 if best_score is None or score > best_score:
                     best, best_score = (node, pattern), score
         return best
+
+    def _scarcity(
+        self, node: _Node, items: Sequence[Item], pattern: Sequence[tuple[int, int]]
+    ) -> float:
+        """How few scarce resources work that needs none of them would block on this node, for the
+        order that looks after them; 0 in the others."""
+        if self.order is not FillOrder.SMALLEST_SCARCE or any(items[i].scarce for i, _ in pattern):
+            return 0.0
+        sizes = [n * w for n, w in zip(node.free, self.space.weight, strict=True)]
+        scarce = sum(sizes[axis] for axis in self._scarce_axes)
+        return -scarce / max(sum(sizes) - scarce, 1e-9)
 
 
 def _pattern(
