@@ -42,6 +42,8 @@ MIN_UPSCALING_STEP = 5
 # Each round selects instances for what the last one left; more than a few rounds are needed only
 # where priorities differ or limits are tight.
 MAX_ROUNDS = 40
+# What is dropped may be launched again by a later stage, and so on.
+MAX_DROP_ROUNDS = 3
 
 
 @dataclass
@@ -99,7 +101,7 @@ class ScaleUp:
         self._result.launch_budget = self._launch_budget()
         self._launch_for_tasks()
         refinement = LaunchRefinement(self._launches)
-        for _ in range(MAX_ROUNDS):
+        for _ in range(MAX_DROP_ROUNDS):
             if not refinement.drop_surplus():
                 break
             if self._launches.unplaced:
