@@ -157,7 +157,7 @@ class NodeFilling:
         self, node: _Node, items: Sequence[Item], pattern: Sequence[tuple[int, int]]
     ) -> float:
         """How few scarce resources work that needs none of them would block on this node, for the
-        order that looks after them; 0 in the others."""
+        order that spares them; 0 in the others."""
         if self.order is not FillOrder.SMALLEST_SCARCE or any(items[i].scarce for i, _ in pattern):
             return 0.0
         sizes = [n * w for n, w in zip(node.free, self.space.weight, strict=True)]
