@@ -9,10 +9,11 @@ import textwrap
 
 import pytest
 
+from shoal.remote import session_pool
 from shoal.remote.command_output import MAX_LINE_BYTES
 from shoal.remote.runner import capture
 from shoal.remote.ssh_runner import SshRunner
-from tests.polling import until
+from tests.polling import alive, until
 from tests.remote.sshd import Sshd, command_lines, running
 
 UNUSUAL_VALUE = 'it\'s "$(touch pwned)" `id` \\ \n\n end é \t!'
@@ -41,6 +42,49 @@ async def test_a_command_can_skip_the_dotfiles(runner: SshRunner, server: Sshd) 
     (server.home / ".profile").write_text("echo x >> reads\n")
     assert (await runner.run('echo "$V"', env={"V": "a b"}, skip_profile=True)).tail == ("a b",)
     assert not (server.home / "reads").exists()
+
+
+async def _shell_of(runner: SshRunner, *, skip_profile: bool) -> str:
+    """The process on the host that runs the commands of a session."""
+    (line,) = (await runner.run("echo $PPID", skip_profile=skip_profile)).tail
+    return line
+
+
+async def test_commands_without_dotfiles_share_a_session_and_the_others_do_not(
+    runner: SshRunner,
+) -> None:
+    first = await _shell_of(runner, skip_profile=True)
+    assert await _shell_of(runner, skip_profile=True) == first
+    with_profile = await _shell_of(runner, skip_profile=False)
+    assert with_profile != first
+    assert await _shell_of(runner, skip_profile=False) != with_profile
+
+
+async def test_a_session_runs_many_short_commands(runner: SshRunner) -> None:
+    async def run_in_turn() -> None:
+        for number in range(25):
+            result = await runner.run("cat", stdin=b"%d" % number, timeout=20, skip_profile=True)
+            assert result.tail == (str(number),)
+
+    await asyncio.gather(*(run_in_turn() for _ in range(4)))
+
+
+async def test_a_session_that_was_lost_is_replaced(runner: SshRunner) -> None:
+    first = await _shell_of(runner, skip_profile=True)
+    await runner.run(f"kill -9 {first}")
+    assert await _shell_of(runner, skip_profile=True) != first
+
+
+async def test_a_new_login_gets_a_new_session(runner: SshRunner) -> None:
+    first = await _shell_of(runner, skip_profile=True)
+    await runner.relogin()
+    assert await _shell_of(runner, skip_profile=True) != first
+
+
+async def test_idle_sessions_end(runner: SshRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_pool, "_IDLE_SECONDS", 0.1)
+    shell = int(await _shell_of(runner, skip_profile=True))
+    await until(lambda: not alive(shell), "the session ends")
 
 
 async def test_lines_after_a_guard_for_interactive_shells_apply(

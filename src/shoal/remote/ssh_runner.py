@@ -1,7 +1,8 @@
-"""Runs commands on a host over SSH, each in a new login shell.
+"""Runs commands on a host over SSH: the user's each in a new login shell, Shoal's own in none.
 
 All commands share one connection (see `control_master`), so a command costs a session on it and no
-login. `exec_protocol` describes what is sent and what comes back.
+login, and Shoal's own commands reuse sessions (see `session_pool`). `exec_protocol` describes what
+is sent and what comes back.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from shoal.remote.command_output import CommandOutput
 from shoal.remote.container import Container
 from shoal.remote.exec_protocol import (
     PROFILE_ENDED,
-    REPLACED_SHELL,
     attach_in_container_command,
     attach_streams_command,
     attach_terminal_command,
@@ -31,6 +31,7 @@ from shoal.remote.exec_protocol import (
     remote_command,
     trace_profile_command,
 )
+from shoal.remote.login_shell_errors import no_shell_error, profile_error
 from shoal.remote.port_forward import (
     check_forwarding_allowed,
     check_local_ports,
@@ -44,8 +45,9 @@ from shoal.remote.runner import (
     PortForward,
     PreconditionFailedError,
 )
+from shoal.remote.session_pool import SessionPool
 from shoal.remote.ssh_errors import classify, container_exec_error, is_container_down
-from shoal.remote.ssh_session import ConnectionLost, NotStarted, ProfileEnded, run_over_ssh
+from shoal.remote.ssh_session import ConnectionLost, NotStarted, Outcome, ProfileEnded, Session
 from shoal.remote.ssh_target import SshTarget, forwarding_argv, shared_argv
 from shoal.remote.terminal import run_in_terminal, run_on_streams
 
@@ -69,7 +71,6 @@ _PRECONDITION_FAILED = 77
 _SESSIONS = 6
 _SESSION_PAUSE = 0.2
 _SESSION_TRIES = 150
-_DOTFILE_FIX = "limit that line in the dotfile to terminals: [ -t 1 ] && COMMAND"
 
 
 class SshRunner:
@@ -98,6 +99,7 @@ class SshRunner:
         self._session_timeout = session_timeout
         self._clock = clock or SystemClock()
         self._sessions = asyncio.Semaphore(_SESSIONS)
+        self._pool = SessionPool()
         self._last_success = -math.inf
 
     async def connect(self, *, timeout: float) -> None:
@@ -168,6 +170,7 @@ class SshRunner:
             await self.connect(timeout=RECONNECT_SECONDS)
             return await run_in_terminal(argv)
         program_file = await self._upload_program(command, env or {}, precondition)
+        await self._pool.clear()  # the host may allow only one session
         code = await self._run_attached(argv, program_file, tty=tty)
         if code == PROFILE_ENDED:
             await self.run(":", timeout=RECONNECT_SECONDS)  # raises if that is the reason
@@ -210,6 +213,7 @@ class SshRunner:
         await self._transfer(lambda: rsync.get(self._endpoint, source, target, filters))
 
     async def relogin(self) -> None:
+        await self._pool.clear()
         await control_master.stop_multiplexing(self.target)
 
     def in_container(self, container: Container) -> SshRunner:
@@ -222,6 +226,7 @@ class SshRunner:
 
     async def disconnect(self) -> None:
         """Close the shared connection for all processes: the host is about to be terminated."""
+        await self._pool.clear()
         await control_master.close_connection(self.target)
 
     @property
@@ -249,6 +254,7 @@ class SshRunner:
             except UnreachableError:
                 # rsync continues where it was: what has been copied is not sent again.
                 _log.info("%s: lost the connection during a transfer; retrying", self.name)
+                await self._pool.clear()
                 await control_master.stop_multiplexing(self.target)
                 await self._open()
                 await transfer()
@@ -275,6 +281,7 @@ class SshRunner:
                 # The command never started, so it is safe to try it again on a new connection.
                 printed = outcome.output or ("timed out: the session did not start",)
                 _log.info("%s: no session on the connection; replacing it", self.name)
+                await self._pool.clear()
                 await control_master.stop_multiplexing(self.target)
         raise classify(self.name, self.target, printed).error
 
@@ -287,21 +294,14 @@ class SshRunner:
         start_timeout: float,
         skip_profile: bool,
     ) -> Completed | NotStarted:
-        remote = remote_command(self._exec_argv)
-        argv = [*shared_argv(self.target), "-T", "--", self.target.host, remote]
         for _ in range(_SESSION_TRIES):
-            outcome = await run_over_ssh(
-                argv,
-                command,
-                env=env,
-                stdin=stdin,
-                output=output,
-                start_timeout=start_timeout,
-                skip_profile=skip_profile,
+            outcome = await self._run_once(
+                command, env, stdin, output, start_timeout, skip_profile=skip_profile
             )
             if not (isinstance(outcome, NotStarted) and outcome.is_session_limit_reached):
                 break
             # Other processes use this connection too, and the host allows no more sessions on it.
+            await self._pool.clear()
             await self._clock.sleep(_SESSION_PAUSE)
         if isinstance(outcome, ConnectionLost):
             raise UnreachableError(
@@ -317,29 +317,47 @@ class SshRunner:
             self._raise_if_no_shell(outcome)
         return outcome
 
+    async def _run_once(
+        self,
+        command: str,
+        env: Mapping[str, str],
+        stdin: bytes,
+        output: CommandOutput,
+        start_timeout: float,
+        *,
+        skip_profile: bool,
+    ) -> Outcome:
+        """Run a command in an idle session, or in a new one. A user's command always gets a new
+        one: its login shell has read the dotfiles as the previous command left them."""
+        remote = remote_command(self._exec_argv)
+        argv = [*shared_argv(self.target), "-T", "--", self.target.host, remote]
+        while True:
+            idle = self._pool.take(argv) if skip_profile else None
+            session = idle or await Session.open(argv)
+            outcome = await session.run(
+                command,
+                env=env,
+                stdin=stdin,
+                output=output,
+                start_timeout=start_timeout,
+                skip_profile=skip_profile,
+            )
+            if session.is_idle:
+                await self._pool.put(argv, session)
+            has_ended = isinstance(outcome, NotStarted) and outcome.code >= 0
+            if not (idle and has_ended):  # else it had ended before it got the command
+                return outcome
+
     async def _profile_error(self) -> SetupError:
         """What the dotfiles do that keeps a command from running."""
         line = ""
         trace = trace_profile_command()
-        remote = remote_command(self._exec_argv)
-        argv = [*shared_argv(self.target), "-T", "--", self.target.host, remote]
-        traced = await run_over_ssh(
-            argv,
-            trace,
-            env={},
-            stdin=b"",
-            output=CommandOutput(),
-            start_timeout=_START_SECONDS,
-            skip_profile=True,
+        traced = await self._run_once(
+            trace, {}, b"", CommandOutput(), _START_SECONDS, skip_profile=True
         )
         if isinstance(traced, Completed) and traced.tail:
             line = traced.tail[-1]
-        return SetupError(
-            f"a dotfile of {self.target} ends or replaces the shell before the command runs",
-            why=f"the last line that runs is {line}" if line else "see ~/.profile and ~/.bashrc",
-            fix=_DOTFILE_FIX,
-            node=self.name,
-        )
+        return profile_error(self.name, self.target, line)
 
     def _raise_if_no_shell(self, outcome: NotStarted) -> None:
         """Raise if the command did not start for another reason than the connection."""
@@ -348,7 +366,7 @@ class SshRunner:
         if self.container is not None and (is_remote or is_container_down(outcome.output)):
             raise container_exec_error(self.name, self.container, outcome.output)
         if is_remote:
-            raise _no_shell_error(self.name, self.target, outcome)
+            raise no_shell_error(self.name, self.target, outcome)
 
     async def _upload_program(
         self, command: str | None, env: Mapping[str, str], precondition: str
@@ -379,33 +397,3 @@ class SshRunner:
         """End an attached command. Without a terminal it does not notice that ssh has ended."""
         with suppress_and_log(_log, f"end the command on {self.name}", ShoalError, TimeoutError):
             await self.run(end_attached_command(program_file), timeout=_END_SECONDS)
-
-
-def _no_shell_error(node: str, target: SshTarget, outcome: NotStarted) -> SetupError:
-    if outcome.code == 127 and (not outcome.output or "bash" in " ".join(outcome.output)):
-        return SetupError(
-            f"{target} has no bash",
-            why="the commands of a cluster file are bash commands",
-            fix="install bash there",
-            node=node,
-            output=outcome.output,
-        )
-    is_terminal_error = any("not a terminal" in line for line in outcome.output)
-    is_other_shell = outcome.code in (REPLACED_SHELL, 127)
-    if is_other_shell or is_terminal_error or not outcome.output:
-        return SetupError(
-            f"a dotfile of {target} ends or replaces every shell, also one that runs a command",
-            why=outcome.output[-1]
-            if outcome.output
-            else f"its login shell ended with exit code {outcome.code} before it ran a command",
-            fix=_DOTFILE_FIX,
-            node=node,
-            output=outcome.output,
-        )
-    return SetupError(
-        f"{target} does not run commands",
-        why=outcome.output[-1],
-        fix="check `auth.ssh_user`: many images reject root and print the user name to use",
-        node=node,
-        output=outcome.output,
-    )

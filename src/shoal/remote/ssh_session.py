@@ -1,4 +1,4 @@
-"""One session on a connection: starts the local `ssh`, sends the request and reads the reply.
+"""One session on a connection: starts the local `ssh`, sends requests and reads their replies.
 
 However a session ends, no local process is left; closing the input makes the remote script (see
 `exec_protocol`) end the command.
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 # The remote script gives a command three seconds after SIGTERM.
 _END_SECONDS = 6.0
 # When the command has ended, ssh may still wait for a daemon that it left behind.
-_LINGER_SECONDS = 0.1
+LINGER_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -52,54 +52,91 @@ class ConnectionLost:
     tail: tuple[str, ...]
 
 
-async def run_over_ssh(
-    argv: Sequence[str],
-    command: str,
-    *,
-    env: Mapping[str, str],
-    stdin: bytes,
-    output: CommandOutput,
-    start_timeout: float,
-    skip_profile: bool = False,
-) -> Completed | NotStarted | ProfileEnded | ConnectionLost:
-    """Run `command` over the `ssh` that `argv` starts with `exec_protocol.remote_command`."""
-    mark = secrets.token_hex(16)
-    payload = request(mark, command, env, stdin, skip_profile=skip_profile)
-    loop = asyncio.get_running_loop()
-    transport, session = await loop.subprocess_exec(
-        lambda: _SessionProtocol(loop, ExecReply(mark, output)),
-        *argv,
-        # Ctrl-C at a terminal must reach this process only, which decides what it means.
-        start_new_session=True,
-    )
-    reply = session.reply
-    pipe = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
-    try:
-        pipe.write(payload)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.shield(session.started), start_timeout)
-        if reply.has_started:
-            await asyncio.shield(session.completed)
-    finally:
-        if not pipe.is_closing():
-            pipe.abort()
-        is_running = reply.has_started and reply.code is None
-        await _end(transport, session, _END_SECONDS if is_running else _LINGER_SECONDS)
-        transport.close()
-    code = transport.get_returncode()
+Outcome = Completed | NotStarted | ProfileEnded | ConnectionLost
+
+
+class Session:
+    """An `ssh` process whose remote script, `exec_protocol.remote_command`, runs one command after
+    the other."""
+
+    def __init__(self, transport: asyncio.SubprocessTransport, protocol: _SessionProtocol) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self._stdin = cast(asyncio.WriteTransport, transport.get_pipe_transport(0))
+
+    @classmethod
+    async def open(cls, argv: Sequence[str]) -> Session:
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(
+            lambda: _SessionProtocol(loop),
+            *argv,
+            # Ctrl-C at a terminal must reach this process only, which decides what it means.
+            start_new_session=True,
+        )
+        return cls(transport, protocol)
+
+    @property
+    def exited(self) -> asyncio.Future[None]:
+        """Done when the process has exited."""
+        return self._protocol.exited
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it can run another command."""
+        has_completed = self._protocol.reply is not None and self._protocol.reply.code is not None
+        is_open = not self._stdin.is_closing() and self._protocol.is_open
+        return has_completed and is_open and not self.exited.done()
+
+    async def run(
+        self,
+        command: str,
+        *,
+        env: Mapping[str, str],
+        stdin: bytes,
+        output: CommandOutput,
+        start_timeout: float,
+        skip_profile: bool = False,
+    ) -> Outcome:
+        """Run a command. The session ends unless the command completes."""
+        mark = secrets.token_hex(16)
+        reply, protocol = ExecReply(mark, output), self._protocol
+        protocol.begin(reply)
+        is_kept = False
+        try:
+            self._stdin.write(request(mark, command, env, stdin, skip_profile=skip_profile))
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(asyncio.shield(protocol.started), start_timeout)
+            if reply.has_started:
+                await asyncio.shield(protocol.completed)
+            is_kept = self.is_idle
+        finally:
+            if not is_kept:
+                is_running = reply.has_started and reply.code is None
+                await self.close(_END_SECONDS if is_running else LINGER_SECONDS)
+        code = self._transport.get_returncode()
+        return _outcome(code, reply, output.tail)
+
+    async def close(self, seconds: float) -> None:
+        """End the process, by force if it has not exited after so many seconds."""
+        if not self._stdin.is_closing():
+            self._stdin.abort()
+        try:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self.exited), seconds)
+        finally:
+            if not self.exited.done():
+                with suppress_and_log(_log, "kill ssh", ProcessLookupError):
+                    self._transport.kill()
+                await self.exited
+            self._transport.close()
+
+
+def _outcome(code: int | None, reply: ExecReply, tail: tuple[str, ...]) -> Outcome:
+    if reply.code is not None:
+        return Completed(reply.code, tail) if reply.is_profile_loaded else ProfileEnded()
     assert code is not None
-    return _outcome(code, reply, output.tail)
-
-
-def _outcome(
-    code: int, reply: ExecReply, tail: tuple[str, ...]
-) -> Completed | NotStarted | ProfileEnded | ConnectionLost:
     if not reply.has_started:
         return NotStarted(code, reply.login_banner)
-    if reply.code is not None and not reply.is_profile_loaded:
-        return ProfileEnded()
-    if reply.code is not None:
-        return Completed(reply.code, tail)
     # 255 is ssh's code for a broken connection, and a negative one means that it was killed. Any
     # other is that of the remote shell, which was killed before it could report the exit code.
     if code < 0 or code == 255:
@@ -107,41 +144,47 @@ def _outcome(
     return Completed(code, tail)
 
 
-async def _end(
-    transport: asyncio.SubprocessTransport, session: _SessionProtocol, seconds: float
-) -> None:
-    try:
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.shield(session.exited), seconds)
-    finally:
-        if not session.exited.done():
-            with suppress_and_log(_log, "kill ssh", ProcessLookupError):
-                transport.kill()
-            await session.exited
-
-
 class _SessionProtocol(asyncio.SubprocessProtocol):
-    """Futures for the start of the command, its completion, and the exit of ssh. The first two are
+    """Futures for the start of a command, its completion, and the exit of ssh. The first two are
     also done when both streams are closed."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, reply: ExecReply) -> None:
-        self.reply = reply
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.reply: ExecReply | None = None
         self.started: asyncio.Future[None] = loop.create_future()
         self.completed: asyncio.Future[None] = loop.create_future()
         self.exited: asyncio.Future[None] = loop.create_future()
         self._open_streams = {1, 2}
 
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self._parse(lambda: self.reply.feed(fd, data))
-        if self.reply.has_started:
+    @property
+    def is_open(self) -> bool:
+        """Whether a reply can still arrive on both streams."""
+        return len(self._open_streams) == 2
+
+    def begin(self, reply: ExecReply) -> None:
+        """Expect the reply of a command."""
+        self.reply = reply
+        self.started, self.completed = self._loop.create_future(), self._loop.create_future()
+        if not self._open_streams:
             _set_done(self.started)
-        if self.reply.code is not None:
+            _set_done(self.completed)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        reply = self.reply
+        if reply is None:
+            return
+        self._parse(lambda: reply.feed(fd, data))
+        if reply.has_started:
+            _set_done(self.started)
+        if reply.code is not None:
             _set_done(self.completed)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        reply = self.reply
         if fd in self._open_streams:
             self._open_streams.remove(fd)
-            self._parse(lambda: self.reply.finish(fd))
+            if reply is not None:
+                self._parse(lambda: reply.finish(fd))
         if not self._open_streams:
             _set_done(self.started)
             _set_done(self.completed)
