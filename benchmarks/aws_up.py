@@ -19,7 +19,7 @@ from tests.simcloud.cloud import SimCloud
 from tests.simcloud.fixtures import why_not
 from tests.simcloud.hosts import Host
 
-from benchmarks.cluster_launch.bench_cluster import HEAD_START, HERE, WORKER_START, node_count
+from benchmarks.cluster_launch.bench_cluster import HERE, RAY, node_count
 from benchmarks.cluster_launch.cpu_usage import wait_until_quiet
 from benchmarks.report import report
 
@@ -64,8 +64,8 @@ def cluster_yaml(workers: int) -> str:
             "head_node_type": "ray.head.default",
             "setup_commands": [],
             "head_setup_commands": [],
-            "head_start_ray_commands": ["ray stop", use_autoscaler_v1 + HEAD_START + config],
-            "worker_start_ray_commands": ["ray stop", WORKER_START],
+            "head_start_ray_commands": ["ray stop", use_autoscaler_v1 + RAY.head_start + config],
+            "worker_start_ray_commands": ["ray stop", RAY.worker_start],
         }
     )
 
@@ -96,11 +96,11 @@ async def by_hand(cloud: SimCloud, laptop: Host) -> None:
     ]
     workers = ec2.run_instances(MinCount=WORKERS, MaxCount=WORKERS, **launch_args)["Instances"]
     export_head_ip = f"export RAY_HEAD_IP={head['PrivateIpAddress']}"
-    arguments = [head["PublicIpAddress"], f"{export_head_ip}; {HEAD_START}"]
+    arguments = [head["PublicIpAddress"], f"{export_head_ip}; {RAY.head_start}"]
     for worker in workers:
         arguments += [
             worker["PublicIpAddress"],
-            f"{export_head_ip}; {WAIT_FOR_HEAD}; {WORKER_START}",
+            f"{export_head_ip}; {WAIT_FOR_HEAD}; {RAY.worker_start}",
         ]
     script = ["bash", str(HERE / "start_by_hand.sh"), *arguments]
     (await laptop.run(script, timeout=TIMEOUT_SECONDS)).require("the script")

@@ -31,20 +31,31 @@ SETUP = (
 _RAY = "--disable-usage-stats --num-cpus=1 --object-store-memory=100000000"
 # Ray kills a node that takes more than 30 s to start, which happens when this machine is busy.
 _LONG_START_TIMEOUT = "RAY_raylet_start_wait_time_s=300"
-HEAD_START = f"{_LONG_START_TIMEOUT} ray start --head --port=6379 {_RAY}"
-WORKER_START = f"{_LONG_START_TIMEOUT} ray start --address=$RAY_HEAD_IP:6379 {_RAY}"
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is started on the hosts. `kind` is its name for `count_nodes.py`."""
+    """What is started on the hosts. `kind` is its name for `count_nodes.py`, `ray` the name or
+    path of Ray's program."""
 
     kind: str
     head_start: str
     worker_start: str
+    ray: str = "ray"
 
 
-RAY = Program("ray", HEAD_START, WORKER_START)
+def _ray_program(ray: str) -> Program:
+    start = f"{_LONG_START_TIMEOUT} {ray} start"
+    return Program(
+        "ray",
+        f"{start} --head --port=6379 {_RAY}",
+        f"{start} --address=$RAY_HEAD_IP:6379 {_RAY}",
+        ray,
+    )
+
+
+RAY = _ray_program("ray")
+RAY_BY_PATH = _ray_program(f"{sys.prefix}/bin/ray")
 
 # Takes as long as Ray on an idle machine but uses no CPU: for more nodes than this machine could
 # run. The head listens early, as Ray does, and each node reports when it has joined.
@@ -55,6 +66,13 @@ STAND_IN = Program(
     f"echo > /dev/udp/127.0.0.1/6380' {shlex.quote(_LISTEN)}",
     "bash -c 'sleep 6; echo > /dev/udp/$RAY_HEAD_IP/6380'",
 )
+
+# As root's on Debian, with pyenv: read by every shell, also by one that sshd starts for a command,
+# and 0.1 s of CPU time each.
+_SLOW_DOTFILES = {
+    ".bashrc": "python3 -c 'import time\nwhile time.process_time() < 0.1: pass'\n",
+    ".profile": "if [ -f ~/.bashrc ]; then . ~/.bashrc; fi\n",
+}
 
 
 @dataclass(frozen=True)
@@ -75,6 +93,7 @@ class BenchHosts:
         # Ray's autoscaler v2 never launches the second worker of such a cluster.
         use_autoscaler_v1 = "RAY_enable_autoscaler_v2=0 "
         config = " --autoscaling-config=~/ray_bootstrap_config.yaml"
+        stop = f"{self.program.ray} stop"
         return {
             "cluster_name": name,
             "provider": {
@@ -87,13 +106,13 @@ class BenchHosts:
             "max_workers": len(self.workers),
             "file_mounts": {"/home/ubuntu/project": PROJECT},
             "setup_commands": list(SETUP),
-            "head_start_ray_commands": ["ray stop", use_autoscaler_v1 + HEAD_START + config],
-            "worker_start_ray_commands": ["ray stop", WORKER_START],
+            "head_start_ray_commands": [stop, use_autoscaler_v1 + self.program.head_start + config],
+            "worker_start_ray_commands": [stop, self.program.worker_start],
             **self._stand_in_overrides(),
         }
 
     def _stand_in_overrides(self) -> dict[str, Any]:
-        if self.program is RAY:
+        if self.program is not STAND_IN:
             return {}
         return {
             "head_start_ray_commands": ["ray stop", self.program.head_start],
@@ -123,15 +142,24 @@ async def sim_cloud() -> AsyncIterator[SimCloud]:
 
 @contextlib.asynccontextmanager
 async def new_hosts(
-    cloud: SimCloud, workers: int, program: Program = RAY
+    cloud: SimCloud, workers: int, program: Program = RAY, *, slow_dotfiles: bool = False
 ) -> AsyncIterator[BenchHosts]:
     """Boot a head and this many workers, for the length of a `with` block."""
     laptop = await cloud.laptop()
-    hosts = await asyncio.gather(*(cloud.boot() for _ in range(workers + 1)))
+    on_path = program is not RAY_BY_PATH
+    hosts = await asyncio.gather(*(cloud.boot(ray_on_path=on_path) for _ in range(workers + 1)))
     try:
+        if slow_dotfiles:
+            await asyncio.gather(*(_write_slow_dotfiles(host) for host in hosts))
         yield BenchHosts(laptop, hosts[0], tuple(hosts[1:]), program)
     finally:
         await asyncio.gather(*(cloud.destroy(host) for host in hosts))
+
+
+async def _write_slow_dotfiles(host: Host) -> None:
+    for name, text in _SLOW_DOTFILES.items():
+        command = f"cat > /home/ubuntu/{name}"
+        (await host.run(command, user="ubuntu", stdin=text)).require(command)
 
 
 async def _create_files(laptop: Host) -> None:
@@ -149,7 +177,7 @@ async def _warm_up(cloud: SimCloud) -> None:
     """Read from disk what every launcher needs, so that the first one is not slower."""
     async with new_hosts(cloud, 0) as hosts:
         head, laptop = hosts.head, hosts.laptop
-        (await head.run(HEAD_START, user="ubuntu", timeout=120)).require("start Ray")
+        (await head.run(RAY.head_start, user="ubuntu", timeout=120)).require("start Ray")
         for command in ("ray --help", "shoal up --help"):
             (await laptop.run(command)).require(command)
 

@@ -45,10 +45,16 @@ class Launch:
     joined: tuple[float, ...]
     """Until each further node had joined."""
     returned: float
-    """Until the launcher returned."""
+    """Until the launcher's command returned."""
     other_cores: float
     """How many cores other programs kept busy."""
     node_events: tuple[NodeEvent, ...] = ()
+
+    @property
+    def waited(self) -> float:
+        """Until the command had returned and all nodes had joined. Ray's launcher returns when
+        the head is up; by hand and with Shoal all nodes have joined when the command returns."""
+        return max(self.returned, self.seconds)
 
     def __str__(self) -> str:
         joined = " ".join(f"{joined_at:.1f}" for joined_at in self.joined)
@@ -62,21 +68,14 @@ class Launch:
 Launcher = Callable[[BenchHosts, float], Coroutine[Any, Any, Launch]]
 
 
-async def by_hand(hosts: BenchHosts, timeout: float, *, prefix: str = "") -> Launch:
-    """A shell script that sends the files, runs the setup and starts Ray, with `prefix` before each
-    start command."""
+async def by_hand(hosts: BenchHosts, timeout: float) -> Launch:
+    """A shell script that sends the files, runs the setup and starts Ray."""
     workers = [worker.address for worker in hosts.workers]
-    program = hosts.program
-    starts = [f"{prefix}{start}" for start in (program.head_start, program.worker_start)]
+    starts = [hosts.program.head_start, hosts.program.worker_start]
     script = ["bash", str(HERE / "by_hand.sh"), PROJECT, *starts]
     command = [*script, hosts.head.address, *workers]
     setup = "\n".join(SETUP)
     return await _timed(hosts, command, setup, _NO_TOKEN, timeout)
-
-
-async def by_hand_with_ray_stop(hosts: BenchHosts, timeout: float) -> Launch:
-    """The same script with the `ray stop` that cluster files have before `ray start`."""
-    return await by_hand(hosts, timeout, prefix="ray stop\n")
 
 
 async def ray_up(hosts: BenchHosts, timeout: float) -> Launch:
