@@ -11,15 +11,17 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from shoal.cli.render import renderer
 from shoal.core.errors import ConfigError, ShoalError, as_shoal_error, fix_for_cluster
-from shoal.core.events import Event, PreflightFinding, Warned
 from shoal.ops.context import ClusterArguments, Context, Severity
 from shoal.remote.terminal import termination_signal
+
+if TYPE_CHECKING:
+    from shoal.core.events import Event
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -166,6 +168,8 @@ def _ask(question: str, *, default: bool) -> bool:
 
 def with_cluster(event: Event, arguments: str) -> Event:
     """The event with the commands in its hint completed."""
+    from shoal.core.events import PreflightFinding, Warned
+
     if isinstance(event, (Warned, PreflightFinding)):
         return replace(event, fix=fix_for_cluster(event.fix, arguments))
     return event

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from shoal import spec
 from shoal.core.errors import ConfigError, NotFoundError
-from shoal.core.events import Warned
 from shoal.ops import known_clusters
 from shoal.ops.context import Context
 from shoal.ops.up_flags import UpFlags, load_with_flags, override_recorded
@@ -72,6 +71,8 @@ async def locate(ctx: Context, ref: ClusterRef) -> LocatedSpec:
     """Like `resolve`, with the source lines and the options in force."""
     loaded, flags = await _load(ctx, ref)
     for warning in loaded.warnings:
+        from shoal.core.events import Warned  # slow to import, and rarely needed
+
         ctx.emit(Warned(str(warning)))
     return LocatedSpec(loaded.launchable(), loaded.source_of, flags)
 

@@ -6,10 +6,12 @@ import enum
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from shoal.core.clock import Clock, SystemClock
-from shoal.core.events import Emit
+
+if TYPE_CHECKING:  # slow to import, and a command that only runs another needs no events
+    from shoal.core.events import Emit
 
 
 def default_home() -> Path:

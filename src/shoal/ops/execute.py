@@ -11,7 +11,6 @@ from typing import Literal
 
 from shoal.cluster.handle import ClusterHandle, RunEnv, check_run_env
 from shoal.core.errors import ConfigError, ShoalError
-from shoal.core.events import CommandDetached, Output
 from shoal.ops import multiplexer
 from shoal.ops.context import Context
 from shoal.ops.multiplexer import Multiplexer
@@ -149,6 +148,8 @@ async def run(
     if cluster.capabilities.shares_this_machine:
         in_directory = f"{quote(['cd', str(Path.cwd())])} || exit\n{command}"
 
+    from shoal.core.events import Output  # slow to import, and an attached command has no events
+
     def emit_line(line: str, stream: Stream) -> None:
         ctx.emit(Output("head", line, stream))
 
@@ -179,6 +180,8 @@ async def _detach(
     attach = f"shoal attach {shlex.quote(spec.cluster_name)} --{program}"
     if options.run_env == "host":
         attach += " --run-env host"
+    from shoal.core.events import CommandDetached
+
     ctx.emit(CommandDetached("head", program, attach))
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from shoal.core.clock import Clock
 from shoal.core.errors import ConfigError
-from shoal.core.events import Emit, ignore_events
 from shoal.providers.protocol import Provider
 from shoal.spec.cluster_spec import ClusterSpec
+
+if TYPE_CHECKING:  # slow to import, and a command that only runs another needs no events
+    from shoal.core.events import Emit, Event
 
 
 class ProviderFactory(Protocol):
@@ -26,7 +28,7 @@ def provider_for(
     spec: ClusterSpec,
     home: Path,
     clock: Clock,
-    emit: Emit = ignore_events,
+    emit: Emit | None = None,
     *,
     on_head: bool = False,
 ) -> Provider:
@@ -38,7 +40,11 @@ def provider_for(
             why=f"this version of Shoal supports {', '.join(_factories)}",
             fix="set provider.type to embedded to try the cluster on this machine",
         )
-    return factory(spec, home, clock, emit, on_head=on_head)
+    return factory(spec, home, clock, emit or _ignore, on_head=on_head)
+
+
+def _ignore(event: Event) -> None:
+    """The receiver of events that are not needed."""
 
 
 def register_provider(type_name: str, factory: ProviderFactory) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from shoal.core.events import NodeChanged
 from shoal.core.node_phase import Phase, Role
+
+if TYPE_CHECKING:
+    from shoal.core.events import NodeChanged
 
 
 class State(str, enum.Enum):
@@ -57,6 +59,8 @@ class Instance:
 
     def entered(self, phase: Phase, detail: str = "") -> NodeChanged:
         """The event that this instance's node has entered a phase."""
+        from shoal.core.events import NodeChanged  # slow to import, and rarely needed
+
         return NodeChanged(self.name, self.node_type, self.role, phase, detail, self.address)
 
 

@@ -16,9 +16,9 @@ from shoal.core.events import Event, NodeChanged, Output
 class PlainRenderer:
     """Prints each event when it happens."""
 
-    def __init__(self, *, verbose: bool) -> None:
+    def __init__(self, *, verbose: bool, started: float | None = None) -> None:
         self._verbose = verbose
-        self._started = time.monotonic()
+        self._started = time.monotonic() if started is None else started
 
     def event(self, event: Event) -> None:
         if isinstance(event, NodeChanged):
