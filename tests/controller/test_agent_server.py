@@ -10,6 +10,7 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,13 @@ class RecordingHandler:
         if node_id in self.known_nodes:
             self.interruptions.append((node_id, notice))
         return node_id in self.known_nodes
+
+
+class OneNode:
+    """A Ray cluster of one node."""
+
+    def live_nodes(self) -> list[dict[str, Any]]:
+        return [{"instance_id": "i-1"}]
 
 
 @dataclass
@@ -82,7 +90,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     (tmp_path / ".shoal" / "auth_token").write_text(TOKEN)
     controller = RecordingHandler()
     token = tmp_path / ".shoal" / "auth_token"
-    server = AgentServer(controller, address, agents.CONTROLLER_PORT, token)
+    server = AgentServer(controller, address, agents.CONTROLLER_PORT, token, OneNode())
     assert await server.open()
     cluster = Cluster(address, tmp_path, controller, server)
     yield cluster
@@ -119,6 +127,14 @@ async def test_an_interruption_without_the_clusters_token_is_rejected(cluster: C
     post = f"POST /interruptions/i-1 HTTP/1.0\r\n{token}Content-Length: 9\r\n\r\nrebalance"
     assert await cluster.request(post) == "no", "without a token file, no token is valid"
     assert cluster.controller.interruptions == []
+
+
+async def test_rays_nodes_are_listed_for_the_holder_of_the_token(cluster: Cluster) -> None:
+    command = agents.request_nodes_command(f"{cluster.address}:6379")
+    assert await cluster.run(command) == '{"nodes": [{"instance_id": "i-1"}]}'
+    assert await cluster.request("GET /nodes HTTP/1.0\r\n\r\n") == "no"
+    (cluster.home / ".shoal" / "auth_token").unlink()
+    assert await cluster.run(f"{command} || echo no") == "no"
 
 
 async def test_the_agent_repeats_every_notice_until_it_is_accepted(cluster: Cluster) -> None:

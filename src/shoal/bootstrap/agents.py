@@ -91,5 +91,18 @@ def interruption_agent_command(gcs_address: str, node_id: str, watch: str) -> st
     return _in_background(agent)
 
 
+def request_nodes_command(gcs_address: str) -> str:
+    """A command for the head that prints Ray's nodes as the controller reports them, and fails if
+    the controller does not answer."""
+    return script_command(
+        SCRIPTS,
+        "request_nodes.sh",
+        controller_host(gcs_address),
+        str(CONTROLLER_PORT),
+        TOKEN_PATH,
+        libraries=[CONTROLLER_REQUEST],
+    )
+
+
 def _in_background(command: str) -> str:
     return f"setsid {command} < /dev/null > /dev/null 2>&1 &"

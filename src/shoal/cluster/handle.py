@@ -291,8 +291,15 @@ class ClusterHandle:
     async def list_nodes(self, head: Instance) -> dict[str, RayNode]:
         """The nodes that Ray reports as alive, by instance id. Raises `ShoalError` if Ray cannot be
         asked: `NotFoundError` if no Ray ever ran on the head."""
+        from shoal.bootstrap import agents
+
         start = self.ray_start(head, head)
-        command = start.with_running(list_nodes_command(start.python, start.gcs_address))
+        command = list_nodes_command(start.python, start.gcs_address)
+        if self.spec.shoal.controller and not self.capabilities.shares_this_machine:
+            # The controller answers at once; another process would have to import Ray first.
+            ask = agents.request_nodes_command(start.gcs_address)
+            command = f"{{ [ {start.python} != false ] && {ask} </dev/null; }} || {command}"
+        command = start.with_running(command)
         return await list_nodes(self.node_runner(head), command, start.driver_env())
 
     async def stop_ray(self, instances: Sequence[Instance]) -> None:

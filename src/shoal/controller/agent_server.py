@@ -1,24 +1,28 @@
 """The HTTP server for the agents on the cluster's nodes, on the address of the head's GCS.
 
 It answers `GET /lease/ROLE` with the number of seconds that a lease is valid, and takes
-`POST /interruptions/NODE`. A lease reveals nothing and needs no authentication; an interruption
-changes the cluster, so it must carry the cluster's token. The server runs in the controller's event
-loop: a stopped controller does not answer, and a stalled one answers 503.
+`POST /interruptions/NODE`. It answers `GET /nodes` with Ray's nodes, for `shoal status`: the
+controller has a connection to the GCS, and another process would have to import Ray first. A lease
+reveals nothing and needs no authentication; the other requests must carry the cluster's token. The
+server runs in the controller's event loop: a stopped controller does not answer, and a stalled one
+answers 503.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import json
 import logging
 from http import HTTPStatus
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from shoal.bootstrap import agents
 from shoal.controller.controller_config import ControllerConfig
 from shoal.controller.interruption import Interruption, parse
 from shoal.controller.paths import TOKEN
+from shoal.core.errors import ShoalError
 from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Role
 
@@ -35,6 +39,7 @@ _BAD_REQUEST_ERRORS = (
     asyncio.LimitOverrunError,
     OSError,
 )
+_FORBIDDEN = HTTPStatus.FORBIDDEN, "missing or wrong cluster token"
 _ROLES: dict[str, Role] = {"head": "head", "worker": "worker"}
 
 
@@ -51,12 +56,26 @@ class Handler(Protocol):
         ...
 
 
+class RayNodes(Protocol):
+    """Lists Ray's nodes. Blocks."""
+
+    def live_nodes(self) -> list[dict[str, Any]]: ...
+
+
 class AgentServer:
     """The server. `open` is repeated until it succeeds: the previous process on the port may be
-    about to exit."""
+    about to exit. A server without `ray` knows no nodes."""
 
-    def __init__(self, handler: Handler, address: str, port: int, token: Path) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        address: str,
+        port: int,
+        token: Path,
+        ray: RayNodes | None = None,
+    ) -> None:
         self._handler = handler
+        self._ray = ray
         self._address = (address, port)
         self._token = token
         self._server: asyncio.Server | None = None
@@ -93,14 +112,24 @@ class AgentServer:
         _, resource, name, *_ = [*rest.partition(" ")[0].split("/"), "", ""]
         if method == "GET" and resource == "lease" and name in _ROLES:
             return self._lease(_ROLES[name])
+        is_authorized = self._is_authorized(headers.get("authorization", ""))
+        if method == "GET" and resource == "nodes" and self._ray is not None:
+            return await self._nodes(self._ray) if is_authorized else _FORBIDDEN
         if method == "POST" and resource == "interruptions" and name:
-            if not self._is_authorized(headers.get("authorization", "")):
-                return HTTPStatus.FORBIDDEN, "missing or wrong cluster token"
+            if not is_authorized:
+                return _FORBIDDEN
             length = headers.get("content-length", "")
             size = int(length) if length.isdigit() else 0
             body = await reader.readexactly(min(size, _MAX_BYTES))
             return self._interruption(name, body.decode("utf-8", "replace"))
         return HTTPStatus.NOT_FOUND, "not found"
+
+    async def _nodes(self, ray: RayNodes) -> tuple[HTTPStatus, str]:
+        try:
+            nodes = await asyncio.to_thread(ray.live_nodes)
+        except ShoalError as error:
+            return HTTPStatus.SERVICE_UNAVAILABLE, str(error)
+        return HTTPStatus.OK, json.dumps({"nodes": nodes})
 
     def _lease(self, role: Role) -> tuple[HTTPStatus, str]:
         seconds = self._handler.lease(role)
@@ -127,7 +156,9 @@ class AgentServer:
         )
 
 
-def make_agent_server(handler: Handler, config: ControllerConfig, directory: Path) -> AgentServer:
+def make_agent_server(
+    handler: Handler, config: ControllerConfig, directory: Path, ray: RayNodes | None = None
+) -> AgentServer:
     """The agent server of the cluster with this config; `directory` is the controller's."""
     address = agents.controller_host(config.gcs_address)
-    return AgentServer(handler, address, agents.CONTROLLER_PORT, directory.parent / TOKEN)
+    return AgentServer(handler, address, agents.CONTROLLER_PORT, directory.parent / TOKEN, ray)

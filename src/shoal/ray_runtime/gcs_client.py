@@ -17,8 +17,10 @@ from typing import Any, Literal, cast
 
 from shoal.core.addresses import split_host_port
 from shoal.core.errors import ShoalError, TransientError
+from shoal.ray_runtime.installed_packages import InstalledPackages
 from shoal.ray_runtime.nodes import RayNode
 from shoal.ray_runtime.raylet_check import RayletCheck
+from shoal.ray_runtime.scripts.list_nodes import read_nodes
 from shoal.scaling import Demand, Gang, LabelRule, Request, Shape, Strategy
 
 _log = logging.getLogger(__name__)
@@ -86,6 +88,7 @@ class Gcs:
         self._client: Any = None
         self._accessor: Any = None
         self._known_nodes = NodeCache()
+        self._packages = InstalledPackages()
         self._raylets = RayletCheck()
 
     def read(self) -> GcsReading:
@@ -116,6 +119,15 @@ class Gcs:
         ended = self._raylets.ended
         nodes = {id: node for id, node in reading.nodes.items() if node.ray_id not in ended}
         return reading if len(nodes) == len(reading.nodes) else replace(reading, nodes=nodes)
+
+    def live_nodes(self) -> list[dict[str, Any]]:
+        """The nodes that run at this moment, as `scripts/list_nodes.py` prints them. Raises
+        `TransientError` also if packages were installed or removed since this process started: that
+        script then checks whether another Ray is installed."""
+        if self._packages.have_changed():
+            raise TransientError("packages were installed or removed")
+        with _as_transient_error(self):
+            return read_nodes(self._connected(), _messages())
 
     def drain_idle(self, ray_id: str, why: str) -> tuple[bool, str]:
         """Drain a node that has no work; a node that has some refuses. Returns whether it accepted,
