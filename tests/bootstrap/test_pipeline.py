@@ -75,6 +75,38 @@ async def test_timeout_on_one_node_fails_only_that_node(tmp_path: Path) -> None:
     assert (tmp_path / "started").exists()
 
 
+async def test_the_controller_can_start_before_the_start_command_of_the_head_returns(
+    tmp_path: Path,
+) -> None:
+    raylet = "ln -s $(command -v sleep) raylet; RAY_CLOUD_INSTANCE_ID=id-head ./raylet 60 & pid=$!"
+    wait = "timeout 20 sh -c 'until [ -e prepared ]; do sleep 0.05; done'; code=$?"
+    start = f"{raylet}\n{wait}\nkill $pid\nexit $code"
+    head = plan("head", LocalRunner(tmp_path, {}), "full", start)
+
+    async def prepare_controller() -> None:
+        (tmp_path / "prepared").touch()
+
+    failures = await bootstrap_nodes(
+        [head], head, ignore_events, SystemClock(), on_ray_runs=prepare_controller
+    )
+    assert not failures
+
+
+async def test_a_start_command_that_leaves_no_process_is_enough_for_the_controller(
+    tmp_path: Path,
+) -> None:
+    head = plan("head", LocalRunner(tmp_path, {}), "full", "true")
+    calls: list[str] = []
+
+    async def prepare_controller() -> None:
+        calls.append("prepared")
+
+    await bootstrap_nodes(
+        [head], head, ignore_events, SystemClock(), on_ray_runs=prepare_controller
+    )
+    assert calls == ["prepared"]
+
+
 @pytest.fixture
 def python_3_10(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python 3.10, whose `asyncio.TimeoutError` is not `TimeoutError`."""

@@ -18,6 +18,7 @@ from shoal.controller.paths import (
     CONFIG,
     CONTROLLER_LOCK,
     HEARTBEAT,
+    PREPARED_CONFIG,
     RESTARTS,
     SUPERVISOR_LOCK,
 )
@@ -41,8 +42,7 @@ def control():
         time.sleep(0.05)
         Path(sys.argv[1], paths.HEARTBEAT).touch()
 
-wait = 60.0 if "wait" in sys.argv else 0.0
-supervisor.supervise(Path(sys.argv[1]), lambda: None, control, wait_seconds=wait)
+supervisor.supervise(Path(sys.argv[1]), lambda: None, control)
 """
 
 
@@ -165,15 +165,19 @@ def test_a_large_log_is_rotated_in_place(tmp_path: Path, monkeypatch: pytest.Mon
     assert (tmp_path / "controller.log.1").read_text() == "first\nsecond\n"
 
 
-async def test_a_prepared_supervisor_starts_the_controller_once_there_is_a_config(
-    directory: Path,
-) -> None:
-    (directory / CONFIG).unlink()
-    start(directory, "wait")
-    await until(lambda: holder(directory, SUPERVISOR_LOCK), "the supervisor waits")
-    assert not holder(directory, CONTROLLER_LOCK)
-    (directory / CONFIG).touch()
+async def test_a_prepared_controller_starts_before_there_is_a_config(directory: Path) -> None:
+    (directory / CONFIG).rename(directory / PREPARED_CONFIG)
+    start(directory)
     await until(lambda: holder(directory, CONTROLLER_LOCK), "the controller runs")
+    supervisor.stop(directory)
+    assert not (directory / PREPARED_CONFIG).exists()
+
+
+async def test_a_controller_that_was_prepared_long_ago_is_not_started(directory: Path) -> None:
+    (directory / CONFIG).rename(directory / PREPARED_CONFIG)
+    os.utime(directory / PREPARED_CONFIG, (0, 0))
+    assert start(directory).wait(30) == 0
+    assert not holder(directory, CONTROLLER_LOCK)
 
 
 async def test_a_supervisor_without_a_config_exits(directory: Path) -> None:

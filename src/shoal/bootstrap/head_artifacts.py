@@ -25,8 +25,9 @@ class HeadArtifacts:
     that are resolved at once if the head runs already.
 
     `credentials` are the cluster's token and public key. `is_set_up` is resolved after the head's
-    setup commands, `is_up` when its Ray runs. `file_sync_seconds` is how long it took to send the
-    file mounts to the head, None if they were not sent. `relay_slots` limits the workers that copy
+    setup commands, `ray_runs` when its raylet runs, `is_up` when its start commands have returned
+    too. `file_sync_seconds` is how long it took to send the file mounts to the head, None if they
+    were not sent. `relay_slots` limits the workers that copy
     files from the head at the same time, because the head's own bootstrap uses that connection too.
     `ray_restart` is when the nodes that run restart.
     """
@@ -37,6 +38,7 @@ class HeadArtifacts:
         self.workers = sum(plan is not head for plan in plans)
         self.credentials: asyncio.Future[Credentials] = loop.create_future()
         self.is_set_up: asyncio.Future[None] = loop.create_future()
+        self.ray_runs: asyncio.Future[None] = loop.create_future()
         self.is_up: asyncio.Future[None] = loop.create_future()
         self.file_sync_seconds: asyncio.Future[float | None] = loop.create_future()
         self.relay_slots = asyncio.Semaphore(_MAX_PARALLEL_RELAYS)
@@ -48,6 +50,7 @@ class HeadArtifacts:
         self._credentials_task: asyncio.Task[None] | None = None
         if head not in plans:  # it runs already
             self.is_set_up.set_result(None)
+            self.set_ray_runs()
             self.is_up.set_result(None)
             self.file_sync_seconds.set_result(None)
             if head.start.shares_credentials:
@@ -73,10 +76,14 @@ class HeadArtifacts:
         else:
             self.credentials.set_result(credentials)
 
+    def set_ray_runs(self) -> None:
+        if not self.ray_runs.done():
+            self.ray_runs.set_result(None)
+
     def set_head_failed(self) -> None:
         if not self.file_sync_seconds.done():
             self.file_sync_seconds.set_result(None)
-        for future in (self.credentials, self.is_set_up, self.is_up):
+        for future in (self.credentials, self.is_set_up, self.ray_runs, self.is_up):
             if not future.done():
                 future.set_exception(
                     self.ray_restart.error() or SetupError("the head did not come up")

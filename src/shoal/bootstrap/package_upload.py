@@ -6,6 +6,7 @@ index is involved.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import hashlib
 import io
@@ -60,7 +61,7 @@ def package_archive() -> PackageArchive:
 
 async def upload_package(runner: Runner, start: RayStart) -> PackageArchive:
     """Upload this Shoal to a head whose Ray was started like this, unless it is there already."""
-    archive = package_archive()
+    archive = await asyncio.to_thread(package_archive)  # takes a while
     exists = await runner.run(
         quote(["test", "-d", archive.directory]), timeout=_SECONDS, skip_profile=True
     )

@@ -47,12 +47,12 @@ async def bootstrap_nodes(
     emit: Emit,
     clock: Clock,
     *,
-    on_head_up: Callable[[], Awaitable[None]] | None = None,
+    on_ray_runs: Callable[[], Awaitable[None]] | None = None,
 ) -> Failures:
     """Bootstrap these nodes in parallel, and return the failures by node name. A node that fails
     does not hold up the others, unless it is the head. `head` is the plan of the cluster's head,
-    whether or not it is one of `plans`. `on_head_up` is called as soon as its Ray runs, while
-    workers may still start."""
+    whether or not it is one of `plans`. `on_ray_runs` is called as soon as the head's Ray runs,
+    before its start command returns, and while workers start."""
     artifacts = HeadArtifacts(head, plans)
     failures: Failures = {}
 
@@ -69,13 +69,13 @@ async def bootstrap_nodes(
             if plan.instance.role == "head":
                 artifacts.set_head_failed()
 
-    async def after_head() -> None:
-        if on_head_up is not None:
+    async def after_ray_runs() -> None:
+        if on_ray_runs is not None:
             with suppress_and_log(_log, "wait for the head", ShoalError):
-                await asyncio.shield(artifacts.is_up)
-                await on_head_up()
+                await asyncio.shield(artifacts.ray_runs)
+                await on_ray_runs()
 
-    await run_all([*(bootstrap(plan) for plan in plans), after_head()])
+    await run_all([*(bootstrap(plan) for plan in plans), after_ray_runs()])
     return failures
 
 
@@ -129,6 +129,7 @@ class _NodePipeline:
         if plan.mode != "update" or not probe.ray_runs:
             await self._start(probe)
         if self._is_head:
+            artifacts.set_ray_runs()
             artifacts.is_up.set_result(None)
         self._reporter.phase(Phase.READY)
 
@@ -329,17 +330,28 @@ class _NodePipeline:
         if not has_other_ray:
             commands = without_ray_stop(commands)
         # `ray start` returns when the node has registered with the head's GCS.
+        watching = asyncio.ensure_future(self._watch_for_ray())
         try:
             await self._run(commands, "start", plan.node_runner, tries=1)
         except SetupError as error:
             if self._is_head:
                 raise
             raise await version_mismatch.explain(error, plan, self._artifacts.head) from None
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
         finishing = [self._step("find Ray's Python", self._find_python)]
         if plan.lease_agent:
             finishing.append(self._start_agent("lease agent", plan.lease_agent))
         await run_all(finishing)
         await self._write(replace(probe.applied_state, start=plan.desired_state.start))
+
+    async def _watch_for_ray(self) -> None:
+        """Report that the head's Ray runs, which is seconds before its start command returns."""
+        if self._is_head:
+            with suppress_and_log(_log, "watch for Ray", ShoalError, TimeoutError):
+                if await steps.wait_for_raylet(self._plan.node_runner, self._plan.instance.id):
+                    self._artifacts.set_ray_runs()
 
     async def _find_python(self) -> None:
         """Have the node remember the Python that its Ray runs with."""

@@ -17,6 +17,7 @@ from shoal.providers.host_claims import claimed_error
 from shoal.providers.model import Instance
 from shoal.ray_runtime.ray_start import RayStart, wait_for_port_command
 from shoal.remote.runner import Completed, Runner, Stream, capture
+from shoal.remote.scripts import script_command
 
 _log = logging.getLogger(__name__)
 
@@ -107,6 +108,13 @@ async def wait_for_gcs(runner: Runner, address: str, is_head_up: asyncio.Future[
         ) from None
     finally:
         waiting.cancel()
+
+
+async def wait_for_raylet(runner: Runner, instance_id: str) -> bool:
+    """Return when the raylet of this node runs: from then on its Python is known. Returns False
+    where that cannot be seen."""
+    command = script_command("shoal.bootstrap.scripts", "wait_for_raylet.sh", instance_id)
+    return (await runner.run(command, timeout=_GCS_SECONDS, skip_profile=True)).ok
 
 
 async def find_python(runner: Runner, start: RayStart, node: str) -> None:

@@ -18,11 +18,13 @@ One loop, in `loop.py`, run again and again. No step waits for a machine:
 
 Around the loop:
 
-    agent server   agent_server.py   HTTP: renews node leases, receives interruption.py notices
+    agent server   agent_server.py   HTTP: renews node leases, receives interruption.py notices,
+                                     lists Ray's nodes
     standby        standby.py        renews leases while `shoal up` has paused the controller
     supervisor     supervisor.py     forks the controller and restarts it; heartbeat.py kills one
                                      whose loop is stalled;
                                      crontab.py starts the supervisor after a reboot
+    warm-up        warm_up.py        connects while `shoal up` still bootstraps workers
     config         controller_config.py  what `shoal up` wants, written to config.json
     client         client.py         the laptop's side: deploy, pause, stop, read the status
 

@@ -1,5 +1,5 @@
 """`python -m shoal.controller COMMAND DIRECTORY`, on the head. The client on the laptop runs
-`prepare`, `start`, `stop` and `resume`; these start `supervise` and `standby` as daemons."""
+`start`, `stop` and `resume`; these start `supervise` and `standby` as daemons."""
 
 from __future__ import annotations
 
@@ -28,12 +28,10 @@ def main(argv: Sequence[str]) -> None:
         from shoal.controller import standby
 
         standby.resume_controller(directory)
-    elif options.command == "prepare":
-        supervisor.start(directory, wait_seconds=options.seconds)
     elif options.command == "supervise":
         log_to_stderr(1)
         control = functools.partial(_run, directory)
-        supervisor.supervise(directory, _load, control, wait_seconds=options.wait_seconds)
+        supervisor.supervise(directory, _load, control)
     elif options.command == "standby":
         from shoal.controller import standby
 
@@ -58,10 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     stop = command("stop", "stop the controller")
     stop.add_argument("--standby-seconds", type=float, default=0.0, help="renew leases for so long")
     command("resume", "start a stopped controller with the config it had")
-    prepare = command("prepare", "load the controller; it runs once there is a config")
-    prepare.add_argument("seconds", type=float, help="wait for the config for so long")
-    supervise = command("supervise", "run the supervisor in this process")
-    supervise.add_argument("--wait-seconds", type=float, default=0.0, help="wait for a config")
+    command("supervise", "run the supervisor in this process")
     standby = command("standby", "run the standby in this process")
     standby.add_argument("seconds", type=float)
     return parser

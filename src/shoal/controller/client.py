@@ -54,10 +54,8 @@ _CONNECT_SECONDS = 10.0
 _INSTALL_SECONDS = 300.0
 # How often, twice a second, the locks of a controller without a config are polled.
 _EXIT_POLLS = 40
-# How long a controller may take until its first report, and how long one that is loaded waits for
-# its config.
+# How long a controller may take until its first report.
 _FIRST_REPORT_SECONDS = 30.0
-_PREPARED_SECONDS = 1800.0
 # How many lines of the controller's log are shown.
 _LOG_LINES = 8
 # How long an interrupted command waits for the controller to be resumed.
@@ -73,26 +71,23 @@ def has_controller(spec: ClusterSpec) -> bool:
     return spec.shoal.controller
 
 
-async def prepare_controller(cluster: ClusterHandle, head: Instance) -> bool:
-    """Install Shoal on the head, whose Ray runs, and have it load the controller, so that
-    `deploy_controller` takes little time. Returns whether Shoal is installed; a failure is left to
-    `deploy_controller`, which repeats what is missing."""
+async def prepare_controller(cluster: ClusterHandle, head: Instance, *, home: Path) -> bool:
+    """Install Shoal on the head, whose Ray runs, and start the controller, which then waits for
+    `deploy_controller`. Returns whether Shoal is installed; a failure is left to
+    `deploy_controller`, which repeats what is missing. `home` is Shoal's directory on this
+    machine."""
     if not has_controller(cluster.spec):
         return False
     start = cluster.ray_start(head, head)
-    is_this_machine = cluster.capabilities.shares_this_machine
-    package = package_archive().directory
     try:
-        if not is_this_machine:
+        if not cluster.capabilities.shares_this_machine:
             await _install_on_head(cluster, head, start)
-        secrets = await registry_login.controller_env(cluster.spec.shoal.registry)
-        package_path = "" if is_this_machine else package
-        seconds = str(round(_PREPARED_SECONDS))
-        script = _script("prepare_controller.sh", start, package, package_path, seconds)
-        await _run_script(cluster.node_runner(head), start, script, secrets=secrets)
+        done = await _run_start_script("prepare_controller.sh", cluster, head, home)
     except (ShoalError, TimeoutError) as error:
         _log.info("could not prepare the controller: %s", error)
         return False
+    if not done.ok:
+        _log.info("could not prepare the controller: %s", "; ".join(done.tail))
     return True
 
 
@@ -131,6 +126,18 @@ async def _deploy(
     cluster: ClusterHandle, head: Instance, home: Path, *, is_installed: bool
 ) -> None:
     """Deploy the controller. Raises `IncompleteError` if that fails."""
+    if not cluster.capabilities.shares_this_machine and not is_installed:
+        await _install_on_head(cluster, head, cluster.ray_start(head, head))
+    done = await _run_start_script("deploy_controller.sh", cluster, head, home)
+    if not done.ok:
+        why = done.tail[-1] if done.tail else "it could not be started"
+        raise _not_deployed(cluster.spec, why, head.name, done.tail)
+
+
+async def _run_start_script(
+    name: str, cluster: ClusterHandle, head: Instance, home: Path
+) -> Completed:
+    """Run a script that gets the controller's config, and starts the controller."""
     spec, capabilities = cluster.spec, cluster.capabilities
     start = cluster.ray_start(head, head)
     is_this_machine = capabilities.shares_this_machine
@@ -141,24 +148,19 @@ async def _deploy(
         start.gcs_address,
         capabilities.host_keys.keys() if capabilities.host_keys else {},
     )
-    package = package_archive().directory
-    if not is_this_machine and not is_installed:
-        await _install_on_head(cluster, head, start)
+    package = (await asyncio.to_thread(package_archive)).directory
     secrets = await registry_login.controller_env(spec.shoal.registry)
-    options = [f"--secret={name}" for name in secrets]
+    options = [f"--secret={secret}" for secret in secrets]
     if not is_this_machine:  # what runs on this machine after a reboot is up to its user
         options.append("--at-boot")
     package_path = "" if is_this_machine else package
-    done = await _run_script(
+    return await _run_script(
         cluster.node_runner(head),
         start,
-        _script("deploy_controller.sh", start, package, package_path, *options),
+        _script(name, start, package, package_path, *options),
         stdin=json.dumps(config.to_json()).encode(),
         secrets=secrets,
     )
-    if not done.ok:
-        why = done.tail[-1] if done.tail else "it could not be started"
-        raise _not_deployed(spec, why, head.name, done.tail)
 
 
 def _not_running(spec: ClusterSpec, head: Instance, report: StatusReport | None) -> IncompleteError:
@@ -357,7 +359,7 @@ async def read_status(
     long for one that is newer than the config. Raises `UnreachableError` when the head cannot be
     reached, and `SetupError` when the status cannot be parsed."""
     runner = cluster.node_runner(head)
-    polls = str(round(wait_seconds * 10))
+    polls = str(round(wait_seconds * 20))
     script = script_command(_SCRIPTS, "read_status.sh", DIRECTORY, polls, str(_LOG_LINES))
     seconds = _READ_SECONDS + 2 * wait_seconds  # each poll takes a little longer than its pause
     try:

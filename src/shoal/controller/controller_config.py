@@ -8,15 +8,18 @@ exits when the file is removed.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from shoal import spec as specs
-from shoal.controller.paths import CONFIG
+from shoal.controller.paths import CONFIG, PREPARED_CONFIG
 from shoal.remote.known_hosts import HostKeys
 from shoal.spec.cluster_spec import ClusterSpec, ProviderSpec
 
+# How long a controller that is prepared waits for its config.
+_PREPARED_SECONDS = 1800.0
 CLUSTER_KEY = "~/.shoal/cluster_key"
 
 
@@ -63,6 +66,20 @@ def stamp(directory: Path) -> int | None:
         return (directory / CONFIG).stat().st_mtime_ns
     except FileNotFoundError:
         return None
+
+
+def is_prepared(directory: Path) -> bool:
+    """Whether `shoal up` has prepared a controller, and deploys it soon."""
+    try:
+        prepared_at = (directory / PREPARED_CONFIG).stat().st_mtime
+    except FileNotFoundError:
+        return False
+    return time.time() - prepared_at < _PREPARED_SECONDS
+
+
+def should_run(directory: Path) -> bool:
+    """Whether there is or will be a config."""
+    return stamp(directory) is not None or is_prepared(directory)
 
 
 def spec_on_head(spec: ClusterSpec) -> ClusterSpec:

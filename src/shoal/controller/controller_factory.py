@@ -4,10 +4,10 @@ controller: its imports take seconds on a busy machine."""
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import os
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.bootstrap import agents
@@ -18,8 +18,9 @@ from shoal.controller.agent_server import make_agent_server
 from shoal.controller.controller_config import ControllerConfig, spec_on_head
 from shoal.controller.loop import Controller, Dependencies
 from shoal.controller.node_manager import NodeManager, ProviderNodeManager
-from shoal.controller.paths import CONFIG, STANDBY_LOCK, VERSION
+from shoal.controller.paths import CONFIG, PREPARED_CONFIG, STANDBY_LOCK, VERSION
 from shoal.controller.status_publisher import Metrics
+from shoal.controller.warm_up import warm_up
 from shoal.core.clock import SystemClock
 from shoal.core.logs import suppress_and_log
 from shoal.providers import provider_for
@@ -42,14 +43,34 @@ def run(directory: Path) -> None:
     """Run the controller of this directory until it exits or is stopped."""
     # Otherwise nodes that are started here would join the cluster that this process belongs to.
     os.environ.pop("RAY_ADDRESS", None)
-    config = controller_config.read(directory)
-    if config is not None:
-        asyncio.run(_run(directory, config))
+    asyncio.run(_warm_up_and_run(directory))
     if controller_config.stamp(directory) is None:
         crontab.disable(directory)
 
 
-async def _run(directory: Path, config: ControllerConfig) -> None:
+async def _warm_up_and_run(directory: Path) -> None:
+    warmed_up = None
+    prepared = controller_config.read(directory, PREPARED_CONFIG)
+    if prepared is not None and controller_config.stamp(directory) is None:
+        node_manager = _make_node_manager(directory, prepared)
+        gcs = gcs_client.Gcs(prepared.gcs_address)
+        await warm_up(directory, node_manager, gcs, SystemClock())
+        warmed_up = _WarmedUp(prepared, node_manager, gcs)
+    config = controller_config.read(directory)
+    if config is not None:
+        await _run(directory, config, warmed_up)
+
+
+@dataclass(frozen=True)
+class _WarmedUp:
+    """What a prepared controller has connected, for this config."""
+
+    config: ControllerConfig
+    node_manager: NodeManager
+    gcs: gcs_client.Gcs
+
+
+async def _run(directory: Path, config: ControllerConfig, warmed_up: _WarmedUp | None) -> None:
     """Run the controller, and restart its supervisor if that dies."""
     stamp = controller_config.stamp(directory)
     _log.info(
@@ -60,11 +81,18 @@ async def _run(directory: Path, config: ControllerConfig) -> None:
     # An embedded head shares its machine with others, and has its own loopback address.
     host = agents.controller_host(config.gcs_address)
     metrics = Metrics(host if config.is_single_machine else "127.0.0.1", clock.now())
-    make_node_manager = functools.partial(_make_node_manager, directory)
     gcs = gcs_client.Gcs(config.gcs_address)
+    if warmed_up is not None and warmed_up.config.gcs_address == config.gcs_address:
+        gcs = warmed_up.gcs
+
+    def make_node_manager(new_config: ControllerConfig) -> NodeManager:
+        if warmed_up is not None and warmed_up.config == new_config:
+            return warmed_up.node_manager
+        return _make_node_manager(directory, new_config)
+
     dependencies = Dependencies(gcs, make_node_manager, clock, metrics)
     controller = Controller(directory, config, dependencies)
-    server = make_agent_server(controller, config, directory)
+    server = make_agent_server(controller, config, directory, gcs)
     # Not earlier: the standby renews leases while all of this is loaded.
     supervisor.stop_holders(directory, STANDBY_LOCK)
     running = asyncio.ensure_future(controller.run())

@@ -10,6 +10,8 @@ TOKEN = "auth_token"
 CONFIG = "config.json"
 # The config of a controller that `shoal up` has paused.
 PAUSED_CONFIG = "paused-config.json"
+# The config of a controller that is loaded while `shoal up` still bootstraps workers.
+PREPARED_CONFIG = "prepared-config.json"
 JOURNAL = "journal.jsonl"
 USAGE_LEDGER = "usage.jsonl"
 LOG = "controller.log"

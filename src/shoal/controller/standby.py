@@ -16,7 +16,7 @@ from shoal.controller import controller_config, crontab, supervisor
 from shoal.controller.agent_server import make_agent_server
 from shoal.controller.controller_config import ControllerConfig
 from shoal.controller.interruption import Interruption
-from shoal.controller.paths import CONFIG, PAUSED_CONFIG, STANDBY_LOCK
+from shoal.controller.paths import CONFIG, PAUSED_CONFIG, PREPARED_CONFIG, STANDBY_LOCK
 from shoal.core.file_lock import FileLock
 from shoal.core.node_phase import Role
 
@@ -67,6 +67,7 @@ def resume_controller(directory: Path) -> None:
     if config is None or (directory / CONFIG).exists():
         return
     (directory / PAUSED_CONFIG).replace(directory / CONFIG)
+    (directory / PREPARED_CONFIG).unlink(missing_ok=True)
     supervisor.start(directory)
     if not config.is_single_machine:
         crontab.enable(directory)

@@ -19,11 +19,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from shoal.controller import heartbeat
+from shoal.controller import controller_config, heartbeat
 from shoal.controller.paths import (
     CONFIG,
     CONTROLLER_LOCK,
     LOG,
+    PREPARED_CONFIG,
     RESTARTS,
     STANDBY_LOCK,
     SUPERVISOR_LOCK,
@@ -52,10 +53,9 @@ MAX_LOG_BYTES = 10_000_000
 _FORK_ENVIRONMENT = {"OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
 
 
-def start(directory: Path, *, wait_seconds: float = 0.0) -> None:
-    """Start a supervisor, and return at once. If one runs already, the new one exits. Without a
-    config it exits as well, after `wait_seconds`."""
-    spawn(directory, "supervise", f"--wait-seconds={wait_seconds}")
+def start(directory: Path) -> None:
+    """Start a supervisor, and return at once. If one runs already, the new one exits."""
+    spawn(directory, "supervise")
 
 
 def spawn(directory: Path, command: str, *args: str) -> None:
@@ -75,7 +75,8 @@ def spawn(directory: Path, command: str, *args: str) -> None:
 
 def stop(directory: Path) -> None:
     """Stop supervisor, controller and standby, and return when none of them runs."""
-    (directory / CONFIG).unlink(missing_ok=True)
+    for name in (CONFIG, PREPARED_CONFIG):
+        (directory / name).unlink(missing_ok=True)
     stop_holders(directory, SUPERVISOR_LOCK, CONTROLLER_LOCK, STANDBY_LOCK)
 
 
@@ -103,19 +104,13 @@ def ensure_supervisor(directory: Path) -> bool:
     return is_missing
 
 
-def supervise(
-    directory: Path,
-    load: Callable[[], None],
-    control: Callable[[], None],
-    *,
-    wait_seconds: float = 0.0,
-) -> None:
+def supervise(directory: Path, load: Callable[[], None], control: Callable[[], None]) -> None:
     """Run `control` in one child process after the other until the config is removed. `load` is
-    called once, before the first. The config may appear within `wait_seconds`."""
+    called once, before the first. A controller that is prepared runs before there is a config."""
     with FileLock(directory / SUPERVISOR_LOCK) as lock:
         if lock.try_acquire():
             lock.write_owner()
-            _Supervisor(directory, lock, load, control).run(wait_seconds)
+            _Supervisor(directory, lock, load, control).run()
 
 
 class _Supervisor:
@@ -132,9 +127,8 @@ class _Supervisor:
         self._control = control
         self._restarts: list[float] = []
 
-    def run(self, wait_seconds: float) -> None:
+    def run(self) -> None:
         _log.info("supervisor started, process %d", os.getpid())
-        wait_until = time.monotonic() + wait_seconds
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         try:
             self._load()
@@ -145,11 +139,10 @@ class _Supervisor:
         watchdog = heartbeat.Watchdog(self._directory)
 
         def on_alarm(*_: object) -> None:
-            watchdog.check()
+            if (self._directory / CONFIG).exists():  # before, there is no heartbeat
+                watchdog.check()
             rotate_log(self._directory / LOG)
 
-        while not self._should_run() and time.monotonic() < wait_until:
-            time.sleep(_POLL_SECONDS)
         signal.signal(signal.SIGALRM, on_alarm)
         interval = heartbeat.CHECK_SECONDS
         signal.setitimer(signal.ITIMER_REAL, interval, interval)
@@ -173,6 +166,7 @@ class _Supervisor:
                     time.sleep(delay)
                 began = time.monotonic()
                 child = self._fork(lock)
+        signal.setitimer(signal.ITIMER_REAL, 0)  # while the interpreter exits, it would be fatal
         _log.info("the config was removed; supervisor exits")
 
     def _record_restart(self, *, is_healthy: bool) -> None:
@@ -207,7 +201,7 @@ class _Supervisor:
             os._exit(exit_code)
 
     def _should_run(self) -> bool:
-        return (self._directory / CONFIG).exists()
+        return controller_config.should_run(self._directory)
 
 
 def rotate_log(path: Path) -> None:

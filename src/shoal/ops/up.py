@@ -283,10 +283,10 @@ async def _execute(
 
     async def prepare_controller() -> None:
         nonlocal is_prepared
-        is_prepared = await client.prepare_controller(cluster, head)
+        is_prepared = await client.prepare_controller(cluster, head, home=ctx.home)
 
     failures = await bootstrap_nodes(
-        node_plans, head_plan, emit, ctx.clock, on_head_up=prepare_controller
+        node_plans, head_plan, emit, ctx.clock, on_ray_runs=prepare_controller
     )
     await tagger.flush()
     return _Result(

@@ -20,8 +20,8 @@ _log = logging.getLogger(__name__)
 
 # The controller reads Ray's GCS several times a second; a node that has just joined may be missing
 # in its first report.
-_READS = 10
-_PAUSE_SECONDS = 0.4
+_READS = 40
+_PAUSE_SECONDS = 0.1
 # Nodes that the controller is bringing up get this long.
 _PENDING_SECONDS = 300.0
 

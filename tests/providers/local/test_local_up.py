@@ -23,6 +23,17 @@ async def test_all_nodes_come_up_and_a_second_up_changes_nothing(bed: Bed) -> No
     assert again[-1]["event"] == "unchanged"
 
 
+async def test_new_login_shells_are_for_the_commands_of_the_user(bed: Bed) -> None:
+    worker = bed.workers[0]
+    (await worker.run("echo 'echo x >> ~/shells' > ~/.bashrc", user="ubuntu")).require("dotfile")
+    await bed.write(setup_commands=["true", "true"])
+    await bed.up()
+    shells = int(await bed.read(worker, "wc -l < ~/shells"))
+    # Two setup commands and a start command, and for each the shell of sshd and a login shell; one
+    # for rsync; and those that Shoal's own steps share.
+    assert shells <= 3 * 2 + 1 + 3
+
+
 async def test_an_unreachable_worker_is_named_and_the_next_up_adds_only_it(bed: Bed) -> None:
     lost = bed.workers[1]
     await lost.power_off()

@@ -18,7 +18,7 @@ evict() {
   sh -c "$remove_containers" remove_containers "${owner%@*}" || return
   sh -c "$close_connections" close_connections "$owner"
   [ "$node" = head ] || [ ! -e .shoal/cluster_key ] || return 0
-  rm -f .shoal/controller/config.json .shoal/controller/restart.sh
+  rm -f .shoal/controller/*config.json .shoal/controller/restart.sh
   for lock in .shoal/controller/*.lock; do
     tries=0
     while [ -e "$lock" ] && command -v flock > /dev/null && ! flock -n "$lock" true; do

@@ -4,6 +4,7 @@
 # itself. Polls its locks, twice a second, until both are free.
 max_polls=$1
 cd .shoal/controller || exit
+rm -f prepared-config.json
 if [ -e config.json ]; then
   mv config.json paused-config.json || rm config.json || exit
 fi
