@@ -77,6 +77,12 @@ class Cluster:
         assert status is not None
         return status
 
+    def runs(self, worker: str) -> bool:
+        try:
+            return bool(self.pid(worker))
+        except AssertionError:
+            return False
+
     def pid(self, worker: str) -> int:
         for handle in self.ray.actors.values():
             if handle.is_alive and isinstance(handle.instance, agent_actor.AgentActor):
@@ -169,6 +175,36 @@ async def test_a_worker_that_dies_with_the_controller_is_noticed(cluster: Cluste
     os.kill(cluster.pid("w2"), signal.SIGKILL)
     cluster.start_controller()
     await cluster.await_members("w1", "w3")
+
+
+async def test_a_script_that_ends_while_the_controller_is_away_is_not_run_again(
+    cluster: Cluster,
+) -> None:
+    await cluster.start("SECONDS = 600")
+    await cluster.await_members("w1")
+    cluster.ray.kill(cluster.controller)
+    cluster.ray.actors[cluster.spec.actor_name].instance._main.cancel()
+    os.kill(cluster.pid("w1"), signal.SIGUSR1)  # the stand-in then exits with 0
+    await until(lambda: not cluster.runs("w1"), "w1 has ended")
+    cluster.start_controller()
+    assert (await cluster.await_end())["status"] == 0
+    assert not cluster.entries("all_lost")
+
+
+async def test_a_controller_that_is_restarted_at_the_end_of_its_job_ends_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def crash(self: Controller, finish: object) -> None:
+        raise RuntimeError("crashed")
+
+    with monkeypatch.context() as crashing:
+        crashing.setattr(Controller, "_end", crash)
+        await cluster.start("LIBRARY = False; STATUS = 3")
+        await until(lambda: cluster.entries("finishing"), "it ends")
+    cluster.crash_controller()
+    await cluster.controller.follow.remote(0, 1)
+    assert (await cluster.await_end())["status"] == 3
+    assert len(cluster.entries("request")) == 1
 
 
 async def test_a_node_whose_agent_is_silent_is_lost(cluster: Cluster) -> None:

@@ -100,6 +100,7 @@ class Agent:
         self.events: asyncio.Queue[AgentEvent] = asyncio.Queue()
         self._logs = logs
         self._workers: dict[str, WorkerProcess] = {}
+        self._exited: dict[str, WorkerReport] = {}  # until the controller knows of the exit
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         # Short: the path of a unix socket may have 107 bytes.
@@ -170,7 +171,12 @@ class Agent:
             self._kill_group(found)
 
     def reports(self) -> list[WorkerReport]:
-        return [worker.report(self.node) for worker in self._workers.values()]
+        """All workers of whose exit the controller has not been informed."""
+        running = [worker.report(self.node) for worker in self._workers.values()]
+        return [*running, *self._exited.values()]
+
+    def exit_is_known(self, worker: str) -> None:
+        self._exited.pop(worker, None)
 
     # --- workers ---
 
@@ -228,6 +234,7 @@ class Agent:
         lines = () if was_shown else worker.output.last_lines()
         exit = Exit(code if code >= 0 else None, -code if code < 0 else None, worker.frozen, lines)
         del self._workers[worker.id]
+        self._exited[worker.id] = worker.report(self.node)
         self.events.put_nowait(ExitEvent(worker.id, exit))
 
     async def _watch(self) -> None:

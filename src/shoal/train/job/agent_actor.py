@@ -20,7 +20,7 @@ from typing import Any
 import ray
 
 from shoal.train.job import share_archive
-from shoal.train.job.agent import Agent, AgentEvent
+from shoal.train.job.agent import Agent, AgentEvent, ExitEvent
 from shoal.train.job.code_archive import changed_files, extract
 from shoal.train.job.job_spec import NAMESPACE, JobSpec
 from shoal.train.job.worker_env import worker_command, worker_environment
@@ -128,6 +128,9 @@ class AgentActor:
                 batch.append(agent.events.get_nowait())
             while await self._call("receive", self._id, batch) is None:  # noqa: ASYNC110
                 await asyncio.sleep(_BEAT_S)
+            for event in batch:
+                if isinstance(event, ExitEvent):
+                    agent.exit_is_known(event.worker)
 
     async def _call(self, method: str, *arguments: object) -> Any:
         """The controller's answer, or None if it does not answer now."""

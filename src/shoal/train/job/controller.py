@@ -10,7 +10,7 @@ import json
 import logging
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -100,6 +100,7 @@ class Controller:
         self._tasks: set[asyncio.Task[None]] = set()
         self._finish: Finish | None = None
         self._progress: Entry = {}
+        self._ready = asyncio.Event()
         self._acknowledged = asyncio.Event()
 
     # --- for the laptop ---
@@ -119,10 +120,12 @@ class Controller:
 
     async def stop(self) -> None:
         self._ensure_running()
+        await self._ready.wait()
         self._perform(self._membership.stop(time.monotonic()))
 
     async def resize(self, target: int) -> None:
         self._ensure_running()
+        await self._ready.wait()
         self._perform(self._membership.resize(target, time.monotonic()))
 
     async def status(self) -> Entry:
@@ -155,8 +158,12 @@ class Controller:
         self._reports[node] = reports
         return True
 
-    async def receive(self, agent_id: str, events: Sequence[AgentEvent]) -> bool:
+    async def receive(self, agent_id: str, events: Sequence[AgentEvent]) -> bool | None:
+        """Returns None if the agent must send them again: after a restart, the reports of all
+        agents come first."""
         self._ensure_running()
+        if not self._ready.is_set():
+            return None
         if agent_id in self._replaced:
             return True
         now = time.monotonic()
@@ -192,20 +199,27 @@ class Controller:
         if self._reports is None:
             self._journal.add("started", script=self._spec.script, run=self._spec.created)
             self._perform(self._membership.start(time.monotonic()))
-            return
+        elif ended := [e for e in self._journal.earlier if e["kind"] == "finishing"]:
+            self._begin_finish(Finish(*(ended[-1][key] for key in ("status", "what", "why"))))
+        else:
+            await self._restore(self._reports)
+        self._reports = None
+        self._ready.set()
+
+    async def _restore(self, by_node: Mapping[str, list[WorkerReport]]) -> None:
         known = {e["node"] for e in self._journal.earlier if e["kind"] == "agent"}
         async for _ in PollUntilDeadline(SystemClock(), _RESTORE_S, _TICK_S):
-            if known <= set(self._reports):
+            if known <= set(by_node):
                 break
-        reports = [report for node in self._reports.values() for report in node]
-        self._reports = None
+        with suppress_and_log(_log, "find the placement groups", Exception):
+            workers = {report.worker for reports in by_node.values() for report in reports}
+            await asyncio.to_thread(self._placements.restore, workers)
         requested = [e["worker"] for e in self._journal.earlier if e["kind"] == "request"]
         number = 1 + max((int(worker[1:]) for worker in requested), default=0)
         targets = [e["target"] for e in self._journal.earlier if e["kind"] == "resize"]
         if targets:
             self._membership.state.target = targets[-1]
-        with suppress_and_log(_log, "find the placement groups", Exception):
-            await asyncio.to_thread(self._placements.restore, {r.worker for r in reports})
+        reports = [report for reports in by_node.values() for report in reports]
         now = time.monotonic()
         self._perform(self._membership.restore(reports, now, next_worker=number))
 
@@ -342,6 +356,7 @@ class Controller:
     def _begin_finish(self, finish: Finish) -> None:
         if self._finish is None:
             self._finish = finish
+            self._journal.add("finishing", status=finish.status, what=finish.what, why=finish.why)
             self._keep(self._end(finish))
 
     async def _end(self, finish: Finish) -> None:
