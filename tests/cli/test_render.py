@@ -123,7 +123,7 @@ def test_a_price_estimate_shows_its_items_and_source(capsys: pytest.CaptureFixtu
         renderer.event(PriceEstimated("c", items, 0.896, False, "the catalog of 2026-08"))
     printed = capsys.readouterr().err
     assert "price of c: at least $0.90/h, from the catalog of 2026-08" in printed
-    assert "2 x gpu (g5.xlarge spot): $0.4/h each, and $0.011/h for 100 GiB gp3" in printed
+    assert "2 x gpu (g5.xlarge spot): $0.40/h each, and $0.01/h for 100 GiB gp3" in printed
     assert "1 x odd (x99.huge on-demand): price unknown" in printed
 
 

@@ -69,3 +69,22 @@ async def test_a_cluster_that_cannot_be_queried_does_not_hide_the_others(
 )
 def test_an_incomplete_price_is_marked(per_hour: float, complete: bool, text: str) -> None:
     assert price(per_hour, complete=complete) == text
+
+
+async def test_a_cluster_without_instances_says_what_may_be_left_and_how_to_delete_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After autostop: a head may not delete its own role and security group."""
+
+    class NoInstances:
+        capabilities = Capabilities()
+
+        async def list_instances(self, *_: object) -> list[Instance]:
+            return []
+
+    provider: Any = NoInstances()
+    monkeypatch.setattr(ClusterHandle, "of", lambda ctx, spec: ClusterHandle(provider, spec))
+    ctx = Context(lambda event: None, home=tmp_path)
+    known_clusters.record(ctx, specs.cluster(name="over"))
+    (summary,) = await ls(ctx)
+    assert "shoal down over" in summary.hint

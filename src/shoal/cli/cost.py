@@ -12,6 +12,7 @@ import click
 from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.formatting import columns
 from shoal.cli.run import output_options, run
+from shoal.core.money import dollars, per_hour
 
 if TYPE_CHECKING:
     from shoal.ops.cluster_lookup import ClusterRef
@@ -52,14 +53,14 @@ def _lines(result: Cost) -> list[str]:
             row.market,
             str(row.instances),
             f"{row.hours:.2f}",
-            "no price" if row.cost is None else f"${row.cost:.2f}",
+            "no price" if row.cost is None else dollars(row.cost),
         )
         for row in result.rows
     ]
-    total = click.style(f"${result.cost:.2f}", bold=True)
+    total = click.style(dollars(result.cost), bold=True)
     at_least = "" if result.complete else "at least "
     since = datetime.fromtimestamp(result.since or 0.0).strftime("%Y-%m-%d %H:%M")
-    now = f"; ${result.per_hour:.4g}/h now" if result.per_hour else ""
+    now = f"; {per_hour(result.per_hour)} now" if result.per_hour else ""
     return [
         *columns(("node type", "market", "instances", "hours", "cost"), rows),
         f"{name} has cost {at_least}{total} since {since}{now}",

@@ -9,6 +9,7 @@ import click
 
 from shoal.cli.formatting import columns, duration
 from shoal.cli.run import output_options, run
+from shoal.core.money import per_hour
 
 
 @click.command("ls")
@@ -38,7 +39,7 @@ def command(all_regions: bool, json: bool, verbose: int) -> None:
                 "unknown" if cluster.problem else str(cluster.nodes or "not up"),
                 "" if cluster.age_s is None else duration(cluster.age_s),
                 "" if cluster.problem else price(cluster.price_per_hour, complete=cluster.complete),
-                click.style(cluster.controller, fg="red"),
+                cluster.hint or click.style(cluster.controller, fg="red"),
             )
             for cluster in clusters
         ]
@@ -70,12 +71,13 @@ def _all_regions(*, json: bool, verbose: int) -> None:
     ]
     for line in columns(("cluster", "where", "by", "nodes", "state", "age", ""), rows):
         click.echo(line)
+    total = sum(cluster.price_per_hour for cluster in clusters)
     at_least = "" if all(cluster.complete for cluster in clusters) else "at least "
-    click.echo(f"total: {at_least}${sum(cluster.price_per_hour for cluster in clusters):.2f}/h")
+    click.echo(f"total: {at_least}{per_hour(total)}")
 
 
-def price(per_hour: float, *, complete: bool) -> str:
+def price(dollars: float, *, complete: bool) -> str:
     """A price per hour, marked if it is incomplete; empty if it is zero."""
     if complete:
-        return f"${per_hour:.2f}/h" if per_hour else ""
-    return f"at least ${per_hour:.2f}/h" if per_hour else "price unknown"
+        return per_hour(dollars) if dollars else ""
+    return f"at least {per_hour(dollars)}" if dollars else "price unknown"

@@ -13,6 +13,7 @@ from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
 from shoal.cli.controller_status import controller_lines
 from shoal.cli.formatting import columns, duration, gib, number, terminal_width
 from shoal.cli.run import output_options, run
+from shoal.core.money import per_hour
 
 if TYPE_CHECKING:
     from shoal.ops.cluster_lookup import ClusterRef
@@ -63,7 +64,7 @@ def status_lines(status: ClusterStatus) -> list[str]:
     if status.address:
         title += f", Ray at {status.address}"
     if status.price_per_hour:
-        title += f", ${status.price_per_hour:.2f}/h"
+        title += f", {per_hour(status.price_per_hour)}"
     header = ("node", "type", "phase", "address", "age", "in use")
     table = columns(header, [_row(node) for node in status.nodes], terminal_width())
     missing = [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from shoal.core.concurrency import run_all
 from shoal.core.events import PlanStep, ResourcesDeleted, Stage, Warned
+from shoal.core.money import dollars
 from shoal.ops.context import Context, Severity
 from shoal.providers import require_aws
 from shoal.providers.model import State
@@ -92,7 +93,7 @@ def _report_kept(ctx: Context, resources: ClusterResources) -> None:
 
 
 def _describe(volume: RetainedVolume) -> str:
-    return f"volume {volume.id} with {volume.gib} GiB, about ${volume.per_month:.2f}/month"
+    return f"volume {volume.id} with {volume.gib} GiB, about {dollars(volume.per_month)}/month"
 
 
 def _listing(ctx: Context, resources: ClusterResources) -> ClusterListing:

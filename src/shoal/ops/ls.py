@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,8 @@ _STATUS_SECONDS = 5.0
 class ClusterSummary:
     """One line of `shoal ls`. Not `complete` where the price of an instance is unknown; with a
     `problem`, the cluster could not be queried and the other fields say nothing. `controller` says
-    what is wrong with the cluster's controller, if anything is known to be."""
+    what is wrong with the cluster's controller, if anything is known to be. `hint` says what is
+    left of a cluster that has no instances."""
 
     cluster: str
     provider: str
@@ -36,6 +38,7 @@ class ClusterSummary:
     complete: bool = True
     problem: str = ""
     controller: str = ""
+    hint: str = ""
 
 
 async def ls(ctx: Context) -> list[ClusterSummary]:
@@ -63,8 +66,12 @@ async def _summary(ctx: Context, name: str) -> ClusterSummary:
         i.price_per_hour is not None for i in billed
     )
     controller = await _controller_problem(cluster, instances)
+    hint = ""
+    if not instances and cluster.capabilities.costs_money:
+        # After `autostop`, for instance: a head may not delete its own role and security group.
+        hint = f"its key pair, security group and role may remain: shoal down {shlex.quote(name)}"
     return ClusterSummary(
-        name, provider, len(reachable), age, price, complete, controller=controller
+        name, provider, len(reachable), age, price, complete, controller=controller, hint=hint
     )
 
 
