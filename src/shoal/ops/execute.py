@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.cluster.handle import ClusterHandle, RunEnv, check_run_env
-from shoal.core.errors import ConfigError, ShoalError
+from shoal.core.errors import ConfigError, ShoalError, UnreachableError
 from shoal.ops import multiplexer
 from shoal.ops.context import Context
 from shoal.ops.multiplexer import Multiplexer
-from shoal.providers.model import Instance
+from shoal.providers.model import Instance, State
 from shoal.remote.runner import (
     Completed,
     OnBytes,
@@ -32,6 +32,14 @@ Streams = Literal["terminal", "raw", "events"]
 
 # The exit code of a command that Ctrl-C ended.
 _INTERRUPTED = 130
+
+
+_ENDED = {
+    State.TERMINATED: "terminated",
+    State.TERMINATING: "terminated",
+    State.STOPPED: "stopped",
+    State.STOPPING: "stopped",
+}
 
 
 @dataclass(frozen=True)
@@ -108,15 +116,41 @@ async def _attach(
     precondition: str = "",
 ) -> int:
     start, began = cluster.ray_start(head, head), ctx.clock.monotonic()
-    code = await cluster.node_runner(head, options.run_env).attach(
-        start.with_session(command),
-        env=start.session_env(),
-        tty=options.streams == "terminal",
-        forwards=options.forwards,
-        precondition=precondition,
-    )
+    try:
+        code = await cluster.node_runner(head, options.run_env).attach(
+            start.with_session(command),
+            env=start.session_env(),
+            tty=options.streams == "terminal",
+            forwards=options.forwards,
+            precondition=precondition,
+        )
+    except UnreachableError as error:
+        raise await _explained(cluster, head, error) from error
     await _explain_failure(ctx, cluster, head, code, ctx.clock.monotonic() - began)
     return code
+
+
+async def _explained(
+    cluster: ClusterHandle, head: Instance, error: UnreachableError
+) -> UnreachableError:
+    """The error of a lost connection, or what happened to the head, if the provider knows."""
+    if not cluster.capabilities.costs_money:
+        return error
+    try:
+        states = {i.id: i.state for i in await cluster.instances()}
+    except ShoalError as failure:
+        _log.info("could not look up the head's state: %s", failure)
+        return error
+    state = states.get(head.id, State.TERMINATED)
+    if state in (State.PENDING, State.RUNNING, State.UNREACHABLE):
+        return error
+    return UnreachableError(
+        f"the head was {_ENDED.get(state, state)} while the command ran",
+        why=f"{head.id} is {state}",
+        fix="start the cluster again: shoal up CLUSTER",
+        node=head.name,
+        output=error.output,
+    )
 
 
 async def _explain_failure(
@@ -161,6 +195,8 @@ async def run(
             on_bytes=on_bytes,
             timeout=timeout,
         )
+    except UnreachableError as error:
+        raise await _explained(cluster, head, error) from error
     except TimeoutError:
         what = f"the command did not end within {timeout:g} s"
         raise ShoalError(what, why=command, fix="allow more time", node="head") from None

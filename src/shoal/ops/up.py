@@ -17,7 +17,7 @@ from shoal.cluster.handle import ClusterHandle
 from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.controller import client
 from shoal.core.concurrency import run_all
-from shoal.core.errors import IncompleteError, SetupError, ShoalError, UnreachableError
+from shoal.core.errors import AuthError, IncompleteError, SetupError, ShoalError, UnreachableError
 from shoal.core.events import (
     ClusterReady,
     Event,
@@ -31,6 +31,7 @@ from shoal.core.node_phase import Phase
 from shoal.ops import cluster_locks, cost, known_clusters, up_flags
 from shoal.ops.context import Context, Severity
 from shoal.ops.head_restart import wait_for_head_restart, was_head_lost
+from shoal.ops.launch_errors import could_not_launch, still_running
 from shoal.ops.preview import UpPreview, preview_up
 from shoal.ops.running_work import describe_running_work
 from shoal.ops.up_flags import UpFlags
@@ -61,13 +62,15 @@ class UpResult:
 @dataclass(frozen=True)
 class UpOptions:
     """What `up` may restart, and whether it may use machines that another cluster has claimed.
-    `source_of` maps settings to lines of the file, for findings. `flags` are the options that are
+    `source_of` maps settings to lines of the file, for findings. The errors of `skip_checks`, names
+    of preflight checks, are only warnings. `flags` are the options that are
     in force in the spec; None leaves the recorded ones as they are."""
 
     restart: RestartPolicy = "as needed"
     force: bool = False
     source_of: SourceOf = unknown_source
     flags: UpFlags | None = None
+    skip_checks: tuple[str, ...] = ()
 
 
 async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) -> UpResult:
@@ -84,17 +87,25 @@ async def up(ctx: Context, spec: ClusterSpec, options: UpOptions | None = None) 
 async def _up(ctx: Context, spec: ClusterSpec, options: UpOptions) -> UpResult:
     started_at = ctx.clock.monotonic()
     launch_errors: list[str] = []
+    launched: list[LaunchAttempted] = []
 
     def emit(event: Event) -> None:
         if isinstance(event, LaunchAttempted) and event.error:
             launch_errors.append(f"{event.instance_type} in {event.zone}: {event.error}")
+        elif isinstance(event, LaunchAttempted):
+            launched.append(event)
         ctx.emit(event)
 
     provider = provider_for(spec, ctx.home, ctx.clock, emit)
     cluster = ClusterHandle(provider, spec, force=options.force)
-    preview = await preview_up(ctx, cluster, options.source_of, options.restart)
+
+    async def preview_now() -> UpPreview:
+        skipped = options.skip_checks
+        return await preview_up(ctx, cluster, options.source_of, options.restart, skipped)
+
+    preview = await preview_now()
     if await wait_for_head_restart(ctx, cluster, preview.observed):
-        preview = await preview_up(ctx, cluster, options.source_of, options.restart)
+        preview = await preview_now()
     observed, plan = preview.observed, preview.plan
     if options.restart == "never" and client.has_controller(spec):
         plan = plan.without_terminations()
@@ -132,13 +143,15 @@ async def _up(ctx: Context, spec: ClusterSpec, options: UpOptions) -> UpResult:
         if _is_terminated(ctx, spec):
             raise _terminated(spec) from error
         raise
+    except AuthError as error:
+        raise still_running(error, launched) from error
     total = len(result.nodes)
     if problem is not None and (result.failures or result.missing > 0):
         ctx.emit(Warned(problem.what, problem.why, problem.fix, problem.node))
     if result.failures:
         raise incomplete(result.failures, total)
     if result.missing > 0:
-        raise _could_not_launch(result.missing, total, launch_errors)
+        raise could_not_launch(result.missing, total, launch_errors)
     if problem is not None:
         raise problem
     await verify_nodes(ctx, cluster, result.head, result.nodes, report)
@@ -288,6 +301,9 @@ async def _execute(
     failures = await bootstrap_nodes(
         node_plans, head_plan, emit, ctx.clock, on_ray_runs=prepare_controller
     )
+    if cluster.capabilities.disconnect is not None:
+        failed = [p.instance for p in node_plans if p.instance.name in failures]
+        await cluster.capabilities.disconnect(failed)
     await tagger.flush()
     return _Result(
         head=head,
@@ -409,15 +425,6 @@ def incomplete(failures: Failures, total: int) -> ShoalError:
         why=f"{name}: {first.what}" + (f" ({first.why})" if first.why else ""),
         fix=f"{own_fix}\n{retry}" if own_fix else retry,
         output=first.output,
-    )
-
-
-def _could_not_launch(missing: int, ready: int, launch_errors: list[str]) -> ShoalError:
-    return IncompleteError(
-        f"could not launch {missing} of {ready + missing} nodes; {ready} are ready",
-        why=launch_errors[-1] if launch_errors else "the provider launched fewer than requested",
-        fix="launch only the missing nodes: shoal up CLUSTER\n"
-        "or name alternative instance types in the file: shoal: {fallback: {...}}",
     )
 
 

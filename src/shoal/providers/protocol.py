@@ -43,6 +43,7 @@ class Capabilities:
     terminated alone, because one that is unreachable must not delay the others.
     `list_interval_s`: how often the controller lists instances.
     `boot_timeout_s`: how long a new instance may take until SSH answers.
+    `boot_timeout_for`: the same for one instance, where it depends on the instance type.
     `on_lease_expired`: the shell command by which an instance that has lost its cluster
     terminates itself; empty if it cannot lose it or cannot terminate itself.
     `first_boot_wait`: a command that returns on an instance when its first boot is complete; empty
@@ -76,6 +77,8 @@ class Capabilities:
     `interruption_watch_command`: a command that runs on an instance and prints a line for each
     interruption notice: `termination` and its time in epoch seconds, or `rebalance`. Empty for
     an instance that is never interrupted.
+    `disconnect`: closes this machine's connections to instances; an idle one counts as a session,
+    and keeps an instance that never became a node from terminating itself.
     `tag_status`: tags instances, by id, with their bootstrap status.
     `deep_preflight`: checks that need many calls to the cloud, made only before new instances
     are launched. Does not repeat the findings of `preflight`.
@@ -86,6 +89,7 @@ class Capabilities:
     terminates_in_batches: bool = True
     list_interval_s: float = 20.0
     boot_timeout_s: float = 300.0
+    boot_timeout_for: Callable[[Instance], float] | None = None
     on_lease_expired: str = ""
     first_boot_wait: str = ""
     head_packages: Sequence[str] = ()
@@ -109,10 +113,15 @@ class Capabilities:
     price_source: Callable[[ClusterSpec], str] | None = None
     registry_login: Callable[[str], Coroutine[Any, Any, RegistryLogin | None]] | None = None
     interruption_watch_command: Callable[[Instance], str] | None = None
+    disconnect: Callable[[Sequence[Instance]], Coroutine[Any, Any, None]] | None = None
     tag_status: Callable[[Mapping[str, str]], Coroutine[Any, Any, None]] | None = None
     deep_preflight: (
         Callable[[ClusterSpec, ImageSizeLookup], Coroutine[Any, Any, Sequence[Finding]]] | None
     ) = None
+
+    def boot_timeout(self, instance: Instance) -> float:
+        """How long this instance may take until SSH answers."""
+        return self.boot_timeout_for(instance) if self.boot_timeout_for else self.boot_timeout_s
 
     @property
     def has_leases(self) -> bool:

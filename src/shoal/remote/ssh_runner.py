@@ -61,6 +61,7 @@ RECONNECT_SECONDS = 30.0
 _END_SECONDS = 10.0
 # Exit codes above this one mean that a signal ended the local ssh or the remote command.
 _SIGNALLED = 128
+_SSH_FAILED = 255
 # A host that completed a command so recently need not be probed.
 _RECENT_SECONDS = 5.0
 # For the upload of the few lines of an attached command.
@@ -180,18 +181,36 @@ class SshRunner:
         if tty and self.container is not None:
             exec_argv = self.container.exec_argv(tty=True)
             remote = attach_in_container_command(program_file, exec_argv, self._exec_argv)
-            return await run_in_terminal([*argv, remote])
+            return await self._checked(await run_in_terminal([*argv, remote]))
         if tty:
-            return await run_in_terminal([*argv, attach_terminal_command(program_file)])
+            remote = attach_terminal_command(program_file)
+            return await self._checked(await run_in_terminal([*argv, remote]))
         try:
             remote = attach_streams_command(program_file, self._exec_argv)
             code = await run_on_streams([*argv, remote])
         except BaseException:
             await self._end_attached(program_file)
             raise
+        await self._checked(code)
         if code > _SIGNALLED:
             await self._end_attached(program_file)
         return code
+
+    async def _checked(self, code: int) -> int:
+        """The exit code of an attached command. ssh's own code may also be that of the command, but
+        only if the connection is still there."""
+        if code == _SSH_FAILED and not await control_master.is_open(self.target):
+            raise self._connection_lost()
+        return code
+
+    def _connection_lost(self, output: Sequence[str] = ()) -> UnreachableError:
+        return UnreachableError(
+            f"lost the connection to {self.target} while a command ran",
+            why="the host or the network to it went down",
+            fix="run it again once the host is back",
+            node=self.name,
+            output=output,
+        )
 
     async def forward(self, forwards: Sequence[PortForward], opened: Callable[[], None]) -> None:
         # Also connects to the jump host, whose errors would not show otherwise.
@@ -304,13 +323,7 @@ class SshRunner:
             await self._pool.clear()
             await self._clock.sleep(_SESSION_PAUSE)
         if isinstance(outcome, ConnectionLost):
-            raise UnreachableError(
-                f"lost the connection to {self.target} while a command ran",
-                why="the host or the network to it went down",
-                fix="run it again once the host is back",
-                node=self.name,
-                output=outcome.tail,
-            )
+            raise self._connection_lost(outcome.tail)
         if isinstance(outcome, ProfileEnded):
             raise await self._profile_error()
         if isinstance(outcome, NotStarted):
