@@ -96,7 +96,7 @@ def test_nothing_to_do_is_said_only_when_nothing_was_done(home: Home, yaml: Path
 
 
 def test_plan_shows_the_settings_that_up_would_change(home: Home, yaml: Path) -> None:
-    plan = home.shoal("plan", str(yaml), "--max-workers", "7").stderr
+    plan = home.shoal("plan", str(yaml), "--max-workers", "7").stdout
     assert "max_workers 2 -> 7" in plan
     assert "nothing to do" not in plan
 

@@ -8,6 +8,8 @@ moto does not. The endpoint (`ec2.py`) reads records and sets states through the
 
 from __future__ import annotations
 
+import base64
+import gzip
 import hashlib
 import itertools
 import json
@@ -25,8 +27,11 @@ from moto.core.utils import utcnow
 from moto.ec2.exceptions import DependencyViolationError, InvalidKeyPairNameError
 from moto.ec2.models import ec2_backends, elastic_network_interfaces
 from moto.ec2.models.amis import Ami, AmiBackend
+from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend, Zone
 from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState, StateReason
 from moto.ec2.models.security_groups import SecurityGroupBackend
+from moto.ec2.models.subnets import SubnetBackend
+from moto.ec2.utils import filter_dict_attribute_mapping
 from moto.iam.exceptions import NotFoundException
 from moto.iam.models import IAMBackend, iam_backends
 from moto.moto_server.werkzeug_app import (
@@ -34,7 +39,7 @@ from moto.moto_server.werkzeug_app import (
     MotoRequestHandler,
     create_backend_app,
 )
-from moto.ssm.models import Parameter, ParameterDict
+from moto.ssm.models import Parameter, ParameterDict, ssm_backends
 from werkzeug.serving import run_simple
 from werkzeug.test import Client
 
@@ -49,6 +54,7 @@ _CODES = {
     "stopped": 80,
 }
 _REGION = "us-west-2"
+LOCAL_ZONE = "us-west-2-lax-1a"
 # Public SSM parameters of AMIs; moto has only Amazon's own.
 _PUBLIC_IMAGES = {
     name: f"ami-{hashlib.sha256(name.encode()).hexdigest()[:17]}"
@@ -68,6 +74,7 @@ _PUBLIC_IMAGES = {
 }
 # The AMI in Ray's own examples.
 RAY_EXAMPLE_IMAGE = "ami-0387d929287ab193e"
+_RESOLVE_SSM = "resolve:ssm:"
 _TERMINAL_STATES = ("shutting-down", "terminated")
 
 _public_addresses = (f"203.0.113.{last}" for last in itertools.cycle(range(1, 255)))
@@ -89,6 +96,11 @@ def patch_moto() -> None:
     remove_role = IAMBackend.remove_role_from_instance_profile
     parameters = ParameterDict.__init__
     delete_group = SecurityGroupBackend._delete_security_group
+    default_subnet = SubnetBackend.create_default_subnet
+    filter_dict_attribute_mapping["client-token"] = "client_token"
+    RegionsAndZonesBackend.zones[_REGION].append(
+        Zone(LOCAL_ZONE, _REGION, "usw2-lax1-az1", "local-zone")
+    )
 
     def create_pending(self: Instance, *args: Any, **kwargs: Any) -> None:
         create(self, *args, **kwargs)
@@ -118,12 +130,22 @@ def patch_moto() -> None:
         key = kwargs.get("key_name")
         if key and key not in self.key_pairs:
             raise InvalidKeyPairNameError(key)
+        if image_id.startswith(_RESOLVE_SSM):
+            name = image_id.removeprefix(_RESOLVE_SSM)
+            parameter = ssm_backends[self.account_id][self.region_name].get_parameter(name)
+            image_id = parameter.value
         if not kwargs.get("subnet_id") and not kwargs.get("nics"):
             subnets = self.get_default_subnets()
             zone = kwargs.get("placement") or min(subnets)
             kwargs["subnet_id"] = subnets[zone].id
             kwargs["associate_public_ip"] = kwargs.get("associate_public_ip") or None
         return run(self, image_id, count, *args, **kwargs)
+
+    def create_regular_default_subnet(self: Any, availability_zone: str) -> Any:
+        """EC2 creates default subnets in availability zones only."""
+        if availability_zone != LOCAL_ZONE:
+            return default_subnet(self, availability_zone)
+        return None
 
     def delete_unused_group(self: Any, vpc_id: str | None, group_id: str) -> None:
         for instance in self.all_instances():
@@ -165,6 +187,7 @@ def patch_moto() -> None:
         (Instance, "terminate", terminate_slowly),
         (Instance, "reboot", reboot),
         (InstanceBackend, "run_instances", run_in_a_subnet),
+        (SubnetBackend, "create_default_subnet", create_regular_default_subnet),
         (SecurityGroupBackend, "_delete_security_group", delete_unused_group),
         (IAMBackend, "remove_role_from_instance_profile", remove_existing_role),
         (ParameterDict, "__init__", with_public_images),
@@ -196,7 +219,7 @@ def _instance(region: str, instance: Any) -> dict[str, Any]:
         "mac": instance.nics[0].mac_address,
         "groups": _groups_of(instance),
         "key": instance.key_name,
-        "user_data": instance.user_data.decode() if instance.user_data else "",
+        "user_data": _user_data(instance),
         "at_shutdown": str(instance.instance_initiated_shutdown_behavior),
         "http_tokens": instance.metadata_options.http_tokens,
         "http_endpoint": instance.metadata_options.http_endpoint,
@@ -204,6 +227,12 @@ def _instance(region: str, instance: Any) -> dict[str, Any]:
         "tags": {tag["key"]: tag["value"] for tag in instance.get_tags()},
         "token": instance.client_token,
     }
+
+
+def _user_data(instance: Any) -> str:
+    """The user data as cloud-init reads it."""
+    data = base64.b64decode(str(instance.user_data or ""))
+    return (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode()
 
 
 def _rule(rule: Any) -> dict[str, Any]:

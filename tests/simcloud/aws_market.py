@@ -12,6 +12,7 @@ from tests.simcloud.calls import ApiError, Call
 from tests.simcloud.ledger import hourly_price
 
 REGIONS = ("us-west-2", "us-east-1", "eu-central-1")
+DISABLED_REGIONS = ("me-south-1",)
 ZONES = "abcd"
 # US dollars per GiB and month.
 VOLUMES = {"gp2": 0.10, "gp3": 0.08, "io1": 0.125, "st1": 0.045}
@@ -26,18 +27,35 @@ class Market:
     def __init__(self) -> None:
         self.quotas: dict[str, float] = {}
         """vCPUs by quota code; others have a large default."""
+        self.spot_factors: dict[str, float] = {}
+        """By zone, how much more a spot instance costs there than elsewhere."""
 
     def respond(self, call: Call, body: bytes) -> Response | ApiError | None:
         """Return the response to a call, or None for calls that moto handles."""
         if call.action == "DescribeSpotPriceHistory":
-            return xml_response(call.action, _spot_history(call))
+            return xml_response(call.action, self._spot_history(call))
         if call.action == "DescribeRegions":
-            return xml_response(call.action, _regions())
+            return xml_response(call.action, _regions(call))
         if call.service == "pricing" and call.action == "GetProducts":
             return _json({"FormatVersion": "aws_v1", "PriceList": _products(json.loads(body))})
         if call.service == "servicequotas":
             return _json(self._quota(call.action, json.loads(body)))
         return None
+
+    def _spot_history(self, call: Call) -> str:
+        names = [value for key, value in call.params.items() if key.startswith("InstanceType.")]
+        at = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        items = "".join(
+            f"<item><instanceType>{name}</instanceType><productDescription>Linux/UNIX"
+            f"</productDescription><spotPrice>{self._spot_price(name, zone):.10f}</spotPrice>"
+            f"<timestamp>{at}</timestamp><availabilityZone>{zone}</availabilityZone></item>"
+            for name in names
+            for zone in (f"{call.region}{letter}" for letter in ZONES)
+        )
+        return f"<spotPriceHistorySet>{items}</spotPriceHistorySet>"
+
+    def _spot_price(self, name: str, zone: str) -> float:
+        return hourly_price(name, "spot") * self.spot_factors.get(zone, 1.0)
 
     def _quota(self, action: str, request: Mapping[str, Any]) -> dict[str, Any]:
         code = request["QuotaCode"]
@@ -77,23 +95,15 @@ def _product(attributes: Mapping[str, str], unit: str, price: float) -> str:
     return json.dumps({"product": {"attributes": dict(attributes)}, "terms": terms})
 
 
-def _spot_history(call: Call) -> str:
-    names = [value for key, value in call.params.items() if key.startswith("InstanceType.")]
-    at = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _regions(call: Call) -> str:
+    shown = dict.fromkeys(REGIONS, "opt-in-not-required")
+    if call.params.get("AllRegions") == "true":
+        shown.update(dict.fromkeys(DISABLED_REGIONS, "not-opted-in"))
+    named = [value for key, value in call.params.items() if key.startswith("RegionName.")]
     items = "".join(
-        f"<item><instanceType>{name}</instanceType><productDescription>Linux/UNIX"
-        f"</productDescription><spotPrice>{hourly_price(name, 'spot'):.10f}</spotPrice>"
-        f"<timestamp>{at}</timestamp><availabilityZone>{call.region}{zone}</availabilityZone></item>"
-        for name in names
-        for zone in ZONES
-    )
-    return f"<spotPriceHistorySet>{items}</spotPriceHistorySet>"
-
-
-def _regions() -> str:
-    items = "".join(
-        f"<item><regionName>{name}</regionName><optInStatus>opt-in-not-required</optInStatus>"
+        f"<item><regionName>{name}</regionName><optInStatus>{status}</optInStatus>"
         f"<regionEndpoint>ec2.{name}.amazonaws.com</regionEndpoint></item>"
-        for name in REGIONS
+        for name, status in shown.items()
+        if not named or name in named
     )
     return f"<regionInfo>{items}</regionInfo>"

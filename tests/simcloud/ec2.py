@@ -16,12 +16,14 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from email.utils import formatdate
 from typing import Any, Literal
 from xml.etree import ElementTree
 
 import aiohttp
 from aiohttp import web
 
+from tests.simcloud import aws_limits
 from tests.simcloud.aws_calls import (
     MISMATCH,
     credential_error,
@@ -31,7 +33,7 @@ from tests.simcloud.aws_calls import (
     render,
 )
 from tests.simcloud.aws_encryption import Encryption
-from tests.simcloud.aws_market import Market, xml_response
+from tests.simcloud.aws_market import DISABLED_REGIONS, Market, xml_response
 from tests.simcloud.calls import ApiError, Call, Launch
 from tests.simcloud.faults import Faults, Trouble
 from tests.simcloud.hosts import Host
@@ -251,7 +253,10 @@ class Ec2:
         if isinstance(outcome, ApiError):
             self._ledger.note(call, outcome.code)
             content_type, text = render(outcome, call.service)
-            return web.Response(status=outcome.status, text=text, content_type=content_type)
+            date = formatdate(time.time() + self._faults.clock_ahead_s, usegmt=True)
+            return web.Response(
+                status=outcome.status, text=text, content_type=content_type, headers={"Date": date}
+            )
         status, headers, content = outcome
         self._ledger.note(call, _error_code(status, content))
         return web.Response(status=status, headers=headers, body=content)
@@ -259,8 +264,13 @@ class Ec2:
     async def _respond(
         self, call: Call, request: web.Request, body: bytes
     ) -> Response | ApiError | Literal[Trouble.LOST]:
-        if not self._is_valid(call.access_key):
+        is_enabled = call.region not in DISABLED_REGIONS
+        if not self._is_valid(call.access_key) or not is_enabled:
             return credential_error(call.service)
+        if refusal := aws_limits.refuse_clock(call, self._faults.clock_ahead_s):
+            return refusal
+        if refusal := aws_limits.refuse(call):
+            return refusal
         launch = None
         if call.action == "RunInstances":
             subnets = (await self.inventory())["subnets"]

@@ -76,6 +76,8 @@ class Faults:
         """Access keys that are no longer good."""
         self.listing_lag_s = 0.0
         self.latency_s = 0.0
+        self.clock_ahead_s = 0.0
+        """By how much the clock of the cloud is ahead of that of its callers."""
         self._faults: list[Fault] = []
         self._shortfalls: list[int] = []
 
@@ -173,6 +175,7 @@ class Faults:
         self.revoked.clear()
         self.listing_lag_s = 0
         self.latency_s = 0
+        self.clock_ahead_s = 0
 
     async def verdict(self, when: When, call: Call, launch: Launch | None) -> Verdict:
         """Return what the first fault that strikes has to say."""

@@ -264,10 +264,11 @@ def _run_user_data(text: str, environment: dict[str, str]) -> None:
     folder = Path("/var/lib/cloud/instance")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "user-data.txt").write_text(text)
-    for part in user_data.parts(text):
+    for number, part in enumerate(user_data.parts(text), start=1):
         if not part.startswith("#!"):
             continue
-        script = folder / "script"
+        # A file each: a shell may still read the one before.
+        script = folder / f"part-{number:03}"
         script.write_text(part)
         script.chmod(0o700)
         how = os.O_CREAT | os.O_APPEND | os.O_WRONLY

@@ -125,7 +125,7 @@ class NodePlanner:
             mode=mode,
             stops_ray=stops_ray,
             stop_ray=functools.partial(stop_ray, spec, self.provider, [instance]),
-            reach_seconds=spec.shoal.reach_timeout_s or capabilities.boot_timeout_s,
+            reach_seconds=spec.shoal.reach_timeout_s or capabilities.boot_timeout(instance),
             command_seconds=spec.shoal.command_timeout_s,
         )
 

@@ -39,6 +39,14 @@ def complete_cluster(
 cluster_argument = click.argument("cluster", required=False, shell_complete=complete_cluster)
 
 
+skip_checks_option = click.option(
+    "--skip-checks",
+    multiple=True,
+    metavar="NAME",
+    help="Treat the errors of a preflight check as warnings. Errors show the name in brackets.",
+)
+
+
 def cluster_ref_options(function: F) -> F:
     """`--cluster-name`, `--nodes`, `--key-file` and `--username`. With the CLUSTER argument, if
     the command has it, they are passed to the command as one `ref: ClusterRef`."""

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options, skip_checks_option
+from shoal.cli.render.messages import lines
 from shoal.cli.run import output_options, run
+from shoal.core.events import Event, PlanStep, PriceEstimated, Unchanged
 
 if TYPE_CHECKING:
     from shoal.ops.cluster_lookup import ClusterRef
@@ -18,12 +20,14 @@ if TYPE_CHECKING:
 @cluster_argument
 @click.option("--min-workers", type=click.IntRange(min=0), help="Override the file's min_workers.")
 @click.option("--max-workers", type=click.IntRange(min=0), help="Override the file's max_workers.")
+@skip_checks_option
 @cluster_ref_options
 @output_options
 def command(
     ref: ClusterRef,
     min_workers: int | None,
     max_workers: int | None,
+    skip_checks: tuple[str, ...],
     json: bool,
     verbose: int,
 ) -> None:
@@ -37,8 +41,16 @@ def command(
 
     overrides = replace(ref.overrides, min_workers=min_workers, max_workers=max_workers)
 
+    result: list[Event] = []
+
     async def operation(ctx: Context) -> None:
+        def emit(event: Event) -> None:
+            is_result = isinstance(event, (PlanStep, PriceEstimated, Unchanged))
+            (result.append if is_result and not json else ctx.emit)(event)
+
         located = await cluster_lookup.locate_or_default(ctx, replace(ref, overrides=overrides))
-        await show_plan(ctx, located.spec, located.source_of)
+        await show_plan(replace(ctx, emit=emit), located.spec, located.source_of, skip_checks)
 
     run(operation, json=json, verbose=verbose)
+    for event in result:
+        click.echo("\n".join(lines(event)))

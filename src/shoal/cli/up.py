@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shoal.cli.cluster_options import cluster_argument, cluster_ref_options
+from shoal.cli.cluster_options import cluster_argument, cluster_ref_options, skip_checks_option
 from shoal.cli.run import output_options, run, yes_option
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 )
 @click.option("--no-restart", is_flag=True, help="Apply changes without restarting Ray.")
 @click.option("--restart-only", is_flag=True, help="Only restart Ray; skip the setup.")
+@skip_checks_option
 @click.option("--force", is_flag=True, help="Use machines that another cluster has claimed.")
 @click.option(
     "--redirect-command-output",
@@ -75,6 +76,7 @@ def command(
     autostop: float | None,
     no_restart: bool,
     restart_only: bool,
+    skip_checks: tuple[str, ...],
     force: bool,
     redirect: bool,
     use_login_shells: bool,
@@ -112,7 +114,7 @@ def command(
     async def operation(ctx: Context) -> UpResult:
         located = await cluster_lookup.locate_or_default(ctx, replace(ref, overrides=overrides))
         cluster = located.spec
-        options = UpOptions(restart, force, located.source_of, located.flags)
+        options = UpOptions(restart, force, located.source_of, located.flags, skip_checks)
         ctx = with_log_files(ctx, cluster.cluster_name, only=redirect)
         return await up(ctx, cluster, options)
 

@@ -30,7 +30,8 @@ TRANSITIONS: Mapping[Phase, frozenset[Phase]] = {
 # has until its work is done, or until its interruption.
 DEADLINES: Mapping[Phase, tuple[float, Phase]] = {
     Phase.REQUESTED: (600.0, Phase.FAILED),
-    Phase.BOOTING: (900.0, Phase.FAILED),
+    # Bare metal takes that long in the worst case; the wait for SSH is shorter for other types.
+    Phase.BOOTING: (3600.0, Phase.FAILED),
     Phase.REACHABLE: (600.0, Phase.FAILED),
     Phase.PREPARING: (7200.0, Phase.FAILED),
     Phase.STARTING: (900.0, Phase.FAILED),

@@ -51,7 +51,8 @@ class Warned(Event):
 @dataclass(frozen=True)
 class PreflightFinding(Event):
     """A problem that a preflight check found. An error would make `up` fail; `location` is the
-    position in the cluster's file that causes it."""
+    position in the cluster's file that causes it, `check` the name by which `up` can skip the
+    check."""
 
     kind = "finding"
     severity: Literal["error", "warning"]
@@ -59,6 +60,7 @@ class PreflightFinding(Event):
     why: str = ""
     fix: str = ""
     location: str = ""
+    check: str = ""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class ImageChecks:
             if isinstance(error, AuthError):
                 is_certain = not setup.initialization_commands
             severity: Literal["error", "warning"] = "error" if is_certain else "warning"
-            return Finding(severity, error.what, error.why, error.fix, at)
+            return Finding(severity, error.what, error.why, error.fix, at, check="container-image")
         return None
 
     async def _size(self, image: str, architecture: str) -> int:

@@ -119,6 +119,8 @@ def locate(findings: Sequence[Finding], source_of: SourceOf) -> list[PreflightFi
     located: dict[Finding, PreflightFinding] = {}
     for finding in sorted(findings, key=lambda finding: finding.severity != "error"):
         place = source_of(finding.at)
-        event = PreflightFinding(finding.severity, finding.what, finding.why, finding.fix, place)
+        event = PreflightFinding(
+            finding.severity, finding.what, finding.why, finding.fix, place, finding.check
+        )
         located.setdefault(replace(finding, severity="error"), event)
     return list(located.values())

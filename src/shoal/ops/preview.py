@@ -4,8 +4,8 @@ price. Changes nothing. `shoal plan` stops here."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.catalog import catalog_source, offerings_for
@@ -61,16 +61,22 @@ class UpPreview:
 
 
 async def preview_up(
-    ctx: Context, cluster: ClusterHandle, source_of: SourceOf, restart: RestartPolicy = "as needed"
+    ctx: Context,
+    cluster: ClusterHandle,
+    source_of: SourceOf,
+    restart: RestartPolicy = "as needed",
+    skip_checks: Collection[str] = (),
 ) -> UpPreview:
     """Observe the instances and, only if new ones are needed, run the account checks and load
-    prices, in parallel. Raises `ConfigError` when a check found an error."""
+    prices, in parallel. Raises `ConfigError` when a check found an error. The errors of
+    `skip_checks` are only warnings."""
     ctx.emit(Stage("checking"))
     findings = await preflight.check_spec(cluster)
     try:
         instances = await cluster.instances()
     except ConfigError:
-        raise_on_errors(ctx, findings, source_of)  # a finding may be the cause
+        # A finding may be the cause.
+        raise_on_errors(ctx, _demoted(findings, skip_checks), source_of)
         raise
     offerings = _Offerings(cluster)
     tasks: list[Coroutine[Any, Any, Any]] = [cluster.observe(instances)]
@@ -80,7 +86,7 @@ async def preview_up(
     observed, *rest = await run_all(tasks)
     if rest:
         findings += rest[0]
-    raise_on_errors(ctx, findings, source_of)
+    raise_on_errors(ctx, _demoted(findings, skip_checks), source_of)
     _raise_if_head_unusable(cluster, observed)
     plan = plan_up(cluster.spec, observed, restart)
     for finding in preflight.locate(_unusable_workers(cluster, observed, plan), source_of):
@@ -141,10 +147,14 @@ def planned_nodes(observed: ObservedCluster, plan: UpPlan) -> list[PlannedNodes]
 
 
 async def show_plan(
-    ctx: Context, spec: ClusterSpec, source_of: SourceOf = unknown_source
+    ctx: Context,
+    spec: ClusterSpec,
+    source_of: SourceOf = unknown_source,
+    skip_checks: Collection[str] = (),
 ) -> UpPlan:
     """Emit what `up` would do now."""
-    preview = await preview_up(ctx, ClusterHandle.of(ctx, spec), source_of)
+    cluster = ClusterHandle.of(ctx, spec)
+    preview = await preview_up(ctx, cluster, source_of, skip_checks=skip_checks)
     preview.show(ctx.emit)
     if preview.is_empty:
         ctx.emit(Unchanged(spec.cluster_name, "the cluster is up and matches its file"))
@@ -171,6 +181,11 @@ class _Offerings:
                 _log.info("using catalog prices, the provider's are not available: %s", error)
 
 
+def _demoted(findings: Sequence[Finding], skip_checks: Collection[str]) -> list[Finding]:
+    """The findings, with those of the skipped checks as warnings."""
+    return [replace(f, severity="warning") if f.check in skip_checks else f for f in findings]
+
+
 def raise_on_errors(ctx: Context, findings: Sequence[Finding], source_of: SourceOf) -> None:
     """Emit the findings, and raise `ConfigError` if one of them is an error."""
     located = preflight.locate(findings, source_of)
@@ -181,10 +196,13 @@ def raise_on_errors(ctx: Context, findings: Sequence[Finding], source_of: Source
     if len(errors) == 1:
         (only,) = errors
         what = f"{only.location}: {only.what}" if only.location else only.what
-        raise ConfigError(what, why=only.why, fix=only.fix)
+        skip = f"or if the check is wrong: shoal up CLUSTER --skip-checks {only.check}"
+        fix = "\n".join(filter(None, [only.fix, skip if only.check else ""]))
+        raise ConfigError(what, why=only.why, fix=fix)
     if errors:
         raise ConfigError(
             f"{len(errors)} problems found, nothing was changed",
             why="each of them would keep the cluster from coming up",
-            fix="apply the fix given for each problem\nshoal up CLUSTER",
+            fix="apply the fix given for each problem\nshoal up CLUSTER\n"
+            "or if a check is wrong, skip it by the name in brackets: --skip-checks NAME",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from shoal.core.node_phase import Phase, Role
@@ -98,13 +98,20 @@ class SharedMachine:
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem found by preflight. `at` is the path in the spec that it is about, if any."""
+    """A problem found by preflight. `at` is the path in the spec that it is about, if any; `check`
+    names the check that found it, for users who want to skip it."""
 
     severity: Literal["error", "warning"]
     what: str
     why: str = ""
     fix: str = ""
     at: tuple[str, ...] = ()
+    check: str = ""
+
+
+def name_check(check: str, findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, with the name of the check that found them."""
+    return [replace(finding, check=check) for finding in findings]
 
 
 @dataclass(frozen=True)

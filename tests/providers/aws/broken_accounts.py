@@ -74,6 +74,8 @@ class Scenario:
     def apply_fix(self, fix: str) -> None:
         """Apply all steps of a fix; of alternatives, the first one."""
         for step in fix.splitlines():
+            if step.startswith("or "):
+                break
             self._apply_step(step.partition(", or ")[0])
 
     def _apply_step(self, step: str) -> None:

@@ -1,4 +1,4 @@
-"""The client's credentials on an instance, whose metadata service has them."""
+"""The client: credentials from an instance's metadata service, and listings with long filters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import AuthError, TransientError
-from shoal.providers.aws.aws_client import AwsClient
+from shoal.providers.aws.aws_client import AwsClient, split_filters
 from tests.providers.aws.manual_clock import ManualClock
 
 KEYS = {
@@ -121,3 +121,20 @@ async def test_a_laptop_without_credentials_is_reported_at_once(
     with pytest.raises(AuthError, match="no usable AWS credentials"):
         await OfflineClient("us-west-2", clock).call("sts", "get_caller_identity")
     assert clock.now() == began
+
+
+def test_a_filter_with_many_values_is_split_over_calls() -> None:
+    ids = [f"i-{number}" for number in range(450)]
+    state = {"Name": "instance-state-name", "Values": ["running"]}
+    parts = split_filters({"Filters": [{"Name": "instance-id", "Values": ids}, state], "X": 1})
+    assert all(part["X"] == 1 for part in parts)
+    values = [{f["Name"]: f["Values"] for f in part["Filters"]} for part in parts]
+    assert all(len(v["instance-id"]) + 1 <= 200 for v in values)
+    assert [id for v in values for id in v["instance-id"]] == ids
+    assert all(v["instance-state-name"] == ["running"] for v in values)
+
+
+def test_a_short_filter_is_one_call() -> None:
+    params = {"Filters": [{"Name": "instance-id", "Values": ["i-1"]}]}
+    assert split_filters(params) == [params]
+    assert split_filters({"VpcIds": ["v"]}) == [{"VpcIds": ["v"]}]

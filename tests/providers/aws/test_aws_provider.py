@@ -115,10 +115,12 @@ async def test_missing_worker_capacity_leaves_the_rest_of_the_cluster(account: A
 async def test_missing_head_capacity_terminates_everything(account: Account) -> None:
     account.file(available_node_types=types(head={"InstanceType": "c5.large"}))
     account.cloud.faults.refuse_capacity(type="c5.large")
-    with pytest.raises(CapacityError):
+    with pytest.raises(CapacityError) as caught:
         await account.launch()
+    assert "c5.large on-demand in us-west-2a, us-west-2b, us-west-2c" in caught.value.why
+    assert "shoal: {fallback: {head:" in caught.value.fix
     assert not account.cloud.ledger.running()
-    await account.down()
+    await account.cloud.assert_nothing_left()
 
 
 async def test_a_config_error_ends_the_launch_and_terminates_everything(account: Account) -> None:
@@ -480,4 +482,21 @@ async def test_a_head_launches_workers_with_its_own_resources(account: Account) 
     first, second = (i for r in answer["Reservations"] for i in r["Instances"])
     assert first["KeyName"] == second["KeyName"]
     assert first["SecurityGroups"] == second["SecurityGroups"]
+    await account.down()
+
+
+async def test_user_data_over_16_kb_reaches_the_instance(account: Account) -> None:
+    lines = "".join(f"# line {number}\n" for number in range(3000))
+    script = f"#!/bin/sh\n{lines}touch /opt/mine\n"
+    assert len(script) > 16 * 1024
+    account.file(available_node_types=types(head={"UserData": script}))
+    (head,) = await account.provider().launch(
+        account.spec, [LaunchRequest("head", "head", 1, "long")]
+    )
+    host = account.cloud.ec2.host(head.id)
+
+    async def ran() -> bool:
+        return (await host.run("test -e /opt/mine")).code == 0
+
+    await until(ran, "the script ran")
     await account.down()

@@ -51,9 +51,9 @@ async def kill_up_while_booting(bed: Bed) -> None:
 
 async def test_plan_shows_what_up_would_create_and_its_price_and_creates_nothing(bed: Bed) -> None:
     done = await bed.laptop.run(f"{SHOAL} plan c.yaml")
-    assert done.code == 0, done.stderr
-    assert "+ create" in done.stderr
-    assert "/h" in done.stderr
+    assert done.code == 0, done.stdout
+    assert "+ create" in done.stdout
+    assert "/h" in done.stdout
     assert not set(bed.cloud.ledger.answered()) & {"RunInstances", "ImportKeyPair", "CreateRole"}
 
 
@@ -103,8 +103,8 @@ async def test_instances_launched_from_an_older_config_are_replaced_after_confir
         "unchanged",
     ]
     planned = await bed.shoal("plan c.yaml")
-    assert planned.stderr.count("- terminate") == 3, planned.stderr
-    assert "(c5.xlarge" in planned.stderr
+    assert planned.stdout.count("- terminate") == 3, planned.stdout
+    assert "(c5.xlarge" in planned.stdout
     assert set(bed.running()) == before
 
     events = await bed.up()

@@ -70,7 +70,7 @@ async def test_the_watchdog_exits_when_the_lease_of_the_node_starts(bed: Bed) ->
     await host.run("mkdir .shoal; touch .shoal/lease.lock", user="ubuntu")
 
     async def has_exited() -> bool:
-        return (await host.run("pgrep -f '[i]nstance/script'")).code != 0
+        return (await host.run("pgrep -f '[i]nstance/part'")).code != 0
 
     await until(has_exited, "the watchdog has exited", every=0.3)
     assert bed.running() == [id]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import gzip
+import os
 from typing import Any
 
 import pytest
 
 from shoal.core.errors import ConfigError
-from shoal.providers.aws import launch_request, tags
+from shoal.providers.aws import launch_request, tags, user_data
 from shoal.providers.aws.launch_options import LaunchOption, Subnet
 from shoal.providers.aws.launch_request import LaunchResources
 
@@ -202,3 +203,21 @@ def test_resource_names_are_valid_and_unique_per_cluster() -> None:
     long = tags.resource_name("x" * 200)
     assert len(long) <= 64
     assert long != tags.resource_name("x" * 201)
+
+
+def test_user_data_over_16_kb_is_compressed_in_the_same_way_every_time() -> None:
+    assert user_data.encode("#!/bin/sh\n") == "#!/bin/sh\n"
+    long = "#!/bin/sh\n" + "echo hello\n" * 5000
+    encoded = user_data.encode(long)
+    assert isinstance(encoded, bytes)
+    assert encoded == user_data.encode(long)
+    assert gzip.decompress(encoded).decode() == long
+
+
+def test_user_data_that_does_not_fit_compressed_is_refused() -> None:
+    random = base64.b64encode(os.urandom(30_000)).decode()
+    with pytest.raises(ConfigError) as caught:
+        user_data.encode(random)
+    assert "EC2 accepts 16 KB" in caught.value.why
+    with pytest.raises(ConfigError):
+        user_data.check(random)

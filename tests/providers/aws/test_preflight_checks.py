@@ -323,3 +323,10 @@ def test_a_type_without_any_usable_fallback_is_an_error() -> None:
 )
 def test_instance_types_count_against_the_quota_of_their_family(name: str, family: str) -> None:
     assert quotas.family(name) == family
+
+
+def test_p5_has_a_spot_quota_of_its_own_and_shares_the_on_demand_quota() -> None:
+    spot = {"MarketType": "spot"}
+    assert quotas.quota_of(node_type("p5.48xlarge", InstanceMarketOptions=spot)) == ("p5", "spot")
+    assert quotas.quota_of(node_type("p4d.24xlarge", InstanceMarketOptions=spot)) == ("p", "spot")
+    assert quotas.quota_of(node_type("p5.48xlarge")) == quotas.quota_of(node_type("p3.2xlarge"))

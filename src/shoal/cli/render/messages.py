@@ -28,6 +28,7 @@ from shoal.core.events import (
     Unchanged,
     Warned,
 )
+from shoal.core.money import per_hour
 
 _SIGNS = {
     "create": "+", "use": "+", "start": ">", "restart": "~", "update": "~", "stop": "-",
@@ -113,7 +114,7 @@ def _other_lines(event: Event) -> list[str]:
 
 
 def _price(event: PriceEstimated) -> list[str]:
-    total = click.style(f"${event.per_hour:.2f}/h", bold=True)
+    total = click.style(per_hour(event.per_hour), bold=True)
     at_least = "" if event.complete else "at least "
     title = f"price of {event.cluster}: {at_least}{total}, from {event.source}"
     return [title, *(f"  {_item(item)}" for item in event.items)]
@@ -121,8 +122,8 @@ def _price(event: PriceEstimated) -> list[str]:
 
 def _item(item: PriceItem) -> str:
     offering = " ".join(filter(None, (item.instance_type, item.market)))
-    price = "price unknown" if item.price is None else f"${item.price:.4g}/h each"
-    disks = f", and ${item.disks_price:.2g}/h for {item.disks}" if item.disks else ""
+    price = "price unknown" if item.price is None else f"{per_hour(item.price)} each"
+    disks = f", and {per_hour(item.disks_price)} for {item.disks}" if item.disks else ""
     return f"{item.count} x {item.node_type} ({offering}): {price}{disks}"
 
 
@@ -131,13 +132,14 @@ def _launch(event: LaunchAttempted) -> str:
     if event.error:
         failure = click.style(f"failed: {event.error}", fg="yellow")
         return f"  {event.node_type}: {where} {failure}"
-    price = f", ${event.price:g}/h each" if event.price is not None else ""
+    price = f", {per_hour(event.price)} each" if event.price is not None else ""
     return f"  {event.node_type}: {event.launched} of {event.requested} x {where}{price}"
 
 
 def finding_lines(event: PreflightFinding) -> list[str]:
-    """A preflight finding with its line in the file."""
+    """A preflight finding with its line in the file and the name of its check."""
     what = f"{event.location}: {event.what}" if event.location else event.what
+    what += f" [{event.check}]" if event.check else ""
     colour = "red" if event.severity == "error" else "yellow"
     return block(event.severity, colour, what, event.why, event.fix)
 

@@ -3,16 +3,21 @@ which follow the publishers' releases, so there is no table here that could go s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Coroutine, Mapping
 from typing import Any
 
 from shoal.core.concurrency import run_all
-from shoal.core.errors import ConfigError
+from shoal.core.errors import ConfigError, DeniedError
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.instance_types import InstanceTypeInfo
 
+_log = logging.getLogger(__name__)
+
 LATEST_DLAMI = "latest_dlami"
 _UNKNOWN = ("InvalidAMIID.NotFound", "InvalidAMIID.Malformed", "InvalidAMIID.Unavailable")
+# RunInstances accepts this prefix and the name of an SSM parameter instead of an AMI id.
+RESOLVE_SSM = "resolve:ssm:"
 
 # The newest Ubuntu whose system Python still allows `pip install`, as setup commands expect.
 _UBUNTU = "/aws/service/canonical/ubuntu/server/22.04/stable/current/{}/hvm/ebs-gp2/ami-id"
@@ -64,6 +69,21 @@ async def describe(aws: AwsClient, ids: Collection[str]) -> dict[str, dict[str, 
 
     found = await run_all(map(look_up, sorted(set(ids))))
     return {image["ImageId"]: image for images in found for image in images}
+
+
+async def resolve_ssm(aws: AwsClient, image: str) -> str:
+    """The AMI that `resolve:ssm:NAME` stands for. Unchanged if the caller cannot read the
+    parameter: EC2 resolves it too."""
+    name = image.removeprefix(RESOLVE_SSM)
+    try:
+        response = await aws.cached(
+            f"parameter {name}", lambda: aws.call("ssm", "get_parameters", Names=[name])
+        )
+    except (DeniedError, ConfigError) as error:
+        _log.info("could not read the SSM parameter %s: %s", name, error.why)
+        return image
+    values = [str(entry["Value"]) for entry in response["Parameters"]]
+    return values[0] if values else image
 
 
 class DefaultAmis:

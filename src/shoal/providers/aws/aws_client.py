@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any, TypeVar
 
@@ -37,6 +38,11 @@ _OPTIONAL_SERVICES = ("pricing", "service-quotas")
 _OPTIONAL_TIMEOUT_SECONDS = 4
 # How long lookups that hardly ever change (subnets, images, instance types) stay cached.
 _CACHE_SECONDS = 300.0
+# AWS rejects requests that are older, or newer, than this.
+_MAX_SKEW_SECONDS = 240.0
+_OLDEST_REGION = "us-east-1"
+# EC2's limit for all filters of a call together.
+_MAX_FILTER_VALUES = 200
 
 
 @cache
@@ -79,6 +85,31 @@ def region_of(settings: Mapping[str, Any]) -> str:
             fix="set it in the file: provider: {type: aws, region: us-west-2}",
         )
     return str(region)
+
+
+def split_filters(params: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The arguments of a listing, once for each part of its longest filter that AWS accepts."""
+    filters = list(params.get("Filters") or ())
+    # The filters of the price list have one value each.
+    counts = [len(entry.get("Values", ())) for entry in filters]
+    if sum(counts) <= _MAX_FILTER_VALUES:
+        return [dict(params)]
+    longest = filters[counts.index(max(counts))]
+    others = [entry for entry in filters if entry is not longest]
+    size = max(1, _MAX_FILTER_VALUES - sum(counts) + max(counts))
+    values = longest["Values"]
+    return [
+        {**params, "Filters": [*others, {**longest, "Values": values[start : start + size]}]}
+        for start in range(0, len(values), size)
+    ]
+
+
+def _clock_skew(date: str, now: float) -> float:
+    """How many seconds `now` is ahead of the date of an HTTP response; 0 if it has none."""
+    try:
+        return now - parsedate_to_datetime(date).timestamp()
+    except (TypeError, ValueError):
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -149,11 +180,16 @@ class AwsClient:
         return {} if response is None else response
 
     async def paginate(self, service: str, operation: str, key: str, **params: Any) -> list[Any]:
-        """The items that a listing has under `key`, from all pages."""
+        """The items that a listing has under `key`, from all pages. A filter with more values than
+        AWS accepts in one call is split over several calls."""
 
         def request(client: Any) -> list[Any]:
-            pages = client.get_paginator(operation).paginate(**params)
-            return [item for page in pages for item in page[key]]
+            return [
+                item
+                for part in split_filters(params)
+                for page in client.get_paginator(operation).paginate(**part)
+                for item in page[key]
+            ]
 
         return await self._retry(service, operation, request) or []
 
@@ -204,6 +240,12 @@ class AwsClient:
             refusal = error_codes.error_for(code, message, name, status)
             if error_codes.is_credential_error(code):
                 self._forget_credentials()
+                headers = error.response["ResponseMetadata"].get("HTTPHeaders") or {}
+                skew = _clock_skew(str(headers.get("date", "")), self.clock.now())
+                if abs(skew) > _MAX_SKEW_SECONDS:
+                    return _Failure(code, error_codes.wrong_clock(skew, refusal.why))
+                if self._is_disabled():
+                    return _Failure(code, error_codes.disabled_region(self.region))
                 refusal = credential_hints.with_hint(refusal, self._credentials)
             return _Failure(code, refusal)
         except exceptions.ParamValidationError as error:
@@ -249,6 +291,21 @@ class AwsClient:
         with self._client_lock:
             self._session = None
             self._clients = {}
+
+    def _is_disabled(self) -> bool:
+        """Whether the account has not enabled this region, where AWS then rejects all credentials.
+        Every account can ask in the oldest region."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        if self.region == _OLDEST_REGION or partition(self.region)[0] != "aws":
+            return False
+        try:
+            oldest = self.in_region(_OLDEST_REGION)._client("ec2")
+            response = oldest.describe_regions(RegionNames=[self.region], AllRegions=True)
+            return bool(response["Regions"][0]["OptInStatus"] == "not-opted-in")
+        except (BotoCoreError, ClientError, LookupError) as error:
+            _log.debug("could not check whether %s is enabled: %s", self.region, error)
+            return False
 
     def _client(self, service: str) -> Any:
         """The boto3 client of a service. Creating one is not thread-safe; using one is, also while

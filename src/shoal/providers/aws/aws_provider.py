@@ -17,6 +17,7 @@ from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ProviderError, ShoalError, TransientError
 from shoal.core.events import Emit
+from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Role
 from shoal.providers.aws import (
     cluster_resources,
@@ -53,7 +54,13 @@ from shoal.providers.aws.launch_options import UnavailableOfferings
 from shoal.providers.aws.launch_records import LaunchRecords
 from shoal.providers.aws.launch_request import LaunchResources
 from shoal.providers.aws.launcher import Launcher
-from shoal.providers.aws.preflight import access, checks, run_checks, setting_checks
+from shoal.providers.aws.preflight import (
+    access,
+    checks,
+    node_config_shapes,
+    run_checks,
+    setting_checks,
+)
 from shoal.providers.aws.pricing import Prices
 from shoal.providers.aws.ssh_access import SshAccess
 from shoal.providers.aws.ssh_targets import InstanceRunners
@@ -121,6 +128,7 @@ class AwsProvider(Provider):
             on_lease_expired="until sudo -n shutdown -h now || shutdown -h now; do sleep 30; done",
             first_boot_wait=first_boot.wait_command(),
             head_packages=("boto3",),
+            boot_timeout_for=lambda i: instance_types.boot_timeout(i.instance_type),
             host_keys=self._host_keys,
             head_spec=self._head_spec,
             stop_or_terminate=self._stop_or_terminate,
@@ -128,11 +136,14 @@ class AwsProvider(Provider):
             price_source=self._price_source,
             registry_login=functools.partial(ecr.login, self._aws),
             interruption_watch_command=interruption_watch.command_for,
+            disconnect=self._disconnect,
             tag_status=functools.partial(tag_status, self._aws),
             deep_preflight=functools.partial(run_checks.run_checks, self._aws),
         )
 
     async def preflight(self, spec: ClusterSpec) -> Sequence[Finding]:
+        if invalid := node_config_shapes.check_node_configs(spec):
+            return [*access.check_private_key(spec), *invalid]
         findings = checks.check_region(self._aws.region, regions())
         findings += checks.check_persistent_spot(spec)
         # An invalid region has no endpoint to ask for file systems.
@@ -218,6 +229,8 @@ class AwsProvider(Provider):
         if errors:
             _log.warning("terminating %d instances: %s", len(created), errors[0].why)
             await self._terminate_created(created)
+            if any(request.role == "head" for request in requests):
+                await self._release_unused(spec)
             raise errors[0]
         return [*started, *await self._wait_for_addresses(created)]
 
@@ -255,7 +268,7 @@ class AwsProvider(Provider):
         await self.terminate(spec, spot)
         await self._waiter.until(ids, {State.STOPPED, State.TERMINATED}, "stop")
         self._assignments.release(instances)
-        await run_all(self._runner(instance).disconnect() for instance in instances)
+        await self._disconnect(instances)
         return await ebs.costs_while_stopped(self._aws, self._prices, ids)
 
     async def start(self, spec: ClusterSpec, instances: Sequence[Instance]) -> Sequence[Instance]:
@@ -292,6 +305,9 @@ class AwsProvider(Provider):
         _log.info("terminating %s", ", ".join(ids))
         await request_termination(self._aws, ids)
         await self._waiter.until(ids, {State.TERMINATED}, "terminate")
+        await self._disconnect(instances)
+
+    async def _disconnect(self, instances: Sequence[Instance]) -> None:
         await run_all(self._runner(instance).disconnect() for instance in instances)
 
     async def release(self, spec: ClusterSpec) -> Sequence[str]:
@@ -309,6 +325,19 @@ class AwsProvider(Provider):
         )
         shutil.rmtree(self._home, ignore_errors=True)
         return deleted
+
+    async def _release_unused(self, spec: ClusterSpec) -> None:
+        """Delete what was created for a cluster that has no instance. Instances that another
+        command launches meanwhile, and their resources, are kept."""
+
+        async def refuse() -> bool:
+            raise TransientError("the cluster has instances", why="its security group is in use")
+
+        with suppress_and_log(_log, f"release the resources of {spec.cluster_name}", ShoalError):
+            if not await self.list_instances(spec.cluster_name):
+                await cluster_resources.delete_resources(
+                    self._aws, spec.cluster_name, refuse, self._emit, expect_profiles=False
+                )
 
     def _head_spec(self, spec: ClusterSpec) -> ClusterSpec:
         # The head has a role instead of credentials, and no environment that sets the region.

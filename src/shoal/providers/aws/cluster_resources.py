@@ -181,13 +181,18 @@ def _buckets(spec: ClusterSpec, node_type: str) -> dict[str, bool]:
 async def _ssh_ranges(
     aws: AwsClient, spec: ClusterSpec, vpcs: Sequence[str]
 ) -> dict[str, Sequence[str]]:
-    """The ranges from which SSH is allowed, by VPC: those of the file, else this machine's."""
-    if not vpcs:
-        return {}
-    if uses_internal_ips(spec) and not spec.shoal.ssh_from:
+    """The ranges from which SSH is allowed, by VPC: those of the file, else this machine's. SSH to
+    private addresses comes from the VPC or a VPN, and through a proxy command from the proxy, which
+    is usually in the VPC."""
+    settings = spec.provider.settings.get("security_group") or {}
+    if not vpcs or spec.shoal.ssh_from or security_group.has_ssh_rules(settings):
+        return dict.fromkeys(vpcs, spec.shoal.ssh_from)
+    if spec.auth.ssh_proxy_command or uses_internal_ips(spec):
         ranges = await run_all(security_group.vpc_ranges(aws, vpc) for vpc in vpcs)
+        if not spec.auth.ssh_proxy_command:
+            ranges = [[*r, *security_group.source_ranges(r)] for r in ranges]
         return dict(zip(vpcs, ranges, strict=True))
-    return dict.fromkeys(vpcs, spec.shoal.ssh_from or await security_group.caller_ranges(aws))
+    return dict.fromkeys(vpcs, await security_group.caller_ranges(aws))
 
 
 async def delete_resources(

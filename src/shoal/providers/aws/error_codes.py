@@ -67,6 +67,8 @@ _TABLE: tuple[tuple[type[ShoalError], str, tuple[str, ...]], ...] = (
             "SignatureDoesNotMatch",
             "IncompleteSignature",
             "MissingAuthenticationToken",
+            "InvalidSignatureException",
+            "RequestTimeTooSkewed",
         ),
     ),
     (
@@ -137,6 +139,26 @@ def unknown_region(region: str, known: Collection[str]) -> ConfigError:
         f"there is no region {region}",
         why="boto3 does not know it; a newer version may",
         fix=f"provider: {{region: {close[0] if close else 'us-west-2'}}}",
+    )
+
+
+def disabled_region(region: str) -> ConfigError:
+    return ConfigError(
+        f"region {region} is not enabled for this account",
+        why="AWS rejects all credentials there until it is enabled",
+        fix=f"aws account enable-region --region-name {region}, which takes some minutes, or "
+        "choose another region",
+    )
+
+
+def wrong_clock(skew: float, why: str) -> AuthError:
+    """The error for credentials that AWS rejects because this machine's clock is wrong by `skew`
+    seconds."""
+    direction = "ahead" if skew > 0 else "behind"
+    return AuthError(
+        f"the clock of this machine is {abs(skew) / 60:.0f} minutes {direction}",
+        why=f"AWS rejects requests whose time is off by more than 5 minutes: {why}",
+        fix="set the clock: sudo timedatectl set-ntp true (on a Mac: sudo sntp -sS time.apple.com)",
     )
 
 

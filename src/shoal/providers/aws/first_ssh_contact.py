@@ -31,12 +31,16 @@ _TIMEOUT_SECONDS = 30.0
 # was sent; the last one is for instances on another continent.
 _PROBE_TIMEOUTS = (0.25, 0.25, 0.25, 2.0)
 _PROBE_PAUSE_SECONDS = 0.1
+# How long EC2 may take until an instance runs.
+_PENDING_SECONDS = 1200.0
 
 
 class FirstContactRunner(SshRunner):
     """Connects to an instance that may still be booting, and replaces its one-time host key.
     `terminated` returns a reason when the instance is gone, which ends the wait. `ssh_access` lets
-    this machine in if its address has changed."""
+    this machine in if its address has changed. `last_pending` returns when EC2 last reported the
+    instance as pending: the deadline counts from then, since EC2 may take minutes to provide a
+    large one."""
 
     def __init__(
         self,
@@ -45,10 +49,12 @@ class FirstContactRunner(SshRunner):
         clock: Clock,
         terminated: Callable[[], Awaitable[str]],
         ssh_access: SshAccess | None = None,
+        last_pending: Callable[[], float | None] = lambda: None,
     ) -> None:
         super().__init__(name, target, clock=clock)
         self._terminated = terminated
         self._ssh_access = ssh_access
+        self._last_pending = last_pending
         self._host_key_lock = asyncio.Lock()
 
     async def connect(self, *, timeout: float) -> None:
@@ -70,7 +76,20 @@ class FirstContactRunner(SshRunner):
             await asyncio.wait((connecting, terminating))
 
     async def _connect(self, timeout: float) -> None:
-        deadline = self._clock.monotonic() + timeout
+        started_at = self._clock.monotonic()
+        deadline = started_at + timeout
+        while True:
+            try:
+                await self._connect_until(deadline)
+                return
+            except UnreachableError:
+                booting_since = min(self._last_pending() or 0.0, started_at + _PENDING_SECONDS)
+                if booting_since + timeout <= max(deadline, self._clock.monotonic()):
+                    raise
+                deadline = booting_since + timeout
+                _log.info("%s was pending until recently, waiting longer", self.name)
+
+    async def _connect_until(self, deadline: float) -> None:
         if self.target.jump is None and self.target.proxy_command is None:
             async with self._access():
                 await self._wait_for_port(deadline)

@@ -96,10 +96,25 @@ def worker_role_arn(cluster: str, region: str) -> str:
     return iam_policies.role_arn(f"{_PATH.strip('/')}/{worker_profile_name(cluster, region)}")
 
 
+def profile_name(config: Mapping[str, Any]) -> str:
+    """The name of the instance profile in a `node_config`; empty if there is none."""
+    profile = config.get("IamInstanceProfile") or {}
+    return str(profile.get("Name") or profile.get("Arn", "").rpartition("/")[2])
+
+
+async def profile_exists(aws: AwsClient, name: str) -> bool:
+    """Whether IAM has an instance profile of this name."""
+    return bool(
+        await aws.call(
+            "iam", "get_instance_profile", ignore_codes=_NOT_FOUND, InstanceProfileName=name
+        )
+    )
+
+
 async def roles_in_profile(aws: AwsClient, profile: Mapping[str, str]) -> list[str]:
     """The ARNs of the roles in an instance profile that a file names. For a caller who may not
     read the profile, the role of the same name, as the AWS console creates it."""
-    name = profile.get("Name") or profile.get("Arn", "").rpartition("/")[2]
+    name = profile_name({"IamInstanceProfile": profile})
     response = await aws.call(
         "iam",
         "get_instance_profile",

@@ -21,6 +21,23 @@ Architecture = Literal["x86_64", "arm64"]
 _MEMORY_SHARE = 0.7
 
 
+# How long an instance may take from `running` until SSH answers. Bare metal initializes its
+# hardware first, and large machines their memory and accelerators.
+_BOOT_SECONDS, _LARGE_BOOT_SECONDS, _METAL_BOOT_SECONDS = 300.0, 900.0, 1800.0
+_LARGE_FAMILIES = ("p", "trn", "dl", "u-", "x", "hpc")
+_LARGE_SIZE = 24  # times xlarge
+
+
+def boot_timeout(instance_type: str) -> float:
+    """How many seconds an instance of this type may take until SSH answers."""
+    family, _, size = instance_type.partition(".")
+    if size.startswith("metal") or family.startswith("mac"):
+        return _METAL_BOOT_SECONDS
+    factor = size.removesuffix("xlarge")
+    is_large = factor.isdigit() and int(factor) >= _LARGE_SIZE
+    return _LARGE_BOOT_SECONDS if is_large or family.startswith(_LARGE_FAMILIES) else _BOOT_SECONDS
+
+
 @dataclass(frozen=True)
 class InstanceTypeInfo:
     """One instance type: its architecture, and the resources that Ray will find on it."""

@@ -22,6 +22,7 @@ from shoal.providers.aws import (
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.instance_types import InstanceTypeInfo
 from shoal.providers.aws.launch_options import Subnet
+from shoal.providers.aws.preflight import node_config_shapes
 from shoal.providers.aws.pricing import Prices
 from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
@@ -33,13 +34,15 @@ _log = logging.getLogger(__name__)
 class LaunchConfig:
     """A node type, ready to launch: its configuration merged with its launch template, the subnets
     it may be launched in, the AMI for each instance type it may use, and for each AMI the root
-    volume that the file does not configure."""
+    volume that the file does not configure. `orders_zones` is true if the file itself says in which
+    order to try the zones."""
 
     config: Mapping[str, Any]
     instance_types: Sequence[str]
     subnets: Sequence[Subnet]
     images: Mapping[str, str]
     root_volumes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    orders_zones: bool = False
 
     @property
     def mappings(self) -> list[Mapping[str, Any]]:
@@ -53,8 +56,13 @@ async def merged_node_configs(
     aws: AwsClient, spec: ClusterSpec, node_types: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
     """The `node_config` of each node type, merged with the launch template it may name and with
-    the new volumes of the file."""
-    configs = {name: dict(spec.node_types[name].node_config) for name in node_types}
+    the new volumes of the file. An AMI that an SSM parameter names is looked up."""
+    for name in node_types:
+        node_config_shapes.refuse_invalid(name, spec.node_types[name].node_config)
+    configs = {
+        name: {k: v for k, v in spec.node_types[name].node_config.items() if v is not None}
+        for name in node_types
+    }
     with_template = [name for name, config in configs.items() if "LaunchTemplate" in config]
     templates = await run_all(_launch_template(aws, configs[name]) for name in with_template)
     for name, template in zip(with_template, templates, strict=True):
@@ -63,7 +71,27 @@ async def merged_node_configs(
         if new_volumes := ebs.block_device_mappings(spec.volumes_for(name).values()):
             mappings = config.get("BlockDeviceMappings") or ()
             config["BlockDeviceMappings"] = [*mappings, *new_volumes]
+
+    async def resolve_image(config: dict[str, Any]) -> None:
+        image = config.get("ImageId")
+        if isinstance(image, str) and image.startswith(amis.RESOLVE_SSM):
+            config["ImageId"] = await amis.resolve_ssm(aws, image)
+
+    await run_all(map(resolve_image, configs.values()))
+    await run_all(_resolve_group_names(aws, config) for config in configs.values())
     return configs
+
+
+async def _resolve_group_names(aws: AwsClient, config: dict[str, Any]) -> None:
+    """Replace `SecurityGroups`, which are names, by ids: EC2 does not accept names together with a
+    subnet."""
+    names = config.pop("SecurityGroups", None)
+    if not names:
+        return
+    records = await subnets.list_subnets(aws)
+    vpc = subnets.vpc_of(records, launch_request.subnet_ids(config))
+    ids = await security_group.ids_by_name(aws, names, vpc)
+    config["SecurityGroupIds"] = [*(config.get("SecurityGroupIds") or ()), *ids]
 
 
 async def _launch_template(aws: AwsClient, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,6 +151,7 @@ async def resolve_launch_configs(
                 )
                 for instance_type in available
             },
+            orders_zones=bool(launch_request.subnet_ids(config) or _zones(spec, config)),
         )
 
     return await _with_root_volumes(
@@ -213,20 +242,23 @@ def subnets_for(
     """The subnets, of these records, that a node type with this configuration may use.
     `group_vpcs` are the VPCs of the security groups that the file names."""
     launch_request.check_interfaces(config)
-    zones = spec.provider.settings.get("availability_zone") or ()
-    if isinstance(zones, str):
-        zones = [zone.strip() for zone in zones.split(",")]
-    if zone := launch_request.placement_zone(config):
-        zones = [zone]
     groups = launch_request.security_group_ids(config)
     vpc = next((group_vpcs[id] for id in groups if id in group_vpcs), None)
     return subnets.choose_subnets(
         records,
         ids=launch_request.subnet_ids(config),
-        zones=zones,
+        zones=_zones(spec, config),
         public=not uses_internal_ips(spec),
         vpc=vpc,
     )
+
+
+def _zones(spec: ClusterSpec, config: Mapping[str, Any]) -> list[str]:
+    """The zones that the file names for a node type, in its order."""
+    if zone := launch_request.placement_zone(config):
+        return [zone]
+    zones = spec.provider.settings.get("availability_zone") or ()
+    return [zone.strip() for zone in zones.split(",")] if isinstance(zones, str) else list(zones)
 
 
 def uses_internal_ips(spec: ClusterSpec) -> bool:

@@ -24,17 +24,44 @@ RunInstances = Callable[[LaunchOption, int], Awaitable[Sequence[Record]]]
 
 @dataclass
 class LaunchOutcome:
-    """The result of one launch: the records of its instances, the last capacity or quota error if
-    some are missing, and any other error that ended it."""
+    """The result of one launch: the records of its instances, the capacity and quota errors of the
+    options that failed, and any other error that ended it."""
 
     launch: LaunchRequest
     records: list[Record] = field(default_factory=list)
-    refusal: CapacityError | QuotaError | None = None
+    refusals: list[tuple[LaunchOption, CapacityError | QuotaError]] = field(default_factory=list)
     error: ShoalError | None = None
 
     @property
     def missing(self) -> int:
         return self.launch.count - len(self.records)
+
+    @property
+    def refusal(self) -> CapacityError | QuotaError | None:
+        """One error for all options that failed; None if none did."""
+        if not self.refusals:
+            return None
+        last = self.refusals[-1][1]
+        zones: dict[tuple[str, str], list[str]] = {}
+        messages: dict[tuple[str, str], str] = {}
+        for option, error in self.refusals:
+            key = (option.instance_type, option.market)
+            zones.setdefault(key, []).append(option.subnet.zone)
+            messages[key] = error.why
+        why = "; ".join(
+            f"{name} {market} in {', '.join(dict.fromkeys(zones[name, market]))}: {message}"
+            for (name, market), message in messages.items()
+        )
+        what = f"could not launch {self.missing} of {self.launch.count} {self.launch.node_type}"
+        return type(last)(what, why=why, fix=last.fix or self._alternatives)
+
+    @property
+    def _alternatives(self) -> str:
+        fallback = f"{{{self.launch.node_type}: [INSTANCE_TYPE]}}"
+        return (
+            f"allow other instance types: shoal: {{fallback: {fallback}}}\n"
+            "or choose another region, or retry later: shoal up CLUSTER"
+        )
 
 
 async def launch_with_fallback(
@@ -59,7 +86,7 @@ async def launch_with_fallback(
             records = await run_instances(option, outcome.missing)
         except (CapacityError, QuotaError) as error:
             _log.info("AWS refused %d x %s: %s", outcome.missing, option, error.why)
-            outcome.refusal = error
+            outcome.refusals.append((option, error))
             unavailable.record(option)
             if isinstance(error, QuotaError):
                 over_quota.add(type_and_market)

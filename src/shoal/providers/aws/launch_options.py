@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -65,6 +66,23 @@ def launch_options(
         for instance_type in instance_types
         for subnet in subnets
     ]
+
+
+def order_zones(
+    options: Sequence[LaunchOption],
+    preferred_zone: str,
+    price: Callable[[LaunchOption], float | None],
+) -> list[LaunchOption]:
+    """The options in the same order of markets and types, each with the preferred zone first, then,
+    for spot, with the cheapest. Zones without a known price come last."""
+    groups = list(dict.fromkeys((option.market, option.instance_type) for option in options))
+
+    def key(option: LaunchOption) -> tuple[int, bool, float]:
+        cost = price(option) if option.market == "spot" else 0.0
+        group = groups.index((option.market, option.instance_type))
+        return group, option.subnet.zone != preferred_zone, math.inf if cost is None else cost
+
+    return sorted(options, key=key)
 
 
 class UnavailableOfferings:

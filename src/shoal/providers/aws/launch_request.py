@@ -129,7 +129,7 @@ def build_request(
     *,
     labels: Mapping[str, str],
     image: str,
-    user_data: str,
+    user_data: str | bytes,
     count: int,
     token: str,
     root_volume: Mapping[str, Any] | None = None,

@@ -18,17 +18,27 @@ from shoal.providers.aws import (
     launch_request,
     security_group,
     tags,
+    user_data,
 )
 from shoal.providers.aws.aws_client import AwsClient
+from shoal.providers.aws.instances import TERMINAL_STATES, state_of
 from shoal.providers.aws.launch_config import LaunchConfig
 from shoal.providers.aws.launch_fallback import LaunchOutcome, Record, launch_with_fallback
-from shoal.providers.aws.launch_options import LaunchOption, UnavailableOfferings, launch_options
+from shoal.providers.aws.launch_options import (
+    LaunchOption,
+    UnavailableOfferings,
+    launch_options,
+    order_zones,
+)
 from shoal.providers.aws.launch_records import LaunchRecords
 from shoal.providers.aws.launch_request import LaunchResources
 from shoal.providers.aws.pricing import Prices
 from shoal.providers.model import LaunchRequest
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.hashes import launch_hash
+
+# The error code for a ClientToken that was used with other parameters.
+_OTHER_PARAMETERS = "IdempotentParameterMismatch"
 
 
 @dataclass(frozen=True)
@@ -60,12 +70,13 @@ class Launcher:
             launch_hash(spec, launch.node_type),
         )
         # The head gets the watchdog even without `autostop`: until it is a node it holds no work.
-        user_data = host_keys.user_data(
+        text = host_keys.user_data(
             host_key,
             str(config.config.get("UserData") or ""),
             boot_watchdog.script(spec.auth.ssh_user, spec.shoal.lease),
             authorized_keys=authorized_keys,
         )
+        data = user_data.encode(text)
         role_resources = resources if launch.role == "head" else resources.worker_resources
 
         async def run_instances(option: LaunchOption, count: int) -> Sequence[Record]:
@@ -75,27 +86,38 @@ class Launcher:
                 role_resources,
                 labels=labels,
                 image=config.images[option.instance_type],
-                user_data=user_data,
+                user_data=data,
                 count=count,
                 token=launch_request.client_token(launch.token, option),
                 root_volume=config.root_volumes.get(config.images[option.instance_type]),
             )
             response = await self.aws.call(
-                "ec2", "run_instances", retry_codes=_propagation_codes(config.config), **request
+                "ec2",
+                "run_instances",
+                ignore_codes=(_OTHER_PARAMETERS,),
+                retry_codes=_propagation_codes(config.config),
+                **request,
             )
-            records: list[Record] = response["Instances"]
+            records: list[Record] = response.get("Instances", [])
+            if not response:
+                # An earlier attempt used this token with another count: what it launched is ours.
+                records = await self._launched_with(request["ClientToken"])
             self.records.record_instances(launch.token, [r["InstanceId"] for r in records])
             return records
+
+        options = launch_options(
+            config.instance_types,
+            launch.market or launch_request.market(config.config),
+            config.subnets,
+            on_demand_fallback=spec.shoal.on_demand_fallback,
+        )
+        price = _equal_price if config.orders_zones else self._price
+        options = order_zones(options, launch.zone, price)
 
         self.records.record_intent(launch.token, host_key.public, host_key.private)
         outcome = await launch_with_fallback(
             launch,
-            launch_options(
-                config.instance_types,
-                launch.market or launch_request.market(config.config),
-                sorted(config.subnets, key=lambda subnet: subnet.zone != launch.zone),
-                on_demand_fallback=spec.shoal.on_demand_fallback,
-            ),
+            options,
             run_instances,
             self.unavailable,
             self.emit,
@@ -104,6 +126,15 @@ class Launcher:
         if not outcome.records and outcome.error is None:
             self.records.delete(launch.token)
         return outcome
+
+    async def _launched_with(self, client_token: str) -> list[Record]:
+        """The instances that exist from an earlier call with this ClientToken."""
+        filters = [{"Name": "client-token", "Values": [client_token]}]
+        reservations = await self.aws.paginate(
+            "ec2", "describe_instances", "Reservations", Filters=filters
+        )
+        records = [r for reservation in reservations for r in reservation["Instances"]]
+        return [r for r in records if state_of(r) not in TERMINAL_STATES]
 
     async def _host_key(self, token: str) -> host_keys.OneTimeKey:
         """The one-time key of this launch from before an interruption, or a new one."""
@@ -114,6 +145,10 @@ class Launcher:
 
     def _price(self, option: LaunchOption) -> float | None:
         return self.prices.per_hour(option.instance_type, option.market, option.subnet.zone)
+
+
+def _equal_price(option: LaunchOption) -> float:
+    return 0.0
 
 
 def _propagation_codes(config: Mapping[str, Any]) -> list[str]:

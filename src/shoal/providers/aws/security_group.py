@@ -4,14 +4,17 @@ which SSH is allowed. A group that Shoal did not create is never changed."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 import hashlib
 import ipaddress
 import logging
 import os
 import platform
+import socket
 import urllib.request
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shoal.core.errors import ConfigError
@@ -29,6 +32,14 @@ _SSH_PORT = 22
 
 # The error code for a group that was created a moment ago.
 NOT_PROPAGATED = "InvalidGroup.NotFound"
+
+
+@dataclass(frozen=True)
+class CallerAddress:
+    """A public address as a CIDR range. Seen through a proxy, it may be the proxy's."""
+
+    cidr: str
+    via_proxy: bool = False
 
 
 async def ensure_group(
@@ -133,6 +144,24 @@ async def _find_group(aws: AwsClient, vpc: str, name: str) -> dict[str, Any] | N
     return groups[0] if groups else None
 
 
+async def ids_by_name(aws: AwsClient, names: Sequence[str], vpc: str | None) -> list[str]:
+    """The ids of the groups with these names; of equal names, the one in the VPC."""
+    filters = [{"Name": "group-name", "Values": list(names)}]
+    groups = await aws.cached(
+        f"security groups {sorted(names)}",
+        lambda: aws.paginate("ec2", "describe_security_groups", "SecurityGroups", Filters=filters),
+    )
+    groups = sorted(groups, key=lambda group: group["VpcId"] == vpc)
+    ids = {group["GroupName"]: str(group["GroupId"]) for group in groups}
+    if missing := [name for name in names if name not in ids]:
+        raise ConfigError(
+            f"there is no security group named {', '.join(missing)}",
+            why="SecurityGroups names it, but the region does not have it",
+            fix="remove SecurityGroups to have one created, or correct the name",
+        )
+    return [ids[name] for name in names]
+
+
 async def list_groups(aws: AwsClient, cluster: str) -> list[dict[str, Any]]:
     """The records of the security groups that were created for a cluster."""
     return await aws.paginate(
@@ -188,16 +217,15 @@ def rules(
     """All traffic from these groups, SSH from `ssh_from`, and the file's `own` rules. If these
     cover SSH, they alone decide who may log in."""
     inside = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": id}]} for id in groups]
-    if any(covers_ssh(rule) for rule in own):
+    if has_ssh_rules({"IpPermissions": own}):
         ssh_from = ()
     ssh = [_ssh_rule(cidr, _rule_description()) for cidr in ssh_from]
     return [*inside, *ssh, *map(dict, own)]
 
 
 def _ssh_rule(cidr: str, description: str = "") -> dict[str, Any]:
-    entry = {"CidrIp": cidr, **({"Description": description} if description else {})}
     ports = {"IpProtocol": "tcp", "FromPort": _SSH_PORT, "ToPort": _SSH_PORT}
-    return {**ports, "IpRanges": [entry]}
+    return {**ports, **_source(cidr, description)}
 
 
 def _rule_description() -> str:
@@ -205,6 +233,19 @@ def _rule_description() -> str:
     has another address: several users may share a cluster."""
     user = f"{getpass.getuser()}@{platform.node()}"
     return f"SSH from the machine {hashlib.sha256(user.encode()).hexdigest()[:8]}"
+
+
+def _source(cidr: str, description: str) -> dict[str, Any]:
+    """The part of a rule that names a range: EC2 has one list for IPv4 and one for IPv6."""
+    described = {"Description": description} if description else {}
+    if ipaddress.ip_network(cidr, strict=False).version == 6:
+        return {"Ipv6Ranges": [{"CidrIpv6": cidr, **described}]}
+    return {"IpRanges": [{"CidrIp": cidr, **described}]}
+
+
+def has_ssh_rules(settings: Mapping[str, Any]) -> bool:
+    """Whether the `security_group` section decides who may log in."""
+    return any(map(covers_ssh, settings.get("IpPermissions") or ()))
 
 
 def covers_ssh(rule: Mapping[str, Any]) -> bool:
@@ -258,14 +299,30 @@ def _has_rule(present: Sequence[Mapping[str, Any]], rule: Mapping[str, Any]) -> 
 
 async def caller_ranges(aws: AwsClient) -> list[str]:
     """This machine's public address, as a CIDR range of one address."""
-    return await aws.cached("caller address", fetch_caller_ranges)
+    return [(await caller_address(aws)).cidr]
+
+
+async def caller_address(aws: AwsClient) -> CallerAddress:
+    """This machine's public address."""
+    return await aws.cached("caller address", _fetch_caller_address)
 
 
 async def fetch_caller_ranges() -> list[str]:
-    """The same, now: a laptop moves."""
+    """The range of this machine's address now: a laptop moves."""
+    return [(await _fetch_caller_address()).cidr]
+
+
+async def _fetch_caller_address() -> CallerAddress:
     url = os.environ.get(_CHECKIP_VARIABLE) or _CHECKIP_URL
+    via_proxy = False
     try:
-        text = await asyncio.to_thread(_fetch, url)
+        try:
+            # SSH does not use the HTTP proxy, so its address would be the wrong one.
+            text = await asyncio.to_thread(_fetch, url, {})
+        except OSError:
+            if not urllib.request.getproxies():
+                raise
+            text, via_proxy = await asyncio.to_thread(_fetch, url, None), True
         address = ipaddress.ip_address(text.strip())
     except (OSError, ValueError) as error:
         raise ConfigError(
@@ -273,11 +330,13 @@ async def fetch_caller_ranges() -> list[str]:
             why=f"{url} failed: {error}",
             fix="set it in the file: shoal: {ssh_from: [198.51.100.7/32]}",
         ) from None
-    return [f"{address}/{address.max_prefixlen}"]
+    return CallerAddress(f"{address}/{address.max_prefixlen}", via_proxy)
 
 
-def _fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=_CHECKIP_SECONDS) as reply:
+def _fetch(url: str, proxies: dict[str, str] | None) -> str:
+    """The text at a URL. Without `proxies`, those of the environment are used."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+    with opener.open(url, timeout=_CHECKIP_SECONDS) as reply:
         return str(reply.read(200).decode())
 
 
@@ -289,3 +348,21 @@ async def vpc_ranges(aws: AwsClient, vpc: str) -> list[str]:
         for record in response["Vpcs"]
         for block in record.get("CidrBlockAssociationSet") or ({"CidrBlock": record["CidrBlock"]},)
     ]
+
+
+def source_ranges(ranges: Sequence[str]) -> list[str]:
+    """The address from which this machine connects to private addresses in these ranges, if it is
+    in none of them: over a VPN or a peered network it has one of its own."""
+    networks = [ipaddress.ip_network(cidr) for cidr in ranges]
+    with contextlib.suppress(OSError, IndexError):
+        address = ipaddress.ip_address(_source_address(str(networks[0][1])))
+        if address.is_private and not any(address in network for network in networks):
+            return [f"{address}/{address.max_prefixlen}"]
+    return []
+
+
+def _source_address(destination: str) -> str:
+    """The local address of the route to a destination. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((destination, _SSH_PORT))
+        return str(probe.getsockname()[0])

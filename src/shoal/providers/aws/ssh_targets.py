@@ -47,8 +47,9 @@ class InstanceRunners:
         runner = self._runners.get(instance.id)
         if runner is None or runner.target != target:
             terminated = functools.partial(self._termination_watch.wait, instance.id)
+            last_pending = functools.partial(self._termination_watch.last_pending, instance.id)
             runner = FirstContactRunner(
-                instance.name, target, self._clock, terminated, self._ssh_access
+                instance.name, target, self._clock, terminated, self._ssh_access, last_pending
             )
             self._runners[instance.id] = runner
         return runner

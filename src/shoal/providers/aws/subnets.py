@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from shoal.core.errors import ConfigError
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.launch_options import Subnet
+
+_REGULAR_ZONE = re.compile(r"[a-z]+(-[a-z]+)+-\d+[a-z]")
 
 
 async def list_subnets(aws: AwsClient) -> list[dict[str, Any]]:
@@ -53,6 +56,9 @@ def choose_subnets(
     usable = [record for record in records if record.get("MapPublicIpOnLaunch") or not public]
     if zones:
         usable = [record for record in usable if record["AvailabilityZone"] in zones]
+    else:
+        # Local zones have few instance types, at higher prices: only a file that names one uses it.
+        usable = [r for r in usable if _is_regular(r["AvailabilityZone"])] or usable
     if not usable:
         raise _none_usable(records, zones)
     chosen_vpc = _best_vpc(usable)
@@ -77,6 +83,19 @@ def _check_named(named: Sequence[Subnet], zones: Sequence[str], vpc: str | None)
             why=f"the subnet is in {subnet.vpc}, the groups are in {vpc}; AWS refuses to launch",
             fix="remove SecurityGroupIds to have one created, or name groups of the same VPC",
         )
+
+
+def vpc_of(records: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> str | None:
+    """The VPC of the subnets with these ids, else the account's default VPC; None without one."""
+    vpcs = [r["VpcId"] for r in records if r["SubnetId"] in ids]
+    vpcs += [r["VpcId"] for r in records if r.get("DefaultForAz")]
+    return str(vpcs[0]) if vpcs else None
+
+
+def _is_regular(zone: str) -> bool:
+    """Whether a zone is an availability zone of its region, not a local or wavelength zone, whose
+    names continue after the region's."""
+    return _REGULAR_ZONE.fullmatch(zone) is not None
 
 
 def _best_vpc(usable: Sequence[Mapping[str, Any]]) -> str:

@@ -129,6 +129,11 @@ class TerminationWatch:
         self._lock = asyncio.Lock()
         self._listed_at = clock.monotonic()
         self._records: dict[str, Record] = {}
+        self._pending_at: dict[str, float] = {}
+
+    def last_pending(self, id: str) -> float | None:
+        """When a listing last showed the instance as pending, by the monotonic clock."""
+        return self._pending_at.get(id)
 
     async def wait(self, id: str) -> str:
         """Wait until EC2 reports the instance as terminating or terminated; returns its reason."""
@@ -153,4 +158,6 @@ class TerminationWatch:
                     self._records = {record["InstanceId"]: record for record in records}
                 except TransientError as error:
                     _log.debug("could not describe instances, retrying at the next poll: %s", error)
+                pending = (id for id, r in self._records.items() if state_of(r) is State.PENDING)
+                self._pending_at.update(dict.fromkeys(pending, now))
             return self._records

@@ -8,11 +8,11 @@ that is not visible here (an agent's key, a prefix list), the finding is a warni
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from shoal.core.errors import ConfigError
-from shoal.providers.aws import key_pairs, launch_config, launch_request, security_group
+from shoal.providers.aws import iam_roles, key_pairs, launch_config, launch_request, security_group
 from shoal.providers.aws.preflight.checks import NodeTypeCheck
 from shoal.providers.model import Finding
 from shoal.remote.private_key import private_key_problem
@@ -70,6 +70,23 @@ def check_key_pair(
             why="without it nodes cannot be logged in to",
             fix=f"{_REMOVE_KEY_NAME}, or name the file that has it: {set_key}",
             at=at,
+        )
+    ]
+
+
+def check_instance_profile(node_type: NodeTypeCheck, missing: Collection[str]) -> list[Finding]:
+    """Whether the instance profile that the file names exists."""
+    name = iam_roles.profile_name(node_type.config)
+    if name not in missing:
+        return []
+    return [
+        Finding(
+            "error",
+            f"there is no instance profile {name}",
+            why="IAM does not have it; a role needs an instance profile to be used by an instance",
+            fix="remove IamInstanceProfile, or create it: aws iam create-instance-profile "
+            f"--instance-profile-name {name}",
+            at=node_type.at("IamInstanceProfile"),
         )
     ]
 
@@ -144,6 +161,13 @@ def check_security_groups(
 
 def check_created_rules(spec: ClusterSpec, caller: Sequence[str]) -> list[Finding]:
     """Whether the rules of the security group that is created for the cluster would lock us out."""
+    settings = spec.provider.settings.get("security_group") or {}
+    is_derived = not spec.shoal.ssh_from and not security_group.has_ssh_rules(settings)
+    if spec.auth.ssh_proxy_command and not spec.auth.ssh_proxy_use_node_id and is_derived:
+        what = "ssh_proxy_command hides from which address SSH reaches the instances"
+        why = "the security group that is created allows SSH from inside the VPC only"
+        fix = "if the proxy is outside the VPC: shoal: {ssh_from: [198.51.100.7/32]}"
+        return [Finding("warning", what, why, fix, at=("auth", "ssh_proxy_command"))]
     if not caller:
         return []
     at: tuple[str, ...]

@@ -15,8 +15,14 @@ from typing import Any
 
 from shoal.catalog.price_table import load_price_table
 from shoal.core.errors import ConfigError
-from shoal.providers.aws import error_codes, launch_config, launch_request, subnets
-from shoal.providers.aws.amis import LATEST_DLAMI, DefaultAmis, is_explicit, ssm_parameter
+from shoal.providers.aws import error_codes, launch_config, launch_request, subnets, user_data
+from shoal.providers.aws.amis import (
+    LATEST_DLAMI,
+    RESOLVE_SSM,
+    DefaultAmis,
+    is_explicit,
+    ssm_parameter,
+)
 from shoal.providers.aws.instance_types import InstanceTypeInfo
 from shoal.providers.model import Finding
 from shoal.spec.cluster_spec import ClusterSpec
@@ -240,6 +246,17 @@ def check_ami(node_type: NodeTypeCheck, facts: Facts) -> list[Finding]:
     type_info = facts.types.get(node_type.instance_type)
     image = facts.images.get(str(name))
     at = node_type.at("ImageId")
+    if str(name).startswith(RESOLVE_SSM):
+        parameter = str(name).removeprefix(RESOLVE_SSM)
+        return [
+            Finding(
+                "warning",
+                f"could not look up the AMI in the SSM parameter {parameter}",
+                why="the region does not have it, or you may not read it; EC2 may",
+                fix=f"aws ssm get-parameter --name {parameter}",
+                at=at,
+            )
+        ]
     default = facts.default_ami(node_type)
     fix = f"ImageId: {default}" if default else "remove ImageId"
     if image is None:
@@ -300,3 +317,13 @@ def has_drivers(image: Mapping[str, Any]) -> bool:
     """Whether an AMI seems to have drivers for NVIDIA GPUs."""
     text = f"{image.get('Name', '')} {image.get('Description', '')}".lower()
     return any(word in text for word in _GPU_WORDS)
+
+
+def check_user_data(node_type: NodeTypeCheck) -> list[Finding]:
+    """Whether EC2 accepts the file's user data, together with Shoal's."""
+    try:
+        user_data.check(str(node_type.config.get("UserData") or ""))
+    except ConfigError as error:
+        at = node_type.at("UserData")
+        return [Finding("error", error.what, error.why, error.fix, at)]
+    return []

@@ -24,6 +24,8 @@ _TIMEOUT_SECONDS = 4.0
 # A family of instance types, and a market.
 Quota = tuple[str, str]
 
+_NEWER_P = re.compile("p[5-9]")
+
 _CODES: Mapping[Quota, str] = {
     ("standard", "on-demand"): "L-1216C47A",
     ("standard", "spot"): "L-34B43A08",
@@ -31,6 +33,7 @@ _CODES: Mapping[Quota, str] = {
     ("g", "spot"): "L-3819A6DF",
     ("p", "on-demand"): "L-417A185B",
     ("p", "spot"): "L-7212CCBC",
+    ("p5", "spot"): "L-C4BD4855",
     ("inf", "on-demand"): "L-1945791B",
     ("inf", "spot"): "L-B5D1601B",
     ("trn", "on-demand"): "L-2C3B7624",
@@ -54,7 +57,13 @@ def family(instance_type: str) -> str:
 
 
 def quota_of(node_type: NodeTypeCheck) -> Quota:
-    return family(node_type.instance_type), launch_request.market(node_type.config)
+    return _quota(node_type.instance_type, launch_request.market(node_type.config))
+
+
+def _quota(instance_type: str, market: str) -> Quota:
+    """On spot, the newer P types have quotas of their own."""
+    newer = _NEWER_P.match(instance_type) if market == "spot" else None
+    return newer[0] if newer else family(instance_type), market
 
 
 def _launch_order(node_type: NodeTypeCheck) -> list[tuple[str, Quota]]:
@@ -64,7 +73,7 @@ def _launch_order(node_type: NodeTypeCheck) -> list[tuple[str, Quota]]:
     if markets == ["spot"] and node_type.on_demand_fallback:
         markets.append("on-demand")
     names = [candidate.instance_type for candidate in node_type.candidates]
-    return [(name, (family(name), market)) for market in markets for name in names]
+    return [(name, _quota(name, market)) for market in markets for name in names]
 
 
 async def fetch_limits(aws: AwsClient, node_types: Sequence[NodeTypeCheck]) -> dict[Quota, float]:
@@ -98,7 +107,7 @@ async def fetch_usage(aws: AwsClient, cluster: str) -> dict[Quota, float]:
         market = "spot" if record.get("InstanceLifecycle") == "spot" else "on-demand"
         cpu = record.get("CpuOptions") or {}
         vcpus = cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 1)
-        quota = (family(record["InstanceType"]), market)
+        quota = _quota(record["InstanceType"], market)
         usage[quota] = usage.get(quota, 0) + vcpus
     return usage
 

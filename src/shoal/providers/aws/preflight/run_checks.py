@@ -14,6 +14,7 @@ from shoal.core.errors import AuthError, ConfigError, DeniedError, ShoalError, T
 from shoal.core.logs import suppress_and_log
 from shoal.providers.aws import (
     amis,
+    iam_roles,
     instance_types,
     key_pairs,
     launch_config,
@@ -22,9 +23,16 @@ from shoal.providers.aws import (
     subnets,
 )
 from shoal.providers.aws.aws_client import AwsClient, regions
-from shoal.providers.aws.preflight import access, checks, dry_run, quotas, volume_checks
+from shoal.providers.aws.preflight import (
+    access,
+    checks,
+    dry_run,
+    node_config_shapes,
+    quotas,
+    volume_checks,
+)
 from shoal.providers.aws.preflight.checks import Facts, NodeTypeCheck
-from shoal.providers.model import Finding, ImageSizeLookup
+from shoal.providers.model import Finding, ImageSizeLookup, name_check
 from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)
@@ -33,15 +41,17 @@ _log = logging.getLogger(__name__)
 async def run_checks(
     aws: AwsClient, spec: ClusterSpec, image_size: ImageSizeLookup
 ) -> list[Finding]:
-    """All findings. Without credentials or a valid region there is nothing to look up."""
-    if aws.region not in regions():
+    """All findings. Without credentials, a valid region and readable configurations there is
+    nothing to look up."""
+    if aws.region not in regions() or node_config_shapes.check_node_configs(spec):
         return []
     preflight = _Preflight(aws, spec, image_size)
     try:
         caller, _ = await run_all([_caller_arn(aws), preflight.run()])
     except AuthError as error:
         return [Finding("error", error.what, error.why, error.fix)]
-    return [*preflight.findings, *access.check_permissions(preflight.denied, caller or "")]
+    denied = access.check_permissions(preflight.denied, caller or "")
+    return [*preflight.findings, *name_check("permissions", denied)]
 
 
 async def _caller_arn(aws: AwsClient) -> str:
@@ -65,6 +75,7 @@ class _Lookups:
     caller: Any
     key_pairs: Any
     security_groups: Any
+    profiles: Any
     quota_limits: Any
     quota_usage: Any
     dry_run: dry_run.DryRunResult | None
@@ -79,6 +90,7 @@ class _Preflight:
         self._image_size = image_size
         self.findings: list[Finding] = []
         self.denied: Sequence[str] = ()
+        self._is_caller_certain = True
 
     async def run(self) -> None:
         configs = await self._try(self._merged_configs())
@@ -90,7 +102,7 @@ class _Preflight:
         lookups = await self._look_up(node_types, configs or {})
         if lookups.dry_run is not None:
             self.denied = lookups.dry_run.denied
-            self.findings += lookups.dry_run.findings
+            self.findings += name_check("dry-run", lookups.dry_run.findings)
         login_keys = await self._login_keys() if lookups.key_pairs else ()
         images, default_amis = lookups.amis or ({}, None)
         facts = Facts(
@@ -107,9 +119,9 @@ class _Preflight:
                 findings = [replace(finding, severity="warning") for finding in findings]
             self.findings += findings
         if lookups.quota_limits and lookups.quota_usage is not None:
-            self.findings += quotas.check_quotas(
-                node_types, facts.types, lookups.quota_limits, lookups.quota_usage
-            )
+            limits, usage = lookups.quota_limits, lookups.quota_usage
+            found = quotas.check_quotas(node_types, facts.types, limits, usage)
+            self.findings += name_check("quota", found)
 
     def _check_node_type(
         self, node_type: NodeTypeCheck, lookups: _Lookups, facts: Facts, login_keys: Sequence[str]
@@ -125,30 +137,52 @@ class _Preflight:
             zones, findings = checks.check_subnets(
                 node_type, self._spec, lookups.subnets, group_vpcs
             )
+            findings = name_check("subnet", findings)
 
         def check_type_and_ami(candidate: NodeTypeCheck) -> list[Finding]:
             found: list[Finding] = []
             if lookups.types is not None and lookups.offered_zones is not None:
-                found += checks.check_instance_type(candidate, facts, zones, self._aws.region)
+                types = checks.check_instance_type(candidate, facts, zones, self._aws.region)
+                found += name_check("instance-type", types)
             if lookups.amis is not None:
-                found += checks.check_ami(candidate, facts)
+                found += name_check("ami", checks.check_ami(candidate, facts))
             return found
 
         findings += checks.check_candidates(node_type, check_type_and_ami)
         if lookups.amis is not None:
             sizes = (lookups.container_sizes or {}).get(node_type.name, {})
-            findings += volume_checks.check_root_volume(node_type, facts)
-            findings += volume_checks.check_root_device(node_type, facts)
-            findings += volume_checks.check_container_images(node_type, facts, sizes)
+            volumes = volume_checks.check_root_volume(node_type, facts)
+            volumes += volume_checks.check_root_device(node_type, facts)
+            findings += name_check("root-volume", volumes)
+            fitting = volume_checks.check_container_images(node_type, facts, sizes)
+            findings += name_check("image-size", fitting)
+        profile = access.check_instance_profile(node_type, lookups.profiles or ())
+        findings += name_check("instance-profile", profile)
+        findings += name_check("user-data", checks.check_user_data(node_type))
         if lookups.key_pairs is not None:
             certain = not self._ssh_chooses_key(node_type)
             keys = login_keys if certain else _public_keys_in_home()
-            findings += access.check_key_pair(node_type, lookups.key_pairs, keys, certain=certain)
+            pair = access.check_key_pair(node_type, lookups.key_pairs, keys, certain=certain)
+            findings += name_check("key-pair", pair)
+        return findings + name_check("ssh-access", self._ssh_access(node_type, lookups, caller))
+
+    def _ssh_access(
+        self, node_type: NodeTypeCheck, lookups: _Lookups, caller: Sequence[str]
+    ) -> list[Finding]:
+        """Findings about the security groups. About our address they are only warnings if it was
+        seen through a proxy: SSH may come from another one."""
+        missing: list[Finding] = []
+        closed: list[Finding] = []
         if lookups.security_groups is not None:
-            findings += access.check_security_groups(node_type, lookups.security_groups, caller)
+            missing = access.check_security_groups(node_type, lookups.security_groups, ())
+            if not missing:
+                closed = access.check_security_groups(node_type, lookups.security_groups, caller)
         if not launch_request.security_group_ids(node_type.config):
-            findings += access.check_created_rules(self._spec, caller)
-        return findings
+            closed += access.check_created_rules(self._spec, caller)
+        if not self._is_caller_certain:
+            why = "your address was seen through an HTTP proxy; SSH may come from another"
+            closed = [replace(f, severity="warning", why=why) for f in closed]
+        return [*missing, *closed]
 
     async def _look_up(
         self, node_types: Sequence[NodeTypeCheck], configs: Mapping[str, Mapping[str, Any]]
@@ -163,9 +197,10 @@ class _Preflight:
             "amis": self._amis(node_types),
             "container_sizes": self._container_sizes(node_types, configs),
             "subnets": subnets.list_subnets(aws),
-            "caller": self._caller_ranges(),
+            "caller": self._caller_ranges(node_types),
             "key_pairs": self._key_pairs(node_types),
             "security_groups": self._security_groups(group_ids),
+            "profiles": self._missing_profiles(node_types),
             "quota_limits": quotas.fetch_limits(aws, launched),
             "quota_usage": quotas.fetch_usage(aws, spec.cluster_name),
             "dry_run": dry_run.dry_run(aws, spec, [n.name for n in launched]),
@@ -181,7 +216,8 @@ class _Preflight:
         except ShoalError as error:
             is_unknown = isinstance(error, (AuthError, TransientError))
             severity: Any = "warning" if is_unknown else "error"
-            self.findings.append(Finding(severity, error.what, error.why, error.fix))
+            found = Finding(severity, error.what, error.why, error.fix, check="lookup")
+            self.findings.append(found)
             return None
 
     async def _merged_configs(self) -> dict[str, dict[str, Any]]:
@@ -258,17 +294,22 @@ class _Preflight:
             by_node_type.setdefault(node_type.name, {})[image] = size
         return by_node_type
 
-    async def _caller_ranges(self) -> Sequence[str]:
-        """The address range from which we log in; empty if it does not matter or is unknown."""
+    async def _caller_ranges(self, node_types: Sequence[NodeTypeCheck]) -> Sequence[str]:
+        """The address range from which we log in; empty if it does not matter or is unknown. It
+        must be known only for a security group that is created without rules for SSH."""
         if self._spec.provider.settings.get("use_internal_ips"):
             return ()
         try:
-            caller = await security_group.caller_ranges(self._aws)
+            caller = await security_group.caller_address(self._aws)
         except ConfigError:
-            if self._spec.shoal.ssh_from:
+            settings = self._spec.provider.settings.get("security_group") or {}
+            has_rules = self._spec.shoal.ssh_from or security_group.has_ssh_rules(settings)
+            has_groups = all(launch_request.security_group_ids(n.config) for n in node_types)
+            if has_rules or has_groups or self._spec.auth.ssh_proxy_command:
                 return ()
             raise
-        return () if self._spec.auth.ssh_proxy_command else caller
+        self._is_caller_certain = not caller.via_proxy
+        return () if self._spec.auth.ssh_proxy_command else [caller.cidr]
 
     async def _key_pairs(self, node_types: Sequence[NodeTypeCheck]) -> dict[str, str]:
         if not any(node_type.config.get("KeyName") for node_type in node_types):
@@ -289,6 +330,20 @@ class _Preflight:
             return (await key_pairs.public_key(self._spec.auth),)
         except ConfigError:
             return ("",)
+
+    async def _missing_profiles(self, node_types: Sequence[NodeTypeCheck]) -> set[str]:
+        """The instance profiles that the file names and IAM does not have. A caller who may not
+        read one may still use it."""
+        names = {iam_roles.profile_name(n.config) for n in node_types} - {""}
+
+        async def is_missing(name: str) -> bool:
+            try:
+                return not await iam_roles.profile_exists(self._aws, name)
+            except DeniedError:
+                return False
+
+        found = await run_all(is_missing(name) for name in sorted(names))
+        return {name for name, missing in zip(sorted(names), found, strict=True) if missing}
 
     async def _security_groups(self, ids: Sequence[str]) -> dict[str, Any]:
         if not ids:
