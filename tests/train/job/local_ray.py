@@ -28,6 +28,7 @@ class ActorHandle:
         self.instance = instance
         self.name = name
         self.is_alive = True
+        self.loop = asyncio.get_running_loop()
         self.tasks: set[asyncio.Task[None]] = set()
 
     def __getattr__(self, method: str) -> Any:
@@ -35,10 +36,14 @@ class ActorHandle:
 
     def _call(self, method: str, arguments: Sequence[Any]) -> Ref:
         ref = Ref()
-        task = asyncio.get_running_loop().create_task(self._perform(ref, method, arguments))
+        work = self._perform(ref, method, arguments)
+        # A call may come from a thread.
+        self.loop.call_soon_threadsafe(lambda: self._keep(self.loop.create_task(work)))
+        return ref
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
-        return ref
 
     async def _perform(self, ref: Ref, method: str, arguments: Sequence[Any]) -> None:
         try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shoal.train.job import agent_actor, controller, placements
+from shoal.train.job import agent_actor, agent_handles, controller, placements
 from shoal.train.job.code_archive import pack
 from shoal.train.job.controller import Controller
 from shoal.train.job.job_spec import NAMESPACE, JobSpec
@@ -98,6 +98,7 @@ async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     nodes = LocalPlacements({A: 2, B: 2})
     monkeypatch.setattr(controller, "ray", ray)
     monkeypatch.setattr(agent_actor, "ray", ray)
+    monkeypatch.setattr(agent_handles, "ray", ray)
     monkeypatch.setattr(placements, "Placements", lambda spec: nodes)
     monkeypatch.setattr(placements, "draining_nodes", lambda: dict(nodes.draining))
 
@@ -233,7 +234,8 @@ async def test_an_agent_that_was_given_up_ends_its_workers(
     await cluster.await_members("w1")
     pid = cluster.pid("w1")
     (agent,) = [a for a in cluster.ray.actors.values() if "agent" in a.name]
-    cluster.controller.instance._replaced.add(agent.instance._id)
+    cluster.controller.instance._agents._given_up.add(agent.instance._id)
+    cluster.controller.instance._agents.by_node.clear()
     await until(lambda: ended and not alive(pid), "its worker is gone")
 
 

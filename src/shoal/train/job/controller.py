@@ -11,11 +11,10 @@ import logging
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from shoal.core.atomic_write import write_atomically
 from shoal.core.clock import SystemClock
@@ -35,7 +34,7 @@ from shoal.train.job.actions import (
     WorkerReport,
 )
 from shoal.train.job.agent import AgentEvent, ExitEvent, MessageEvent, OutputEvent
-from shoal.train.job.agent_actor import AgentActor
+from shoal.train.job.agent_handles import AgentHandle, AgentHandles
 from shoal.train.job.job_spec import (
     CODE_FILE,
     HEARTBEAT_FILE,
@@ -48,15 +47,13 @@ from shoal.train.job.job_spec import (
 from shoal.train.job.journal import Entry, Journal
 from shoal.train.job.membership import Membership
 from shoal.train.job.state import Settings
+from shoal.train.job.waiting_notes import WaitingNotes
 from shoal.train.messages import Progress
 
 _log = logging.getLogger(__name__)
 
 _TICK_S = 0.1
-_NODE_LOST_S = 3.0
 _DRAIN_POLL_S = 0.5
-# An agent is a process of Ray, which takes a while to start.
-_AGENT_START_S = 60.0
 _RESTORE_S = 5.0
 _CLOSE_S = 10.0
 _RETRY_S = 1.0
@@ -64,18 +61,8 @@ _RETRY_S = 1.0
 _LINGER_S = 10.0
 
 
-@dataclass
-class AgentHandle:
-    id: str
-    node: str
-    actor: Any
-    heard: float
-    connected: bool = False
-
-
 class Controller:
     def __init__(self, spec_json: str) -> None:
-        self._spec_json = spec_json
         self._spec = spec = JobSpec.from_json(spec_json)
         self._journal = Journal(spec.path, spec.created)
         if not self._journal.earlier:
@@ -89,13 +76,11 @@ class Controller:
                 spec.checkpoint_timeout_s,
             )
         )
+        self._notes = WaitingNotes(spec.resources(), time.monotonic())
         self._placements = placements.Placements(spec)
         self._placing = asyncio.Lock()
-        self._agents: dict[str, AgentHandle] = {}  # by node
+        self._agents = AgentHandles(spec, spec_json)
         self._reports: dict[str, list[WorkerReport]] | None = None  # while restoring, by node
-        self._replaced: set[str] = set()  # ids of agents that were given up
-        self._draining: set[str] = set()
-        self._code: Any = None
         self._main: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._finish: Finish | None = None
@@ -141,20 +126,18 @@ class Controller:
 
     async def beat(self, agent_id: str) -> Literal["ok", "report", "leave"]:
         self._ensure_running()
-        if agent_id in self._replaced or self._finish is not None:
+        if self._finish is not None:
             return "leave"
-        for agent in self._agents.values():
-            if agent.id == agent_id:
-                agent.heard, agent.connected = time.monotonic(), True
-                return "ok"
-        return "report" if self._reports is not None else "leave"
+        if self._agents.hear(agent_id):
+            return "ok"
+        is_restoring = self._reports is not None and not self._agents.is_given_up(agent_id)
+        return "report" if is_restoring else "leave"
 
     async def report(self, agent_id: str, node: str, reports: list[WorkerReport]) -> bool:
         """After a restart of the controller: an agent that runs already, and its workers."""
-        if self._reports is None or agent_id in self._replaced:
+        if self._reports is None:
             return False
-        actor = ray.get_actor(agent_id, NAMESPACE)
-        self._agents[node] = AgentHandle(agent_id, node, actor, time.monotonic(), True)
+        self._agents.adopt(agent_id, node)
         self._reports[node] = reports
         return True
 
@@ -164,7 +147,7 @@ class Controller:
         self._ensure_running()
         if not self._ready.is_set():
             return None
-        if agent_id in self._replaced:
+        if self._agents.is_given_up(agent_id):
             return True
         now = time.monotonic()
         for event in events:
@@ -224,21 +207,15 @@ class Controller:
         self._perform(self._membership.restore(reports, now, next_worker=number))
 
     async def _watch(self) -> None:
-        last = time.monotonic()
-        next_drain_poll = last
+        next_drain_poll = 0.0
         while self._finish is None:
             await asyncio.sleep(_TICK_S)
             now = time.monotonic()
-            if now - last > 1.0:
-                # This process was held up, not the agents: their heartbeats wait in the queue.
-                for agent in self._agents.values():
-                    agent.heard += now - last
-            last = now
-            for agent in list(self._agents.values()):
-                limit = _NODE_LOST_S if agent.connected else _AGENT_START_S
-                if now - agent.heard > limit:
-                    self._node_lost(agent, now)
+            for node in self._agents.give_up_silent(now):
+                self._perform(self._membership.node_lost(node, now))
             self._perform(self._membership.tick(now))
+            for note in self._notes.check(self._membership.state, now):
+                self._journal.add("note", note, "warning")
             # Ray's GCS can be away for a while, and the disk can be full: training goes on.
             with suppress_and_log(_log, "ask for placements", Exception):
                 await self._place()
@@ -261,13 +238,6 @@ class Controller:
             now = time.monotonic()
             self._perform(self._membership.node_draining(node, now + seconds, now))
 
-    def _node_lost(self, agent: AgentHandle, now: float) -> None:
-        self._replaced.add(agent.id)
-        del self._agents[agent.node]
-        with suppress_and_log(_log, f"kill the agent on {agent.node}", Exception):
-            ray.kill(agent.actor)
-        self._perform(self._membership.node_lost(agent.node, now))
-
     # --- actions ---
 
     def _perform(self, actions: list[Action]) -> None:
@@ -276,12 +246,12 @@ class Controller:
                 values = dict(action.values)
                 self._journal.add(action.kind, action.text, action.level, **values)
             elif isinstance(action, Send):
-                if agent := self._agents.get(action.node):
+                if agent := self._agents.by_node.get(action.node):
                     agent.actor.deliver.remote(action.worker, action.message)
             elif isinstance(action, StartWorker):
                 self._keep(self._start_worker(action))
             elif isinstance(action, KillWorker):
-                if agent := self._agents.get(action.node):
+                if agent := self._agents.by_node.get(action.node):
                     agent.actor.kill.remote(action.worker)
             elif isinstance(action, RequestWorker):
                 self._keep(self._request(action.worker))
@@ -306,7 +276,7 @@ class Controller:
 
     async def _start_worker(self, action: StartWorker) -> None:
         try:
-            is_new = action.node not in self._agents
+            is_new = action.node not in self._agents.by_node
             agent = self._agent(action.node)
             gpus = await asyncio.to_thread(self._placements.gpu_ids, action.worker)
             # A joiner expects what rank 0 has downloaded when the job began.
@@ -321,33 +291,23 @@ class Controller:
 
     def _shared_files(self, node: str) -> Any:
         running = self._membership.state.running
-        source = self._agents.get(running.nodes[0]) if running and not self._spec.share else None
+        source = (
+            self._agents.by_node.get(running.nodes[0]) if running and not self._spec.share else None
+        )
         if source is None or source.node == node:
             return b""
         return source.actor.shared_files.remote()
 
     def _agent(self, node: str) -> AgentHandle:
-        if agent := self._agents.get(node):
+        if agent := self._agents.by_node.get(node):
             return agent
-        if self._code is None:
-            self._code = ray.put((self._spec.path / CODE_FILE).read_bytes())
-        id = f"{self._spec.agent_name(node)}-{time.time_ns()}"
-        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
-        actor = (
-            ray.remote(AgentActor)
-            .options(
-                num_cpus=0, name=id, namespace=NAMESPACE, lifetime="detached",
-                scheduling_strategy=strategy,
-            )
-            .remote(id, node, self._spec_json)
-        )  # fmt: skip
-        actor.open.remote(self._code)
-        agent = self._agents[node] = AgentHandle(id, node, actor, time.monotonic())
-        self._journal.add("agent", node=node, agent=id)
+        agent = self._agents.create(node)
+        self._journal.add("agent", node=node, agent=agent.id)
         return agent
 
     def _record_progress(self, message: Progress) -> None:
         running = self._membership.state.running
+        self._notes.stepped(time.monotonic())
         self._progress = {**asdict(message), "workers": len(running.members) if running else 1}
         self._journal.add("progress", **self._progress)
 
@@ -362,13 +322,7 @@ class Controller:
     async def _end(self, finish: Finish) -> None:
         if self._spec.collects_output:
             await self._collect_output()
-        closing = [agent.actor.close.remote() for agent in self._agents.values()]
-        if closing:
-            all = len(closing)
-            await asyncio.to_thread(ray.wait, closing, num_returns=all, timeout=_CLOSE_S)
-        for agent in self._agents.values():
-            with suppress_and_log(_log, f"end the agent on {agent.node}", Exception):
-                ray.kill(agent.actor)
+        await asyncio.to_thread(self._agents.close, _CLOSE_S)
         await asyncio.to_thread(self._placements.release_all)
         values = {**asdict(finish), "output": list(finish.output), "time": time.time()}
         write_atomically(self._spec.path / STATUS_FILE, json.dumps(values))
@@ -386,8 +340,8 @@ class Controller:
     async def _collect_output(self) -> None:
         """Fetch what the script saved on the node of rank 0."""
         running = self._membership.state.running
-        node = running.nodes[0] if running else next(iter(self._agents), "")
-        if agent := self._agents.get(node):
+        node = running.nodes[0] if running else next(iter(self._agents.by_node), "")
+        if agent := self._agents.by_node.get(node):
             with suppress_and_log(_log, "collect the output", Exception):
                 archive = await agent.actor.output_files.remote()
                 write_atomically(self._spec.path / OUTPUT_FILE, archive)
