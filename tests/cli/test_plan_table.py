@@ -13,7 +13,7 @@ def test_a_plan_is_shown_as_a_table_with_reasons() -> None:
     offerings = [Offering("c4", "spot", "b", 0.07), Offering("g1", price_per_hour=0.75)]
     result = plan(spec(C4, G1), nodes, pending, History(), 0.0, offerings)
     launch, wait = plan_table(result).splitlines()[1:]
-    why = "4 of 8 pending tasks/actors (8 x {CPU: 4}) do not fit; launching the cheapest mix"
+    why = "4 of 8 pending tasks/actors of {CPU: 4} do not fit; adding the cheapest nodes"
     assert launch == f"launch  c4 (spot, b)      4      0.28  {why}"
     assert wait.startswith("wait")
     assert "needs 4 GPU on one node; the largest node type has 1; add a node type with" in wait

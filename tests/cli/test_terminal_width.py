@@ -97,7 +97,7 @@ def test_a_hint_stays_one_line_so_that_it_can_be_copied(width: int) -> None:
 
 
 def test_a_table_wraps_its_last_column_to_the_terminal(width: int) -> None:
-    reason = "8 pending tasks/actors ({CPU: 1}) do not fit; launching the cheapest mix of types"
+    reason = "8 pending tasks/actors of {CPU: 1} do not fit; adding the cheapest nodes"
     rows = [("14:44:51", "launch", "2 x worker", reason), ("14:45:01", "drain", "worker-1", "idle")]
     lines = columns(("time", "action", "subject", "reason"), rows, width)
     assert all(len(unstyle(line)) <= width for line in lines)

@@ -64,10 +64,11 @@ def because_of_demand(tasks: Sequence[SingleNodeItem], lacking: int, interrupted
     """Pending tasks and actors do not fit. `interrupted` of the requests stand for the work of one
     interrupted node each."""
     total = sum(task.item.count for task in tasks)
-    text = (
-        f"{lacking:,} of {total:,} pending tasks/actors ({_described(tasks)}) do not fit; "
-        "launching the cheapest mix"
-    )
+    count = f"{lacking:,}" if lacking == total else f"{lacking:,} of {total:,}"
+    subject = f"{count} pending {'task/actor' if total == 1 else 'tasks/actors'}"
+    shapes = f"of {tasks[0].subject}" if len(tasks) == 1 else f"({_described(tasks)})"
+    verb = "does" if lacking == 1 else "do"
+    text = f"{subject} {shapes} {verb} not fit; adding the cheapest nodes"
     if interrupted:
         nodes = "node" if interrupted == 1 else "nodes"
         text += f"; includes the work of {interrupted:,} interrupted {nodes}"

@@ -121,5 +121,23 @@ async def test_a_rebooted_head_recovers_without_a_command(bed: Bed) -> None:
     assert done.stdout.strip() == str(sorted(host.address for host in bed.hosts)), done.stderr
 
 
+async def test_a_driver_ends_with_its_gcs_and_the_head_recovers(bed: Bed) -> None:
+    """By itself, a driver would not notice, and wait without end."""
+    running = bed.head.root() / "tmp/running"
+    running.unlink(missing_ok=True)
+    for host in bed.hosts:
+        (host.root() / "tmp/enough").unlink(missing_ok=True)
+    job = await bed.laptop.popen("exec shoal exec c.yaml 'python code/long.py'")
+    await until(running.exists, "the job runs", timeout=120)
+    await bed.head.run("kill -9 $(pgrep -x gcs_server)")
+    done = await job.finish(timeout=180)
+    assert done.code != 0
+    assert "the Ray of mine died while the command ran" in done.stderr
+    await until(lambda: is_ready(bed), "all nodes are ready", timeout=180, every=2)
+    done = await bed.shoal("why c.yaml --json")
+    heads = [d["action"] for d in json.loads(done.stdout)["decisions"] if d["subject"] == "head"]
+    assert "failed" not in heads
+
+
 async def is_ready(bed: Bed) -> bool:
     return (await bed.shoal("status c.yaml")).code == 0
