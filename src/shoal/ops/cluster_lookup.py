@@ -109,7 +109,8 @@ async def _load(ctx: Context, ref: ClusterRef) -> tuple[spec.LoadedSpec, UpFlags
     raise NotFoundError(
         f"unknown cluster: {name!r}",
         why="it is neither a file nor a cluster that was brought up from this machine",
-        fix="list the known clusters: shoal ls\nor pass the path of its YAML file",
+        fix="list the known clusters: shoal ls\nor pass the path of its YAML file\n"
+        f"or start one of this name here: shoal up --cluster-name {shlex.quote(name)}",
     )
 
 

@@ -22,7 +22,7 @@ from shoal.core.polling import PollUntilDeadline
 from shoal.ops import cost, known_clusters
 from shoal.ops.context import Context, Severity
 from shoal.ops.running_work import describe_running_work
-from shoal.ops.up import announce_ready, incomplete
+from shoal.ops.up_outcome import announce_ready, incomplete
 from shoal.ops.up_plan import spare_workers
 from shoal.ops.verification import verify_nodes
 from shoal.providers.model import Instance, State, head_of

@@ -5,21 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from shoal.bootstrap.pipeline import Failures, bootstrap_nodes
-from shoal.bootstrap.ray_restart import NotRestartedError
 from shoal.bootstrap.status_tags import StatusTagger
-from shoal.bootstrap.steps import RETRY_NODE
 from shoal.cluster.handle import ClusterHandle
 from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.controller import client
 from shoal.core.concurrency import run_all
 from shoal.core.errors import AuthError, IncompleteError, SetupError, ShoalError, UnreachableError
 from shoal.core.events import (
-    ClusterReady,
     Event,
     LaunchAttempted,
     SettingsApplied,
@@ -35,12 +30,11 @@ from shoal.ops.launch_errors import could_not_launch, still_running
 from shoal.ops.preview import UpPreview, preview_up
 from shoal.ops.running_work import describe_running_work
 from shoal.ops.up_flags import UpFlags
+from shoal.ops.up_outcome import announce_ready, incomplete, outdated_warning
 from shoal.ops.up_plan import ABSENT_STATES, RestartPolicy, UpPlan, plan_up
 from shoal.ops.verification import verify_environment, verify_nodes
 from shoal.providers import provider_for
 from shoal.providers.model import Instance, State, head_of
-from shoal.ray_runtime.ray_env import source_command
-from shoal.ray_runtime.ray_start import RayStart
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.loading import SourceOf, unknown_source
 
@@ -110,7 +104,7 @@ async def _up(ctx: Context, spec: ClusterSpec, options: UpOptions) -> UpResult:
     if options.restart == "never" and client.has_controller(spec):
         plan = plan.without_terminations()
     if plan.outdated:
-        ctx.emit(_outdated_warning(plan.outdated))
+        ctx.emit(outdated_warning(plan.outdated))
     preview = replace(preview, plan=plan)
     if plan.is_empty:
         await _apply_settings(ctx, cluster, preview, options)
@@ -335,22 +329,6 @@ async def _lost_instances(ctx: Context, cluster: ClusterHandle, result: _Result)
     return bool(lost)
 
 
-def announce_ready(
-    ctx: Context, spec: ClusterSpec, start: RayStart, *, nodes: int, started_at: float
-) -> None:
-    """Emit that the cluster is ready, with the time since `started_at` and useful next commands."""
-    ctx.emit(
-        ClusterReady(
-            cluster=spec.cluster_name,
-            nodes=nodes,
-            seconds=ctx.clock.monotonic() - started_at,
-            address=start.gcs_address,
-            dashboard=start.dashboard,
-            next_steps=_next_steps(spec),
-        )
-    )
-
-
 async def _change_instances(
     ctx: Context, cluster: ClusterHandle, plan: UpPlan
 ) -> tuple[list[Instance], dict[str, Instance]]:
@@ -389,55 +367,3 @@ async def _change_instances(
     for instance in launched:
         ctx.emit(instance.entered(Phase.BOOTING))
     return launched, started
-
-
-def _outdated_warning(outdated: Sequence[Instance]) -> Warned:
-    names = ", ".join(i.name for i in outdated)
-    return Warned(
-        f"{names} do not match the file",
-        why="node_config, ssh_user or volumes changed since they were launched, which needs new "
-        "instances",
-        fix="replace them: shoal up CLUSTER",
-    )
-
-
-def incomplete(failures: Failures, total: int) -> ShoalError:
-    """One error for all failed nodes. It explains the first, since one cause often fails many
-    nodes, and names the others."""
-    if len(failures) == 1 and total == 1:
-        return next(iter(failures.values()))
-    causes = {n: e for n, e in failures.items() if not isinstance(e, NotRestartedError)}
-    name, first = next(iter(causes.items()))
-    missing = ", ".join(causes)
-    if len(causes) < len(failures):
-        return IncompleteError(
-            f"nothing was restarted: could not prepare {missing}",
-            why=f"{name}: {first.what}"
-            + (f" ({first.why})" if first.why else "")
-            + "; Ray runs on as before",
-            fix=first.fix if RETRY_NODE in first.fix else f"{first.fix}\n{RETRY_NODE}".lstrip(),
-            output=first.output,
-        )
-    retry = "retry only these nodes: shoal up CLUSTER\nor terminate everything: shoal down CLUSTER"
-    own_fix = "" if first.fix == RETRY_NODE else first.fix  # it would say the same
-    return IncompleteError(
-        f"{len(failures)} of {total} nodes did not come up: {missing}",
-        why=f"{name}: {first.what}" + (f" ({first.why})" if first.why else ""),
-        fix=f"{own_fix}\n{retry}" if own_fix else retry,
-        output=first.output,
-    )
-
-
-def _next_steps(spec: ClusterSpec) -> tuple[tuple[str, str], ...]:
-    name = shlex.quote(spec.cluster_name)
-    driver = (
-        f"{source_command(spec.shoal.environment)}; python -i -c 'import ray; ray.init(\"auto\")'"
-    )
-    return (
-        *([("driver on the head", driver)] if spec.shoal.environment else []),
-        ("run a program", f"shoal exec {name} 'python script.py'"),
-        ("show its status", f"shoal status {name}"),
-        ("open a shell", f"shoal attach {name}"),
-        ("open the dashboard", f"shoal dashboard {name}"),
-        ("terminate it", f"shoal down {name}"),
-    )
