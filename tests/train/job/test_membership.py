@@ -88,6 +88,20 @@ def test_a_worker_that_holds_no_state_is_the_first_to_go() -> None:
     assert job.got("w1", Cancel)
 
 
+def test_a_worker_that_others_wait_for_joins_before_the_job_shrinks() -> None:
+    job = SimulatedJob(3, nodes=1).start()
+    job.prepares = False
+    job._perform(
+        [*job.membership.placed("w2", "n1", job.now), *job.membership.placed("w3", "n2", job.now)]
+    )
+    job.resize(2)
+    assert job.killed == []
+    job.prepare("w2")
+    job.prepare("w3")
+    assert job.members == ["w1", "w2"]
+    assert list(job.workers) == ["w1", "w2"]
+
+
 def test_a_job_can_grow_again_after_it_shrank() -> None:
     job = SimulatedJob(2).start()
     job.resize(1)

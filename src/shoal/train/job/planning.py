@@ -59,7 +59,8 @@ def surplus(state: State) -> list[Worker]:
     """Workers that are not needed and can be ended at once, because none of them trains: those
     beyond the target, and those whose node is going away."""
     staying = [w for w in state.workers.values() if not w.leaving and w.deadline is None]
-    candidates = sorted(filter(state.is_disposable, staying), key=_readiness)
+    candidates = [w for w in staying if state.is_disposable(w) and not _has_companions(state, w)]
+    candidates.sort(key=_readiness)
     pending = state.pending.members if state.pending else ()
     doomed = [w for w in state.workers.values() if w.deadline is not None and w.id not in pending]
     extra = candidates[: max(0, len(staying) - state.wanted())]
@@ -94,6 +95,15 @@ def _joiners(state: State, now: float, *, only_prepared: bool) -> list[Worker]:
     if starting and (state.running is not None or len(connected) < state.first_size()):
         return []
     return connected
+
+
+def _has_companions(state: State, worker: Worker) -> bool:
+    """Whether others that began with it would have to start again without it. They join together
+    first, and the job shrinks then."""
+    return bool(worker.cohort) and any(
+        w.cohort == worker.cohort and w is not worker and not w.prepared
+        for w in state.workers.values()
+    )
 
 
 def _readiness(worker: Worker) -> tuple[bool, bool, bool, int]:
