@@ -7,18 +7,23 @@ samples of that step again.
 """
 
 import inspect
-import io
-import random
+import time
 import warnings
-from collections.abc import Callable
-from typing import IO, Any
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from shoal.train import checkpoint
-from shoal.train.torch.data import AdaptiveDataLoaderHelper, current_dataloader
+from shoal.train.torch import metrics
+from shoal.train.torch.elastic_optimizer import ElasticOptimizer
+from shoal.train.torch.gradient_noise_scale import AdamGradientNoiseScale, GradientNoiseScale
+from shoal.train.torch.loader_loop import current_dataloader
+from shoal.train.torch.model_state import ModelState, StepEffects
+from shoal.train.torch.scaling_rules import AdamScale, AdaScale, ScalingRuleBase
 from shoal.train.worker.generation import Generation, PeerLostError
 from shoal.train.worker.runtime import current_session
 
@@ -45,17 +50,20 @@ class AdaptiveDataParallel(nn.Module):
         self.module = model
         self.require_backward_grad_sync = True
         self._session = current_session()
-        self._optimizer = optimizer
-        self._lr_scheduler = lr_scheduler
-        self._mp_scaler = mp_scaler
         self._broadcast_buffers = bool(kwargs.pop(_BUFFERS_OPTION, True))
         self._ddp_kwargs = {**kwargs, _BUFFERS_OPTION: False, "init_sync": False}
         # Not a submodule: it wraps the same parameters again.
         self._inner: list[DistributedDataParallel] = []
-        self._state = _ModelState(name, model, optimizer, lr_scheduler, mp_scaler)
-        _patch_optimizer(self, optimizer)
+        adam = isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
+        noise_scale = AdamGradientNoiseScale if adam else GradientNoiseScale
+        self.gns = noise_scale(self, optimizer, mp_scaler, 1, 1.0)
+        default_rule = AdamScale() if adam else AdaScale()
+        self.scaling_rule: ScalingRuleBase = scaling_rule or default_rule
+        self.scaling_rule.initialize(self, optimizer)
+        self._optimizer = ElasticOptimizer(name, optimizer, self.gns, self.scaling_rule)
+        self._state = ModelState(name, model, optimizer, lr_scheduler, mp_scaler, self.gns)
         checkpoint.load_state(self._state)
-        self._session.register_undoable(_StepEffects(model, optimizer, lr_scheduler, mp_scaler))
+        self._session.register_undoable(StepEffects(self._state))
         self._session.register_rebuilt(self)
         if self._session.generation is not None:
             self.rebuild(self._session.generation)
@@ -67,6 +75,8 @@ class AdaptiveDataParallel(nn.Module):
         if not (torch.is_grad_enabled() and self.module.training and helper is not None):
             return self.module(*args, **kwargs)
         helper.train()
+        if helper.first_micro_batch:
+            self.gns.set_accum_scale(helper.micro_batch_scale)
         generation = self._session.generation
         assert generation is not None
         sync = self.require_backward_grad_sync and helper.is_optim_step()
@@ -86,23 +96,51 @@ class AdaptiveDataParallel(nn.Module):
         self._inner.clear()
         if generation.size > 1 and any(p.requires_grad for p in self.module.parameters()):
             inner = DistributedDataParallel(self.module, **self._ddp_kwargs)
-            inner.register_comm_hook(generation, _reduce)
+            inner.register_comm_hook(_Reduction(generation, self._optimizer), _reduce)
             self._inner.append(inner)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         warnings.warn("zero_grad has no effect on an AdaptiveDataParallel", stacklevel=2)
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return super().state_dict(*args, **kwargs)
+    # --- what a script may ask ---
+
+    @property
+    def gain(self) -> float:
+        """How many steps at the initial batch size one step is worth now."""
+        return self.gns.gain(self.gns.accum_scale * max(self.gns.accum_count, 1))
+
+    def to_tensorboard(self, writer: Any, global_step: int, tag_prefix: str = "") -> None:
+        scale = self.gns.accum_scale * max(self.gns.accum_count, 1)
+        factors = np.atleast_1d(self.scaling_rule.scale_lr(scale))
+        values = {
+            "Gradient_Norm_Sqr": self.gns.sqr_avg(),
+            "Gradient_Variance": self.gns.var_avg(),
+            "Gain": self.gns.gain(scale),
+            "Learning_Rate_Factor": float(factors.mean()),
+            "Accum_Scale": self.gns.accum_scale,
+            "Accum_Count": self.gns.accum_count,
+            "Progress": self.gns.get_progress(),
+        }
+        prefix = tag_prefix and f"{tag_prefix.rstrip('/')}/"
+        for tag, value in values.items():
+            writer.add_scalar(f"{prefix}{tag}", value, global_step)
+
+
+@dataclass(frozen=True)
+class _Reduction:
+    """What the communication hook works with."""
+
+    generation: Generation
+    optimizer: ElasticOptimizer
 
 
 # DistributedDataParallel inspects these annotations, so they cannot be strings.
 def _reduce(
-    generation: Generation, bucket: torch.distributed.GradBucket
+    reduction: _Reduction, bucket: torch.distributed.GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
     """The average over all samples of the step, each worker's share weighted by its samples."""
-    session = current_session()
-    session.gradients_are_reduced()
+    generation = reduction.generation
+    current_session().gradients_are_reduced()
     buffer = bucket.buffer()
     result: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     if generation.error is not None:
@@ -110,6 +148,7 @@ def _reduce(
         return result
     helper = current_dataloader()
     assert helper is not None
+    reduction.optimizer.observe_bucket(bucket)
     buffer.mul_(helper.worker_weight)
     try:
         work = generation.data.allreduce([buffer])
@@ -117,7 +156,14 @@ def _reduce(
         generation.fail(str(error))
         result.set_result(buffer)
         return result
-    generation.when_done(work, lambda: result.set_result(buffer))
+    begun = time.perf_counter() if bucket.is_last() else None
+
+    def done() -> None:
+        if begun is not None:
+            metrics.profile_sync_time(time.perf_counter() - begun)
+        result.set_result(buffer)
+
+    generation.when_done(work, done)
     return result
 
 
@@ -148,133 +194,3 @@ def _scale_gradients(output: Any, weight: float) -> Any:
     if isinstance(output, (list, tuple)):
         return type(output)(_scale_gradients(value, weight) for value in output)
     return output
-
-
-# --- the optimizer ---
-
-
-def _patch_optimizer(model: AdaptiveDataParallel, optimizer: torch.optim.Optimizer) -> None:
-    """Steps and zeroing happen once per step of all workers, not once per micro-batch, and not with
-    gradients of a step that is lost."""
-    session = current_session()
-    step, zero_grad = optimizer.step, optimizer.zero_grad
-
-    def elastic_step(*args: Any, **kwargs: Any) -> Any:
-        helper = current_dataloader()
-        if helper is None:
-            return step(*args, **kwargs)
-        if helper.is_accum_step() or not session.may_step():
-            return None
-        _finish_local_gradients(model, helper)
-        result = step(*args, **kwargs)
-        session.stepped()
-        return result
-
-    def elastic_zero_grad(*args: Any, **kwargs: Any) -> None:
-        helper = current_dataloader()
-        if helper is None or helper.first_micro_batch or helper.is_optim_step():
-            zero_grad(*args, **kwargs)
-
-    # A scheduler looks at the attributes of the function that it has wrapped.
-    for patched, original in ((elastic_step, step), (elastic_zero_grad, zero_grad)):
-        patched.__dict__.update(getattr(original, "__dict__", {}))
-    optimizer.step = elastic_step
-    optimizer.zero_grad = elastic_zero_grad
-
-
-def _finish_local_gradients(model: AdaptiveDataParallel, helper: AdaptiveDataLoaderHelper) -> None:
-    """A worker that is alone has summed up the gradients of its micro-batches."""
-    if not model._inner and helper.worker_weight != 1.0:
-        for parameter in model.module.parameters():
-            if parameter.grad is not None:
-                parameter.grad.mul_(helper.worker_weight)
-
-
-# --- state ---
-
-
-class _ModelState(checkpoint.State):
-    """The model, its optimizer, scheduler and gradient scaler."""
-
-    def __init__(
-        self, name: str, model: nn.Module, optimizer: Any, lr_scheduler: Any, mp_scaler: Any
-    ) -> None:
-        super().__init__(name)
-        self.model = model
-        self.optimizer = optimizer
-        self.lr_scheduler = lr_scheduler
-        self.mp_scaler = mp_scaler
-
-    def _parts(self) -> list[Any]:
-        return [self.model, self.optimizer, self.lr_scheduler, self.mp_scaler]
-
-    def snapshot(self) -> Any:
-        return [part.state_dict() if part is not None else None for part in self._parts()]
-
-    def restore(self, snapshot: Any) -> None:
-        for part, state in zip(self._parts(), snapshot, strict=True):
-            if part is not None and state is not None:
-                part.load_state_dict(state)
-
-    def save(self, fileobj: IO[bytes]) -> None:
-        torch.save(self.snapshot(), fileobj)
-
-    def load(self, fileobj: IO[bytes]) -> None:
-        # Our own file, checked against its checksum. Schedulers may hold any object.
-        self.restore(torch.load(fileobj, map_location="cpu", weights_only=False))
-
-    def freeze(self) -> Callable[[], bytes]:
-        copied = _copied(self.snapshot())
-
-        def serialize() -> bytes:
-            buffer = io.BytesIO()
-            torch.save(copied, buffer)
-            return buffer.getvalue()
-
-        return serialize
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        return type(value)(_copied(item) for item in value)
-    return value
-
-
-class _StepEffects:
-    """What a step changes beside parameters: undone if the step is dropped."""
-
-    def __init__(self, model: nn.Module, optimizer: Any, lr_scheduler: Any, mp_scaler: Any) -> None:
-        self._model = model
-        self._optimizer = optimizer
-        self._parts = [part for part in (lr_scheduler, mp_scaler) if part is not None]
-
-    def mark(self) -> Any:
-        return (
-            [buffer.clone() for buffer in self._model.buffers()],
-            # A scheduler writes the learning rate here.
-            [_settings(group) for group in self._optimizer.param_groups],
-            [_copied(part.state_dict()) for part in self._parts],
-            torch.get_rng_state(),
-            random.getstate(),
-        )
-
-    def undo(self, mark: Any) -> None:
-        buffers, settings, states, torch_random, python_random = mark
-        for buffer, before in zip(self._model.buffers(), buffers, strict=True):
-            buffer.copy_(before)
-        for group, values in zip(self._optimizer.param_groups, settings, strict=True):
-            group.update(values)
-        for part, state in zip(self._parts, states, strict=True):
-            part.load_state_dict(state)
-        torch.set_rng_state(torch_random)
-        random.setstate(python_random)
-        for parameter in self._model.parameters():
-            parameter.grad = None
-
-
-def _settings(group: dict[str, Any]) -> dict[str, Any]:
-    return {key: _copied(value) for key, value in group.items() if key != "params"}

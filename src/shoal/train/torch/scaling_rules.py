@@ -42,8 +42,8 @@ class ScalingRuleBase:
         self._optimizer = optimizer
         self._orig_optimizer_step = optimizer.step
         if patch_optimizer:
-            optimizer.step = _method_of(optimizer, optimizer.step, self.step)
-            optimizer.zero_grad = _method_of(optimizer, optimizer.zero_grad, self.zero_grad)
+            optimizer.step = method_of(optimizer, optimizer.step, self.step)
+            optimizer.zero_grad = method_of(optimizer, optimizer.zero_grad, self.zero_grad)
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
         """One step of the optimizer with a scaled learning rate; nothing while gradients are being
@@ -121,7 +121,7 @@ class LEGWScale(ScalingRuleBase):
         return np.sqrt(scale) * (min(progress / warmup_steps, 1.0) if warmup_steps > 0 else 1.0)
 
 
-def _method_of(optimizer: Any, original: Any, replacement: Callable[..., Any]) -> Any:
+def method_of(optimizer: Any, original: Any, replacement: Callable[..., Any]) -> Any:
     """`replacement` as a method of `optimizer`: learning-rate schedulers need its `__func__`."""
 
     @functools.wraps(original)

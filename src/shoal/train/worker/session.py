@@ -35,6 +35,10 @@ _LINGER = 1.0
 _STOPPED = 143  # what a shell reports for a program that SIGTERM has ended
 
 
+# Workers, samples per worker and micro-batch, micro-batches per step.
+Batch = tuple[int, int, int]
+
+
 class Undoable(Protocol):
     """Something that a dropped step has to be undone in."""
 
@@ -56,6 +60,7 @@ class Record:
     checkpoint: bool
     stop: bool
     deltas: Deltas
+    batch: Batch | None
 
 
 class Session:
@@ -70,6 +75,8 @@ class Session:
         self.step = 0
         self.epoch: int | None = None  # of this script; the live one is in the epoch's own state
         self.progress: Callable[[], messages.Progress | None] = lambda: None
+        self.propose_batch: Callable[[], Batch | None] = lambda: None
+        self.adopt_batch: Callable[[Batch], bool] = lambda _: False
         self._incoming: dict[str, Any] | None = None
         self._log: dict[int | None, list[Any]] = {}
         self._collectives: dict[int | None, int] = {}
@@ -225,6 +232,7 @@ class Session:
                 self.rank == 0 and self._durable.is_due(periodic=self.rendezvous.is_elastic),
                 self._stop_wanted,
                 self.accumulation.added_before(self.tick),
+                self.propose_batch() if self.rank == 0 else None,
             )
         )
         self._reduced = self._stepped = False
@@ -255,7 +263,7 @@ class Session:
         return records
 
     def _act_on(self, records: list[Record]) -> bool:
-        """Do what all members have agreed on. True: a new generation has begun."""
+        """Do what all members have agreed on. True: the membership or the batch size is new."""
         assert self.generation is not None
         commits = {record.commit for record in records}
         number = commits.pop() if len(commits) == 1 else 0
@@ -270,7 +278,9 @@ class Session:
             self._leave(_STOPPED)
         if switch:
             self._switch(number)
-        return switch
+            return True
+        batch = records[0].batch
+        return batch is not None and batch[0] == self.size and self.adopt_batch(batch)
 
     def end_of_pass(self) -> bool:
         """After the last step of a loop. False: as for `boundary`."""
