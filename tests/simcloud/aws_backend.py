@@ -31,6 +31,7 @@ from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBacken
 from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState, StateReason
 from moto.ec2.models.security_groups import SecurityGroupBackend
 from moto.ec2.models.subnets import SubnetBackend
+from moto.ec2.models.vpcs import VPCBackend
 from moto.ec2.utils import filter_dict_attribute_mapping
 from moto.iam.exceptions import NotFoundException
 from moto.iam.models import IAMBackend, iam_backends
@@ -96,6 +97,7 @@ def patch_moto() -> None:
     remove_role = IAMBackend.remove_role_from_instance_profile
     parameters = ParameterDict.__init__
     delete_group = SecurityGroupBackend._delete_security_group
+    default_vpc = VPCBackend.create_default_vpc
     default_subnet = SubnetBackend.create_default_subnet
     filter_dict_attribute_mapping["client-token"] = "client_token"
     RegionsAndZonesBackend.zones[_REGION].append(
@@ -140,6 +142,17 @@ def patch_moto() -> None:
             kwargs["subnet_id"] = subnets[zone].id
             kwargs["associate_public_ip"] = kwargs.get("associate_public_ip") or None
         return run(self, image_id, count, *args, **kwargs)
+
+    def create_public_default_vpc(self: Any) -> Any:
+        """The default VPC has a route to the internet."""
+        vpc = default_vpc(self)
+        gateway = self.create_internet_gateway()
+        self.attach_internet_gateway(gateway.id, vpc.id)
+        (table,) = self.describe_route_tables(
+            filters={"vpc-id": vpc.id, "association.main": "true"}
+        )
+        self.create_route(table.id, "0.0.0.0/0", gateway_id=gateway.id)
+        return vpc
 
     def create_regular_default_subnet(self: Any, availability_zone: str) -> Any:
         """EC2 creates default subnets in availability zones only."""
@@ -187,6 +200,7 @@ def patch_moto() -> None:
         (Instance, "terminate", terminate_slowly),
         (Instance, "reboot", reboot),
         (InstanceBackend, "run_instances", run_in_a_subnet),
+        (VPCBackend, "create_default_vpc", create_public_default_vpc),
         (SubnetBackend, "create_default_subnet", create_regular_default_subnet),
         (SecurityGroupBackend, "_delete_security_group", delete_unused_group),
         (IAMBackend, "remove_role_from_instance_profile", remove_existing_role),

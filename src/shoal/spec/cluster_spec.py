@@ -171,6 +171,7 @@ class ShoalSettings:
     - `fallback`: by node type, other instance types to launch if its own has no capacity.
     - `on_demand_fallback`: allows on-demand instances if there is no spot capacity.
     - `ssh_from`: the CIDR ranges that may connect by SSH; empty: the caller's address.
+    - `tags`: tags of everything that is created in a cloud for the cluster.
     - `down`: whether `down` and `autostop` terminate or stop instances.
     - `volumes`, `mounts`: disks and shared file systems, by mount point.
     """
@@ -190,6 +191,7 @@ class ShoalSettings:
     fallback: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     on_demand_fallback: bool = False
     ssh_from: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
     down: DownMode = "terminate"
     volumes: Mapping[str, VolumeSpec] = field(default_factory=dict)
     mounts: Mapping[str, MountSpec] = field(default_factory=dict)

@@ -189,6 +189,8 @@ class ProviderYaml(BaseModel):
     type: Text = ""
     module: Text = ""
     region: Text = ""
+    head_role: Text = ""
+    permissions_boundary: Text = ""
     use_internal_ips: Flag = False
     cache_stopped_nodes: Flag = True
     disable_node_updaters: Flag = False
@@ -257,6 +259,7 @@ class ShoalYaml(_Section):
     fallback: dict[str, Texts] = {}
     on_demand_fallback: Flag = False
     ssh_from: Texts = []
+    tags: dict[str, Text] = {}
     down: Annotated[str, BeforeValidator(_one_of("terminate", "stop"))] = "terminate"
     volumes: dict[str, VolumeYaml] = {}
     mounts: dict[str, MountYaml] = {}

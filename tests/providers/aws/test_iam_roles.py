@@ -1,16 +1,24 @@
-"""Listing of instance profiles, page by page."""
+"""Roles and instance profiles: their listing, page by page, and what users may do with them."""
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timezone
 from typing import Any
 
 import boto3
+import pytest
 from botocore.exceptions import ClientError
+from click.testing import CliRunner
 
-from shoal.providers.aws import iam_roles
+from shoal.cli import main
+from shoal.core.errors import DeniedError
+from shoal.providers.aws import iam_policies, iam_roles, tags
 from shoal.providers.aws.aws_client import AwsClient
 from tests.providers.aws.manual_clock import ManualClock
+from tests.providers.aws.provider_account import Account
+from tests.simcloud.calls import ApiError
+from tests.simcloud.faults import Fault
 
 CREATED = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -53,3 +61,73 @@ async def test_every_page_of_profiles_is_read() -> None:
 async def test_a_listing_with_a_throttled_page_has_every_profile_once() -> None:
     profiles = await iam_roles.list_profiles(PagedClient(["a", "b", "c"], throttled=2))
     assert [p.name for p in profiles] == ["a", "b", "c"]
+
+
+@pytest.mark.simcloud
+async def test_everything_that_is_created_has_the_files_own_tags(account: Account) -> None:
+    account.file(shoal={"tags": {"team": "vision", "shoal-cluster": "another"}})
+    await account.launch(workers=1)
+    options = account.cloud.ec2.client_options()
+    client, iam = boto3.client("ec2", **options), boto3.client("iam", **options)
+    (reservation, *_) = client.describe_instances()["Reservations"]
+    filters = [{"Name": "tag:shoal-cluster", "Values": ["mine"]}]
+    (group,) = client.describe_security_groups(Filters=filters)["SecurityGroups"]
+    (pair,) = client.describe_key_pairs(Filters=filters)["KeyPairs"]
+    for record in (reservation["Instances"][0], group, pair):
+        assert tags.as_dict(record["Tags"])["team"] == "vision"
+    (profile,) = iam.list_instance_profiles()["InstanceProfiles"]
+    (role,) = profile["Roles"]
+    for entries in (
+        iam.list_role_tags(RoleName=role["RoleName"])["Tags"],
+        iam.get_instance_profile(InstanceProfileName=role["RoleName"])["InstanceProfile"]["Tags"],
+    ):
+        assert tags.as_dict(entries) == {"team": "vision", "shoal-cluster": "mine"}
+    await account.down()
+
+
+@pytest.mark.simcloud
+async def test_a_permissions_boundary_limits_the_roles_that_are_created(account: Account) -> None:
+    iam = boto3.client("iam", **account.cloud.ec2.client_options())
+    document = iam_policies.to_json(iam_policies.boundary_policy(), "us-west-2")
+    boundary = iam.create_policy(PolicyName="limit", PolicyDocument=document)["Policy"]["Arn"]
+    denied = ApiError("AccessDenied", "is not authorized to perform: iam:CreateRole", 403)
+
+    def strikes(call: Any, _: Any) -> bool:
+        """The policy of `shoal iam-policy --with-boundary`."""
+        has_boundary = call.params.get("PermissionsBoundary") == boundary
+        return call.action == "CreateRole" and not has_boundary
+
+    account.cloud.faults.add(Fault(strikes, denied))
+    with pytest.raises(DeniedError) as caught:
+        await account.launch()
+    assert "provider: {permissions_boundary: ARN}" in caught.value.fix
+    provider = {"type": "aws", "region": "us-west-2", "permissions_boundary": boundary}
+    account.file(provider=provider)
+    assert len(await account.launch()) == 3
+    await account.down()
+
+
+@pytest.mark.simcloud
+async def test_an_existing_role_for_the_head_needs_no_iam_permissions(account: Account) -> None:
+    iam = boto3.client("iam", **account.cloud.ec2.client_options())
+    iam.create_instance_profile(InstanceProfileName="ours")
+    await account.cloud.ec2.set_leftover_baseline()
+    denied = ApiError("AccessDenied", "is not authorized", 403)
+    account.cloud.faults.add(Fault(lambda call, _: call.service == "iam", denied))
+    account.file(provider={"type": "aws", "region": "us-west-2", "head_role": "ours"})
+    (head, *_) = await account.launch()
+    client = boto3.client("ec2", **account.cloud.ec2.client_options())
+    (reservation,) = client.describe_instances(InstanceIds=[head.id])["Reservations"]
+    assert reservation["Instances"][0]["IamInstanceProfile"]["Arn"].endswith("/ours")
+    await account.down()
+
+
+def test_a_user_with_a_boundary_can_create_only_roles_that_have_it() -> None:
+    done = CliRunner().invoke(main, ["iam-policy", "--with-boundary", "arn:aws:iam::1:policy/b"])
+    statements = {s["Sid"]: s for s in json.loads(done.stdout)["Statement"]}
+    create = statements["CreateClusterRoles"]
+    assert create["Condition"] == {
+        "StringEquals": {"iam:PermissionsBoundary": "arn:aws:iam::1:policy/b"}
+    }
+    others = [s for s in statements.values() if s is not create]
+    assert not any({"iam:CreateRole", "iam:PutRolePolicy"} & set(s["Action"]) for s in others)

@@ -221,3 +221,10 @@ def test_user_data_that_does_not_fit_compressed_is_refused() -> None:
     assert "EC2 accepts 16 KB" in caught.value.why
     with pytest.raises(ConfigError):
         user_data.check(random)
+
+
+def test_the_files_own_tags_are_on_instances_and_volumes_and_cannot_replace_shoals() -> None:
+    request = build({}, own_tags={"team": "vision", "shoal-cluster": "another"})
+    for resource_type in ("instance", "volume"):
+        labels = tags_of(request, resource_type)
+        assert (labels["team"], labels["shoal-cluster"]) == ("vision", "c")

@@ -11,7 +11,7 @@ import pytest
 from shoal.core.errors import AuthError
 from shoal.providers.model import Instance, LaunchRequest
 from tests.providers.aws.aws_bed import cluster_file
-from tests.providers.aws.broken_accounts import Scenario
+from tests.providers.aws.broken_accounts import MISTAKES, Scenario
 from tests.providers.aws.provider_account import Account
 from tests.providers.aws.test_preflight_fixes import preflight
 
@@ -135,3 +135,21 @@ async def test_a_wrong_clock_is_named_instead_of_the_login(
     (finding,) = await preflight(Scenario(account.cloud, tmp_path), monkeypatch)
     assert text in finding.what
     assert "aws configure" not in finding.fix
+
+
+async def test_advice_about_public_addresses_names_a_subnet_with_a_route_to_the_internet(
+    account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = ec2(account)
+    scenario = Scenario(account.cloud, tmp_path)
+    MISTAKES["private subnets"].apply(scenario)
+    first, *others = client.describe_subnets()["Subnets"]
+    private = client.create_route_table(VpcId=first["VpcId"])["RouteTable"]["RouteTableId"]
+    client.associate_route_table(RouteTableId=private, SubnetId=first["SubnetId"])
+    (finding,) = await preflight(scenario, monkeypatch)
+    assert others[0]["SubnetId"] in finding.fix
+    for subnet in others:
+        client.associate_route_table(RouteTableId=private, SubnetId=subnet["SubnetId"])
+    (finding,) = await preflight(scenario, monkeypatch)
+    assert finding.what == "no subnet has public addresses and a route to the internet"
+    assert "modify-subnet-attribute" not in finding.fix

@@ -35,11 +35,14 @@ async def ensure_resources(
     head_profile: str | None = None
     worker_profile: str | None = None
     groups: dict[str, tuple[str, ...]] = {}
+    own_tags = spec.shoal.tags
+    boundary = str(spec.provider.settings.get("permissions_boundary") or "")
+    role_settings = iam_roles.RoleSettings(own_tags, boundary)
 
     async def ensure_key_pair() -> None:
         nonlocal key_name
         if any(not config.config.get("KeyName") for config in configs.values()):
-            key_name = await key_pairs.ensure_key_pair(aws, spec.cluster_name, spec.auth)
+            key_name = await key_pairs.ensure_key_pair(aws, spec.cluster_name, spec.auth, own_tags)
 
     async def ensure_profiles() -> None:
         nonlocal head_profile, worker_profile
@@ -47,11 +50,14 @@ async def ensure_resources(
         head_buckets = _buckets(spec, spec.head_node_type)
         pass_roles = await _roles_to_pass(aws, spec, configs)
         head = configs.get(spec.head_node_type)
-        if head is None and pass_roles:
+        existing_role = head_role(spec)
+        if head is None and pass_roles and not existing_role:
             # The head exists already, and may have been created before the file named these.
             await iam_roles.grant_to_head(
                 aws, spec.cluster_name, head_buckets, pass_roles=pass_roles
             )
+        elif head is not None and existing_role:
+            head_profile = existing_role
         elif head is not None and not head.config.get("IamInstanceProfile"):
             head_profile = await iam_roles.ensure_head_profile(
                 aws,
@@ -59,13 +65,14 @@ async def ensure_resources(
                 head_buckets,
                 ecr.repository_arns(spec),
                 pass_roles=pass_roles,
+                settings=role_settings,
             )
         if head is not None and head_profile is not None:
             keys = await ebs.customer_keys(aws, _node_configs(spec, configs).values())
             await iam_roles.grant_volume_keys(aws, spec.cluster_name, keys)
         if worker_buckets:
             worker_profile = await iam_roles.ensure_worker_profile(
-                aws, spec.cluster_name, worker_buckets
+                aws, spec.cluster_name, worker_buckets, role_settings
             )
 
     async def ensure_spot_role() -> None:
@@ -85,7 +92,9 @@ async def ensure_resources(
         records: dict[str, Mapping[str, Any]] = {}
 
         async def ensure_group(vpc: str) -> None:
-            records[vpc] = await security_group.ensure_group(aws, spec.cluster_name, vpc, settings)
+            records[vpc] = await security_group.ensure_group(
+                aws, spec.cluster_name, vpc, settings, own_tags
+            )
 
         async def load_ssh_ranges() -> None:
             ssh_from.update(await _ssh_ranges(aws, spec, vpcs))
@@ -161,7 +170,14 @@ def worker_profile_name(aws: AwsClient, spec: ClusterSpec) -> str | None:
 
 def creates_profiles(spec: ClusterSpec) -> bool:
     """Whether instance profiles are created for the cluster."""
-    return not spec.head.node_config.get("IamInstanceProfile") or bool(_worker_buckets(spec))
+    has_profile = spec.head.node_config.get("IamInstanceProfile") or head_role(spec)
+    return not has_profile or bool(_worker_buckets(spec))
+
+
+def head_role(spec: ClusterSpec) -> str:
+    """The existing instance profile, by name or ARN, that the file gives its head; empty if one is
+    created. A role that the AWS console creates has an instance profile of the same name."""
+    return str(spec.provider.settings.get("head_role") or "")
 
 
 def _worker_buckets(spec: ClusterSpec) -> dict[str, bool]:

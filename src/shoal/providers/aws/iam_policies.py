@@ -45,6 +45,7 @@ _PREFLIGHT_ACTIONS = [
     "ec2:DescribeInstanceTypeOfferings",
     "ec2:GetEbsDefaultKmsKeyId",
     "ec2:DescribeRegions",
+    "ec2:DescribeRouteTables",
     "iam:ListInstanceProfiles",
     "servicequotas:GetServiceQuota",
 ]
@@ -123,9 +124,30 @@ def role_arn(name: str) -> str:
     return f"arn:aws:iam::*:role/{name}"
 
 
-def caller_policy() -> dict[str, Any]:
-    """For the user of `up`, `down` and all other commands, in every region."""
+def boundary_policy() -> dict[str, Any]:
+    """The most that any role which Shoal creates may need: a permissions boundary for them. Without
+    one, who may create roles below /shoal/ may give them, and so themselves, any permission."""
+    buckets = ["arn:aws:s3:::*"]
+    objects = ["s3:ListBucket", "s3:GetObject", "s3:PutObject", "s3:DeleteObject"]
+    return _policy(
+        [
+            _read_statement(),
+            *_instance_statements("*", "*"),
+            *_ecr_statements(["arn:aws:ecr:*:*:repository/*"]),
+            _allow("UseBuckets", [*objects, "s3:AbortMultipartUpload"], buckets),
+            _allow("PassRolesToWorkers", ["iam:PassRole"], [role_arn("shoal/*")]),
+        ]
+    )
+
+
+def caller_policy(boundary: str = "") -> dict[str, Any]:
+    """For the user of `up`, `down` and all other commands, in every region. With the ARN of a
+    permissions boundary, the user can create roles only with that boundary."""
     created = ["key-pair/*", "security-group/*"]
+    has_boundary = {"StringEquals": {"iam:PermissionsBoundary": boundary}} if boundary else None
+    own_resources = [
+        f"arn:aws:iam::*:{resource}/shoal/*" for resource in ("instance-profile", "role")
+    ]
     return _policy(
         [
             _read_statement(),
@@ -170,17 +192,21 @@ def caller_policy() -> dict[str, Any]:
                     "iam:TagInstanceProfile",
                     "iam:AddRoleToInstanceProfile",
                     "iam:RemoveRoleFromInstanceProfile",
-                    "iam:CreateRole",
                     "iam:DeleteRole",
                     "iam:TagRole",
-                    "iam:PutRolePolicy",
                     "iam:DeleteRolePolicy",
                     "iam:ListRolePolicies",
                     "iam:ListAttachedRolePolicies",
                     "iam:DetachRolePolicy",
                     "iam:PassRole",
                 ],
-                [f"arn:aws:iam::*:{resource}/shoal/*" for resource in ("instance-profile", "role")],
+                own_resources,
+            ),
+            _allow(
+                "CreateClusterRoles",
+                ["iam:CreateRole", "iam:PutRolePolicy"],
+                own_resources[1:],
+                has_boundary,
             ),
             _allow(
                 "CreateSpotServiceLinkedRole",

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from shoal.core.concurrency import run_all
+from shoal.core.errors import DeniedError
 from shoal.providers.aws import iam_policies, tags
 from shoal.providers.aws.aws_client import AwsClient
 
@@ -27,6 +28,11 @@ _NOT_FOUND = ("NoSuchEntity",)
 _NOT_LISTED = (*_NOT_FOUND, "AccessDenied")
 _EXISTS = ("EntityAlreadyExists", "LimitExceeded")
 
+_WITHOUT_IAM = (
+    "or if the account requires a permissions boundary, provider: {permissions_boundary: ARN}\n"
+    "or use an existing role, provider: {head_role: NAME}"
+)
+
 # Part of the RunInstances error for an instance profile that was created a moment ago.
 NOT_PROPAGATED = "IAM Instance Profile"
 
@@ -38,6 +44,15 @@ class Profile:
     name: str
     cluster: str
     created_at: float
+
+
+@dataclass(frozen=True)
+class RoleSettings:
+    """What the file says about the roles that are created: its own tags, and the ARN of the
+    permissions boundary that limits what they may do, if the account requires one."""
+
+    own_tags: Mapping[str, str] = field(default_factory=dict)
+    boundary: str = ""
 
 
 def head_profile_name(cluster: str, region: str) -> str:
@@ -60,13 +75,15 @@ async def ensure_head_profile(
     repositories: Sequence[str] = (),
     *,
     pass_roles: Sequence[str],
+    settings: RoleSettings,
 ) -> str:
     """Create the head's instance profile if it is missing, and return its name. It may use
     `buckets`, pass the roles `pass_roles` to workers, and read images from `repositories`; both
     are ARNs."""
     policies = {_CONTROLLER_POLICY: iam_policies.head_policy(cluster, aws.region, repositories)}
     name = head_profile_name(cluster, aws.region)
-    await _ensure_profile_with_role(aws, cluster, name, f"the head of cluster {cluster}", policies)
+    owner = f"the head of cluster {cluster}"
+    await _ensure_profile_with_role(aws, cluster, name, owner, policies, settings)
     await grant_to_head(aws, cluster, buckets, pass_roles=pass_roles)
     return name
 
@@ -99,7 +116,12 @@ def worker_role_arn(cluster: str, region: str) -> str:
 def profile_name(config: Mapping[str, Any]) -> str:
     """The name of the instance profile in a `node_config`; empty if there is none."""
     profile = config.get("IamInstanceProfile") or {}
-    return str(profile.get("Name") or profile.get("Arn", "").rpartition("/")[2])
+    return str(profile.get("Name") or name_of(profile.get("Arn", "")))
+
+
+def name_of(profile: str) -> str:
+    """The name of an instance profile, from its name or ARN."""
+    return profile.rpartition("/")[2]
 
 
 async def profile_exists(aws: AwsClient, name: str) -> bool:
@@ -136,24 +158,36 @@ async def ensure_spot_service_role(aws: AwsClient) -> None:
     )
 
 
-async def ensure_worker_profile(aws: AwsClient, cluster: str, buckets: Mapping[str, bool]) -> str:
+async def ensure_worker_profile(
+    aws: AwsClient, cluster: str, buckets: Mapping[str, bool], settings: RoleSettings
+) -> str:
     """Create the workers' instance profile if it is missing, and return its name."""
     name = worker_profile_name(cluster, aws.region)
-    await _ensure_profile_with_role(aws, cluster, name, f"workers of cluster {cluster}", {})
+    owner = f"workers of cluster {cluster}"
+    await _ensure_profile_with_role(aws, cluster, name, owner, {}, settings)
     await _put_policy(aws, name, _BUCKETS_POLICY, iam_policies.bucket_policy(buckets))
     return name
 
 
 async def _ensure_profile_with_role(
-    aws: AwsClient, cluster: str, name: str, owner: str, policies: Mapping[str, dict[str, Any]]
+    aws: AwsClient,
+    cluster: str,
+    name: str,
+    owner: str,
+    policies: Mapping[str, dict[str, Any]],
+    settings: RoleSettings,
 ) -> None:
     response = await aws.call(
         "iam", "get_instance_profile", ignore_codes=_NOT_FOUND, InstanceProfileName=name
     )
     if response and response["InstanceProfile"]["Roles"]:
         return
+    labels = tags.cluster_tags(cluster, settings.own_tags)
     await run_all(
-        [_create_role(aws, cluster, name, owner, policies), _create_profile(aws, cluster, name)]
+        [
+            _create_role(aws, name, owner, policies, labels, settings.boundary),
+            _create_profile(aws, name, labels),
+        ]
     )
     await aws.call(
         "iam",
@@ -166,18 +200,29 @@ async def _ensure_profile_with_role(
 
 
 async def _create_role(
-    aws: AwsClient, cluster: str, name: str, owner: str, policies: Mapping[str, dict[str, Any]]
+    aws: AwsClient,
+    name: str,
+    owner: str,
+    policies: Mapping[str, dict[str, Any]],
+    labels: Mapping[str, str],
+    boundary: str,
 ) -> None:
-    await aws.call(
-        "iam",
-        "create_role",
-        ignore_codes=_EXISTS,
-        RoleName=name,
-        Path=_PATH,
-        AssumeRolePolicyDocument=iam_policies.to_json(iam_policies.EC2_TRUST_POLICY, aws.region),
-        Description=f"Shoal: {owner}"[:1000],
-        Tags=tags.as_list(tags.cluster_tags(cluster)),
-    )
+    try:
+        await aws.call(
+            "iam",
+            "create_role",
+            ignore_codes=_EXISTS,
+            RoleName=name,
+            Path=_PATH,
+            AssumeRolePolicyDocument=iam_policies.to_json(
+                iam_policies.EC2_TRUST_POLICY, aws.region
+            ),
+            Description=f"Shoal: {owner}"[:1000],
+            Tags=tags.as_list(labels),
+            **({"PermissionsBoundary": boundary} if boundary else {}),
+        )
+    except DeniedError as error:
+        raise DeniedError(error.what, why=error.why, fix=f"{error.fix}\n{_WITHOUT_IAM}") from None
     for policy, document in policies.items():
         await _put_policy(aws, name, policy, document)
 
@@ -199,14 +244,14 @@ async def _put_policy(
     )
 
 
-async def _create_profile(aws: AwsClient, cluster: str, name: str) -> None:
+async def _create_profile(aws: AwsClient, name: str, labels: Mapping[str, str]) -> None:
     await aws.call(
         "iam",
         "create_instance_profile",
         ignore_codes=_EXISTS,
         InstanceProfileName=name,
         Path=_PATH,
-        Tags=tags.as_list(tags.cluster_tags(cluster)),
+        Tags=tags.as_list(labels),
     )
 
 

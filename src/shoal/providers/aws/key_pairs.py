@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from shoal.core.errors import ConfigError
@@ -33,7 +34,9 @@ def private_key_path(auth: AuthSpec) -> Path:
     return Path(auth.ssh_private_key or _DEFAULT_KEY).expanduser()
 
 
-async def ensure_key_pair(aws: AwsClient, cluster: str, auth: AuthSpec) -> str:
+async def ensure_key_pair(
+    aws: AwsClient, cluster: str, auth: AuthSpec, own_tags: Mapping[str, str]
+) -> str:
     """Import the public key into EC2 if it is missing, and return the key pair's name."""
     public = await public_key(auth)
     algorithm, body = public.split()[:2]
@@ -45,7 +48,7 @@ async def ensure_key_pair(aws: AwsClient, cluster: str, auth: AuthSpec) -> str:
         ignore_codes=("InvalidKeyPair.Duplicate",),
         KeyName=name,
         PublicKeyMaterial=f"{algorithm} {body}".encode(),
-        TagSpecifications=tags.tag_specifications("key-pair", tags.cluster_tags(cluster)),
+        TagSpecifications=tags.tag_specifications("key-pair", tags.cluster_tags(cluster, own_tags)),
     )
     return name
 

@@ -133,6 +133,7 @@ def build_request(
     count: int,
     token: str,
     root_volume: Mapping[str, Any] | None = None,
+    own_tags: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """The arguments of RunInstances for up to `count` instances tagged with `labels`.
     `root_volume` is the mapping of the root volume if the file configures none."""
@@ -151,7 +152,8 @@ def build_request(
     if user_data:
         request["UserData"] = user_data
     if resources.profile is not None:
-        request.setdefault("IamInstanceProfile", {"Name": resources.profile})
+        key = "Arn" if resources.profile.startswith("arn:") else "Name"
+        request.setdefault("IamInstanceProfile", {key: resources.profile})
     # An instance that shuts itself down when its lease expires must not keep costing money.
     request.setdefault("InstanceInitiatedShutdownBehavior", "terminate")
     # Session tokens keep server-side request forgery from reading the role's credentials; two
@@ -172,7 +174,7 @@ def build_request(
     _set_network(request, option, groups)
     volume_tags = _retention_tags(request.get("BlockDeviceMappings") or ())
     request["TagSpecifications"] = _tag_specifications(
-        request.get("TagSpecifications") or (), labels, volume_tags
+        request.get("TagSpecifications") or (), labels, volume_tags, own_tags or {}
     )
     return request
 
@@ -216,9 +218,11 @@ def _tag_specifications(
     specifications: Sequence[Mapping[str, Any]],
     labels: Mapping[str, str],
     volume_tags: Mapping[str, str],
+    own_tags: Mapping[str, str],
 ) -> list[dict[str, Any]]:
-    """The tags of the file, overridden by Shoal's, by which the instance is found again."""
-    merged: dict[str, dict[str, str]] = {"instance": {}, "volume": {}}
+    """The tags of the file, overridden by Shoal's, by which the instance is found again. `own_tags`
+    are those that the file gives to everything."""
+    merged = {"instance": dict(own_tags), "volume": dict(own_tags)}
     for entry in specifications:
         resource_type = str(entry["ResourceType"])
         merged[resource_type] = {

@@ -90,6 +90,7 @@ class Launcher:
                 count=count,
                 token=launch_request.client_token(launch.token, option),
                 root_volume=config.root_volumes.get(config.images[option.instance_type]),
+                own_tags=spec.shoal.tags,
             )
             response = await self.aws.call(
                 "ec2",

@@ -43,11 +43,17 @@ class CallerAddress:
 
 
 async def ensure_group(
-    aws: AwsClient, cluster: str, vpc: str, settings: Mapping[str, Any]
+    aws: AwsClient,
+    cluster: str,
+    vpc: str,
+    settings: Mapping[str, Any],
+    own_tags: Mapping[str, str],
 ) -> dict[str, Any]:
     """The record of the cluster's security group in a VPC, created if it is missing."""
     name = str(settings.get("GroupName") or tags.resource_name(cluster))
-    return await _find_group(aws, vpc, name) or await _create_group(aws, cluster, vpc, name)
+    return await _find_group(aws, vpc, name) or await _create_group(
+        aws, cluster, vpc, name, own_tags
+    )
 
 
 async def ensure_rules(
@@ -112,9 +118,11 @@ async def _authorize(
     )
 
 
-async def _create_group(aws: AwsClient, cluster: str, vpc: str, name: str) -> dict[str, Any]:
+async def _create_group(
+    aws: AwsClient, cluster: str, vpc: str, name: str, own_tags: Mapping[str, str]
+) -> dict[str, Any]:
     """The record of the new group, or of the one that another command has just created."""
-    labels = tags.cluster_tags(cluster)
+    labels = tags.cluster_tags(cluster, own_tags)
     created = await aws.call(
         "ec2",
         "create_security_group",

@@ -11,6 +11,8 @@ from shoal.core.errors import ConfigError
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.launch_options import Subnet
 
+# Whether a subnet has a route to the internet; only where that was looked up.
+_INTERNET = "HasInternetRoute"
 _REGULAR_ZONE = re.compile(r"[a-z]+(-[a-z]+)+-\d+[a-z]")
 
 
@@ -85,6 +87,39 @@ def _check_named(named: Sequence[Subnet], zones: Sequence[str], vpc: str | None)
         )
 
 
+async def with_internet_routes(
+    aws: AwsClient, records: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The records, each with whether its route table leads to the internet. Without such a route a
+    public address is of no use."""
+    tables = await aws.paginate("ec2", "describe_route_tables", "RouteTables")
+    by_subnet: dict[str, Mapping[str, Any]] = {}
+    main: dict[str, Mapping[str, Any]] = {}
+    for table in tables:
+        for association in table.get("Associations", ()):
+            if association.get("Main"):
+                main[table["VpcId"]] = table
+            elif association.get("SubnetId"):
+                by_subnet[association["SubnetId"]] = table
+    return [
+        {
+            **record,
+            _INTERNET: _leads_to_internet(
+                by_subnet.get(record["SubnetId"]) or main.get(record["VpcId"]) or {}
+            ),
+        }
+        for record in records
+    ]
+
+
+def _leads_to_internet(table: Mapping[str, Any]) -> bool:
+    return any(
+        route.get("DestinationCidrBlock") == "0.0.0.0/0"
+        and str(route.get("GatewayId", "")).startswith("igw-")
+        for route in table.get("Routes", ())
+    )
+
+
 def vpc_of(records: Sequence[Mapping[str, Any]], ids: Sequence[str]) -> str | None:
     """The VPC of the subnets with these ids, else the account's default VPC; None without one."""
     vpcs = [r["VpcId"] for r in records if r["SubnetId"] in ids]
@@ -118,11 +153,20 @@ def _none_usable(records: Sequence[Mapping[str, Any]], zones: Sequence[str]) -> 
             fix=zones_setting(existing) if existing else "aws ec2 create-default-vpc",
         )
     if records:
-        private = next(r for r in records if not zones or r["AvailabilityZone"] in zones)
+        in_zones = [r for r in records if not zones or r["AvailabilityZone"] in zones]
+        # A public address in a subnet without a route to the internet would not help.
+        routed = [r for r in in_zones if r.get(_INTERNET, True)]
+        if not routed:
+            return ConfigError(
+                "no subnet has public addresses and a route to the internet",
+                why="an instance in a private subnet cannot be reached from this machine",
+                fix="aws ec2 create-default-vpc, or if this machine is inside the network, "
+                "provider: {use_internal_ips: true}",
+            )
         return ConfigError(
             "no subnet assigns public addresses",
             why="an instance without one cannot be reached from this machine",
-            fix=f"aws ec2 modify-subnet-attribute --subnet-id {private['SubnetId']} "
+            fix=f"aws ec2 modify-subnet-attribute --subnet-id {routed[0]['SubnetId']} "
             "--map-public-ip-on-launch, or if this machine is inside the network, "
             "provider: {use_internal_ips: true}",
         )

@@ -29,9 +29,9 @@ _MAX_NAME_LENGTH = 60
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-def cluster_tags(cluster: str) -> dict[str, str]:
-    """The tags of every resource of a cluster."""
-    return {CLUSTER: cluster}
+def cluster_tags(cluster: str, own: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The tags of every resource of a cluster: the file's `own`, and Shoal's."""
+    return {**(own or {}), CLUSTER: cluster}
 
 
 def instance_tags(

@@ -12,7 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from shoal.core.errors import ConfigError
-from shoal.providers.aws import iam_roles, key_pairs, launch_config, launch_request, security_group
+from shoal.providers.aws import (
+    cluster_resources,
+    iam_roles,
+    key_pairs,
+    launch_config,
+    launch_request,
+    security_group,
+)
 from shoal.providers.aws.preflight.checks import NodeTypeCheck
 from shoal.providers.model import Finding
 from shoal.remote.private_key import private_key_problem
@@ -87,6 +94,22 @@ def check_instance_profile(node_type: NodeTypeCheck, missing: Collection[str]) -
             fix="remove IamInstanceProfile, or create it: aws iam create-instance-profile "
             f"--instance-profile-name {name}",
             at=node_type.at("IamInstanceProfile"),
+        )
+    ]
+
+
+def check_head_role(spec: ClusterSpec, missing: Collection[str]) -> list[Finding]:
+    """Whether the role that the file gives its head has an instance profile."""
+    name = iam_roles.name_of(cluster_resources.head_role(spec))
+    if not name or name not in missing:
+        return []
+    return [
+        Finding(
+            "error",
+            f"there is no instance profile {name}",
+            why="head_role names the instance profile of an existing role",
+            fix="remove head_role, or create the instance profile and add the role to it",
+            at=("provider", "settings", "head_role"),
         )
     ]
 
@@ -225,15 +248,12 @@ def check_permissions(denied: Sequence[str], caller: str) -> list[Finding]:
     """The calls that were `denied` in a dry run. `caller` is our ARN, if known."""
     if not denied:
         return []
-    return [
-        Finding(
-            "error",
-            f"you may not call {', '.join(denied)}",
-            why=f"AWS denied {caller or 'you'} a dry run",
-            fix=f"shoal iam-policy > shoal-policy.json\n{_grant(caller)}, or have an administrator "
-            "of the account run it",
-        )
-    ]
+    fix = f"shoal iam-policy > shoal-policy.json\n{_grant(caller)}, or have an administrator of "
+    fix += "the account run it"
+    if any(call.endswith("InstanceProfile") for call in denied):
+        fix += "\nor use an existing role for the head: provider: {head_role: NAME}"
+    what, why = f"you may not call {', '.join(denied)}", f"AWS denied {caller or 'you'} a dry run"
+    return [Finding("error", what, why, fix)]
 
 
 def _grant(caller: str) -> str:

@@ -319,6 +319,20 @@ def has_drivers(image: Mapping[str, Any]) -> bool:
     return any(word in text for word in _GPU_WORDS)
 
 
+def check_tags(own: Mapping[str, str]) -> list[Finding]:
+    """Whether AWS accepts the file's own tags."""
+    invalid = [
+        key
+        for key, value in own.items()
+        if key.lower().startswith("aws:") or not 0 < len(key) <= 128 or len(value) > 256
+    ]
+    if not invalid:
+        return []
+    why = "a key has at most 128 characters and does not start with aws:, a value at most 256"
+    what = f"AWS does not accept the tag {invalid[0]}"
+    return [Finding("error", what, why, f"remove {invalid[0]}", ("shoal", "tags"))]
+
+
 def check_user_data(node_type: NodeTypeCheck) -> list[Finding]:
     """Whether EC2 accepts the file's user data, together with Shoal's."""
     try:

@@ -13,7 +13,7 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import DeniedError, ShoalError
 from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Role
-from shoal.providers.aws import iam_roles, launch_config, launch_request, tags
+from shoal.providers.aws import cluster_resources, iam_roles, launch_config, launch_request, tags
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.launch_config import LaunchConfig
 from shoal.providers.aws.launch_options import launch_options
@@ -64,7 +64,8 @@ async def dry_run(aws: AwsClient, spec: ClusterSpec, node_types: Sequence[str]) 
     if not all(config.get("KeyName") for config in node_configs.values()):
         key = {"KeyName": _NAME, "PublicKeyMaterial": _PUBLIC_KEY}
         calls.append(_dry_run_call(aws, "import_key_pair", key))
-    if not node_configs.get(spec.head_node_type, {}).get("IamInstanceProfile"):
+    has_profile = node_configs.get(spec.head_node_type, {}).get("IamInstanceProfile")
+    if not has_profile and not cluster_resources.head_role(spec):
         calls.append(_check_profile(aws, spec.cluster_name))
     results = await run_all(calls)
     return DryRunResult(
@@ -101,6 +102,7 @@ def _launches(spec: ClusterSpec, configs: dict[str, LaunchConfig]) -> list[dict[
             count=1,
             token=_NAME,
             root_volume=config.root_volumes.get(config.images[options[0].instance_type]),
+            own_tags=spec.shoal.tags,
         )
         del request["ClientToken"]
         untagged = {key: value for key, value in request.items() if key != "TagSpecifications"}

@@ -14,6 +14,7 @@ from shoal.core.errors import AuthError, ConfigError, DeniedError, ShoalError, T
 from shoal.core.logs import suppress_and_log
 from shoal.providers.aws import (
     amis,
+    cluster_resources,
     iam_roles,
     instance_types,
     key_pairs,
@@ -118,6 +119,9 @@ class _Preflight:
             if not node_type.min_count:
                 findings = [replace(finding, severity="warning") for finding in findings]
             self.findings += findings
+        head_role = access.check_head_role(self._spec, lookups.profiles or ())
+        self.findings += name_check("instance-profile", head_role)
+        self.findings += name_check("tags", checks.check_tags(self._spec.shoal.tags))
         if lookups.quota_limits and lookups.quota_usage is not None:
             limits, usage = lookups.quota_limits, lookups.quota_usage
             found = quotas.check_quotas(node_types, facts.types, limits, usage)
@@ -196,7 +200,7 @@ class _Preflight:
             "offered_zones": self._offered_zones(type_names),
             "amis": self._amis(node_types),
             "container_sizes": self._container_sizes(node_types, configs),
-            "subnets": subnets.list_subnets(aws),
+            "subnets": self._subnets(),
             "caller": self._caller_ranges(node_types),
             "key_pairs": self._key_pairs(node_types),
             "security_groups": self._security_groups(group_ids),
@@ -246,6 +250,15 @@ class _Preflight:
         if name == self._spec.head_node_type and self._spec.head_setup.container:
             images[self._spec.head_setup.container.image] = ("head_setup", "container", "image")
         return images
+
+    async def _subnets(self) -> list[dict[str, Any]]:
+        records = await subnets.list_subnets(self._aws)
+        is_public = any(record.get("MapPublicIpOnLaunch") for record in records)
+        if not is_public and not launch_config.uses_internal_ips(self._spec):
+            # Only for better advice.
+            with suppress_and_log(_log, "look up route tables", ShoalError):
+                return await subnets.with_internet_routes(self._aws, records)
+        return records
 
     async def _offered_zones(self, type_names: set[str]) -> dict[str, set[str]]:
         offerings = await self._aws.paginate(
@@ -334,7 +347,9 @@ class _Preflight:
     async def _missing_profiles(self, node_types: Sequence[NodeTypeCheck]) -> set[str]:
         """The instance profiles that the file names and IAM does not have. A caller who may not
         read one may still use it."""
-        names = {iam_roles.profile_name(n.config) for n in node_types} - {""}
+        names = {iam_roles.profile_name(n.config) for n in node_types}
+        names.add(iam_roles.name_of(cluster_resources.head_role(self._spec)))
+        names.discard("")
 
         async def is_missing(name: str) -> bool:
             try:

@@ -12,6 +12,7 @@ _KNOWN_SETTINGS = (
     "aws_credentials",
     "cache_stopped_nodes",
     "head_role",
+    "permissions_boundary",
     "region",
     "security_group",
     "use_internal_ips",
