@@ -216,6 +216,14 @@ async def test_efs_is_mounted_as_aws_recommends_and_added_to_fstab(lab: Lab) -> 
     assert called == f"-t nfs4 -o {options} {source} /shared\n"
     line = (await lab.spare.run("grep /shared /etc/fstab")).stdout
     assert line == f"{source} /shared nfs4 {options},_netdev,nofail 0 0 # shoal\n"
+    error = await _mount(lab.spare, **{**request, "path": "/safe", "tls": True})
+    assert error["why"] == "mount.efs is missing and could not be installed"
+    assert "amazon-efs-utils" in error["fix"]
+    await lab.spare.run("rm /calls")
+    await _install_fake(lab.spare, "mount.efs")
+    assert await _mount(lab.spare, **{**request, "path": "/safe", "tls": True}) == {}
+    assert (await lab.spare.run("cat /calls")).stdout == "-t efs -o tls,rw fs-1:/ /safe\n"
+    await lab.spare.run("rm /usr/local/sbin/mount.efs")
     await _install_fake(lab.spare, "mount", "echo no way >&2; exit 32")
     error = await _mount(lab.spare, **{**request, "path": "/other"})
     assert (error["what"], error["why"]) == (f"could not mount {source}", "no way")

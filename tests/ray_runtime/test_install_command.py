@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from shoal.ray_runtime.install_command import install_ray_command
+from shoal.remote.scripts import read_script
 
 # Python without the venv module, as on Debian and Ubuntu, until apt installs it.
 PYTHON = """#!/bin/sh
 case "$*" in
+  *version_info*) exit 0;;
   *ensurepip*) exec test -e {bed}/has-venv;;
   "-m venv"*) test -e {bed}/has-venv || exit 1;;
 esac
@@ -99,3 +102,29 @@ def test_failed_install_fails_the_command(bed: Path) -> None:
     with pytest.raises(AssertionError):
         run(bed, install_ray_command("2.60.0"))
     assert not (bed / ".bashrc").exists()
+
+
+def _stub(directory: Path, name: str, text: str) -> None:
+    (directory / name).write_text(f"#!/bin/sh\n{text}\n")
+    (directory / name).chmod(0o755)
+
+
+def test_ray_is_installed_with_a_newer_python_where_python3_is_too_old(tmp_path: Path) -> None:
+    """As on Amazon Linux 2023, which has no apt and Python 3.9 as python3."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name in ("mkdir", "touch", "chmod", "grep", "cat", "ln", "env", "sh"):
+        (commands / name).symlink_to(shutil.which(name) or f"/bin/{name}")
+    _stub(commands, "python3", "exit 1")
+    venv = 'if [ "$1" = -m ]; then mkdir -p "$3/bin"; ln -s "$(command -v pip)" "$3/bin/pip"; fi'
+    _stub(commands, "newer-python", venv)
+    _stub(commands, "pip", 'echo "$@" >> "$HOME/installed"')
+    new = f'ln -s {commands}/newer-python {commands}/python3.11; echo "$@" > "$HOME/dnf"'
+    _stub(commands, "dnf", new)
+    script = read_script("shoal.ray_runtime.scripts", "install_ray.sh")
+    environment = {"PATH": str(commands), "HOME": str(tmp_path)}
+    run = [str(commands / "sh"), "-s", "", "ray[default]"]
+    done = subprocess.run(run, input=script, env=environment, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert "python3.11" in (tmp_path / "dnf").read_text()
+    assert "ray[default]" in (tmp_path / "installed").read_text()

@@ -44,7 +44,9 @@ def mount_requests(
             requests.append({"kind": "s3", "bucket": mount.s3, **common})
         elif efs_source := provider.capabilities.file_system_source:
             source = efs_source(mount.efs)
-            requests.append({"kind": "efs", "source": source, **common})
+            # Only where it is set, so that it changes no other node's applied state.
+            tls = {"tls": True} if mount.tls else {}
+            requests.append({"kind": "efs", "source": source, **common, **tls})
     return tuple(requests)
 
 

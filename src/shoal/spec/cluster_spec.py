@@ -144,11 +144,13 @@ class VolumeSpec:
 @dataclass(frozen=True)
 class MountSpec:
     """A shared file system that is mounted on nodes: an EFS file system, by name or id, or an S3
-    bucket. A bucket whose mount point is an s3:// URL is not mounted; nodes only get access."""
+    bucket. A bucket whose mount point is an s3:// URL is not mounted; nodes only get access. `tls`
+    encrypts the traffic of an EFS file system, which its policy may require."""
 
     efs: str = ""
     s3: str = ""
     read_only: bool = False
+    tls: bool = False
     node_types: tuple[str, ...] = ()
 
 

@@ -238,6 +238,7 @@ class MountYaml(_Section):
     efs: Text = ""
     s3: Text = ""
     read_only: Flag = False
+    tls: Flag = False
     node_types: Texts = []
 
 

@@ -193,3 +193,16 @@ async def test_a_file_system_is_found_by_name_and_the_heads_spec_has_its_id(
     assert finding.what.startswith("there is no EFS file system named trainning-data")
     assert "training-data" in finding.why
     efs.delete_file_system(FileSystemId=id)
+
+
+async def test_a_file_system_is_found_by_name_among_more_than_a_page_of_them(
+    account: Account,
+) -> None:
+    efs = client(account, "efs")
+    for number in range(105):
+        efs.create_file_system(
+            CreationToken=str(number), Tags=[{"Key": "Name", "Value": f"data-{number}"}]
+        )
+    mounts = {f"/{number}": {"efs": f"data-{number}"} for number in range(105)}
+    account.file(shoal={"mounts": mounts})
+    assert list(await account.provider().preflight(account.spec)) == []

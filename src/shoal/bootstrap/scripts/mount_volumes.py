@@ -103,11 +103,18 @@ def mount_efs(request: dict[str, Any]) -> None:
     if mounted_at(path):
         return
     check_mount_point(path)
-    install_nfs()
+    kind, options = "nfs4", f"{_NFS},{'ro' if request['read_only'] else 'rw'}"
+    if request.get("tls"):
+        # Amazon's mount helper, which encrypts the traffic, takes the id of the file system.
+        install("mount.efs", {"dnf": "amazon-efs-utils", "yum": "amazon-efs-utils"})
+        kind, options = "efs", f"tls,{'ro' if request['read_only'] else 'rw'}"
+        source = f"{source.partition('.')[0]}:/"
+    else:
+        packages = {"apt-get": "nfs-common", "dnf": "nfs-utils", "yum": "nfs-utils"}
+        install("mount.nfs4", packages)
     path.mkdir(parents=True, exist_ok=True)
-    options = f"{_NFS},{'ro' if request['read_only'] else 'rw'}"
     try:
-        run(["mount", "-t", "nfs4", "-o", options, source, str(path)], seconds=60)
+        run(["mount", "-t", kind, "-o", options, source, str(path)], seconds=60)
     except MountError as error:
         raise MountError(
             f"could not mount {source}",
@@ -115,7 +122,7 @@ def mount_efs(request: dict[str, Any]) -> None:
             "check that the file system has a mount target in the cluster's network, and that its "
             "security group allows port 2049 from the nodes",
         ) from None
-    add_to_fstab(path, source, "nfs4", f"{options},_netdev,nofail", "0 0")
+    add_to_fstab(path, source, kind, f"{options},_netdev,nofail", "0 0")
 
 
 def mount_s3(request: dict[str, Any]) -> None:
@@ -346,7 +353,7 @@ def set_owner(owner: str, path: Path) -> None:
         os.chown(path, user.pw_uid, user.pw_gid)
 
 
-# Docker and NFS
+# Docker and mount programs
 
 
 def set_docker_root(root: Path) -> None:
@@ -379,19 +386,20 @@ def docker_root() -> str:
     return run(["docker", "info", "-f", "{{.DockerRootDir}}"], may_fail=True).strip()
 
 
-def install_nfs() -> None:
-    """Install the NFS client, which Ubuntu's images lack."""
-    for manager, package in (("apt-get", "nfs-common"), ("dnf", "nfs-utils"), ("yum", "nfs-utils")):
-        if shutil.which("mount.nfs4"):
+def install(program: str, packages: dict[str, str]) -> None:
+    """Install the package of a mount program, by package manager, if the program is missing."""
+    for manager, package in packages.items():
+        if shutil.which(program):
             return
         if manager == "apt-get":  # needs its package lists first
             run([manager, "-q", "update"], may_fail=True, seconds=300)
         run([manager, "-q", "-y", "install", package], may_fail=True, seconds=300)
-    if not shutil.which("mount.nfs4"):
+    if not shutil.which(program):
+        names = " or ".join(dict.fromkeys(packages.values()))
         raise MountError(
-            "cannot mount NFS",
-            "mount.nfs4 is missing and could not be installed",
-            "use an image that has nfs-common or nfs-utils",
+            "cannot mount EFS",
+            f"{program} is missing and could not be installed",
+            f"install {names} in initialization_commands, or use an image that has it",
         )
 
 
