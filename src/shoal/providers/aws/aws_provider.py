@@ -17,7 +17,6 @@ from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ProviderError, ShoalError, TransientError
 from shoal.core.events import Emit
-from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Role
 from shoal.providers.aws import (
     cluster_resources,
@@ -230,7 +229,10 @@ class AwsProvider(Provider):
             _log.warning("terminating %d instances: %s", len(created), errors[0].why)
             await self._terminate_created(created)
             if any(request.role == "head" for request in requests):
-                await self._release_unused(spec)
+                list_instances = functools.partial(self.list_instances, spec.cluster_name)
+                await cluster_resources.delete_unused(
+                    self._aws, spec.cluster_name, list_instances, self._emit
+                )
             raise errors[0]
         return [*started, *await self._wait_for_addresses(created)]
 
@@ -325,19 +327,6 @@ class AwsProvider(Provider):
         )
         shutil.rmtree(self._home, ignore_errors=True)
         return deleted
-
-    async def _release_unused(self, spec: ClusterSpec) -> None:
-        """Delete what was created for a cluster that has no instance. Instances that another
-        command launches meanwhile, and their resources, are kept."""
-
-        async def refuse() -> bool:
-            raise TransientError("the cluster has instances", why="its security group is in use")
-
-        with suppress_and_log(_log, f"release the resources of {spec.cluster_name}", ShoalError):
-            if not await self.list_instances(spec.cluster_name):
-                await cluster_resources.delete_resources(
-                    self._aws, spec.cluster_name, refuse, self._emit, expect_profiles=False
-                )
 
     def _head_spec(self, spec: ClusterSpec) -> ClusterSpec:
         # The head has a role instead of credentials, and no environment that sets the region.

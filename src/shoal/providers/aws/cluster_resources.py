@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from shoal.core.concurrency import run_all
-from shoal.core.errors import DeniedError, ProviderError
+from shoal.core.errors import DeniedError, ProviderError, ShoalError, TransientError
 from shoal.core.events import Emit, Warned
+from shoal.core.logs import suppress_and_log
 from shoal.providers.aws import ebs, ecr, iam_roles, key_pairs, launch_request, security_group
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.launch_config import LaunchConfig, named_groups, uses_internal_ips
 from shoal.providers.aws.launch_request import LaunchResources
+from shoal.providers.model import Instance
 from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)
@@ -209,6 +211,23 @@ async def _ssh_ranges(
             ranges = [[*r, *security_group.source_ranges(r)] for r in ranges]
         return dict(zip(vpcs, ranges, strict=True))
     return dict.fromkeys(vpcs, await security_group.caller_ranges(aws))
+
+
+async def delete_unused(
+    aws: AwsClient,
+    cluster: str,
+    list_instances: Callable[[], Awaitable[Sequence[Instance]]],
+    emit: Emit,
+) -> None:
+    """Delete what was created for a cluster that could not be launched. Instances that another
+    command launches meanwhile, and their resources, are kept."""
+
+    async def refuse() -> bool:
+        raise TransientError("the cluster has instances", why="its security group is in use")
+
+    with suppress_and_log(_log, f"delete the resources of {cluster}", ShoalError):
+        if not await list_instances():
+            await delete_resources(aws, cluster, refuse, emit, expect_profiles=False)
 
 
 async def delete_resources(
