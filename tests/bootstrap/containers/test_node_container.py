@@ -227,3 +227,22 @@ async def test_down_removes_the_containers_and_leaves_the_images(changing_bed: B
     for host in bed.hosts:
         assert await bed.read(host, "docker ps -aq; ls -d .shoal || true") == ""
         assert await bed.read(host, "docker images -q | wc -l") == "2"
+
+
+async def test_a_dotfile_may_change_the_directory(changing_bed: Bed) -> None:
+    bed = changing_bed
+    for host in bed.hosts:
+        await bed.read(host, "cp ~/.bashrc ~/bashrc && echo cd /var >> ~/.bashrc")
+    try:
+        assert actions(await bed.up()) == [], "what is there is found"
+        await bed.laptop.run("echo '# changed' >> code/hello.txt")
+        await bed.up()
+        assert (await bed.shoal("exec c.yaml 'cat ~/code/hello.txt'")).code == 0
+        assert (await bed.shoal("down c.yaml --yes")).code == 0
+        for host in bed.hosts:
+            assert await container_id(bed, host) == ""
+            assert await bed.read(host, "ls -d ~/.shoal /var/.shoal 2>/dev/null; true") == ""
+        await bed.up()
+    finally:
+        for host in bed.hosts:
+            await bed.read(host, "mv ~/bashrc ~/.bashrc")
