@@ -162,11 +162,15 @@ def node_identity_env(
 
 
 def start_timeout_env() -> dict[str, str]:
-    """The environment that gives a node 300 s to register, and a worker 120 s until the head has:
-    its GCS answers long before. Ray's defaults of 30 and 40 s are not enough when many nodes start
-    at once or the host is busy; bootstrap has its own deadline."""
-    # The second one is a number of tries, one every 2 s.
-    return {"RAY_raylet_start_wait_time_s": "300", "RAY_NUM_REDIS_GET_RETRIES": "60"}
+    """The environment that gives a node 300 s to register, its agents as long to start, and a
+    worker 120 s until the head has registered: its GCS answers long before. Ray's defaults of 30
+    and 40 s are not enough when many nodes start at once or the host is busy: the raylet then
+    exits, and `ray start` waits for it in vain. Bootstrap has its own deadline."""
+    return {
+        "RAY_raylet_start_wait_time_s": "300",
+        "RAY_agent_register_timeout_ms": "300000",
+        "RAY_NUM_REDIS_GET_RETRIES": "60",  # one every 2 s
+    }
 
 
 def auth_env(mode: AuthMode, token_path: str) -> dict[str, str]:
