@@ -1,0 +1,149 @@
+"""Elastic training: how long workers stall when one joins or is killed, and what a step costs.
+
+All workers are on this machine, which has fewer cores than a speed-up from more workers would
+need: the figures are about stalls and overhead, not about throughput.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.train.local_job import LocalJob
+
+from benchmarks.report import report
+from benchmarks.train_bench import timed
+
+ROUNDS = 20
+SCRIPT = Path(timed.__file__)
+SMALL, LARGE = 4096, 95_000  # hidden units: 0.27 M and 6.3 M parameters, 2 MB and 50 MB of state
+STEPS = 300
+BARS = {"join": (0.15, 0.5), "kill": (0.3, 1.0)}
+MAX_OVERHEAD = 1.03
+
+
+def main() -> None:
+    met = []
+    stalls = {}
+    for name, hidden in (("2 MB", SMALL), ("50 MB", LARGE)):
+        stalls[name] = _stalls(hidden, ROUNDS if hidden == SMALL else ROUNDS // 2)
+        for kind, values in stalls[name].items():
+            p50, p95 = statistics.median(values), _quantile(values, 0.95)
+            bar50, bar95 = BARS[kind]
+            is_met = p50 <= bar50 and p95 <= bar95
+            met.append(is_met)
+            print(
+                f"{'met' if is_met else 'MISSED'}: {kind}, state {name}, n={len(values)}: "
+                f"p50 {p50:.3f} s (bar {bar50}), p95 {p95:.3f} s (bar {bar95})",
+                flush=True,
+            )
+    ratio = _overhead()
+    met.append(ratio <= MAX_OVERHEAD)
+    print(
+        f"{'met' if met[-1] else 'MISSED'}: a step takes {ratio:.3f} times plain DDP's", flush=True
+    )
+    report(
+        "train",
+        value=statistics.median(stalls["2 MB"]["kill"]),
+        unit="s",
+        peer=None,
+        limit=None,
+        ratio=ratio,
+        bar="join p50 0.15 s, p95 0.5 s; kill p50 0.3 s, p95 1 s; a step at most 1.03 of DDP's",
+        passed=all(met),
+    )
+
+
+def _stalls(hidden: int, rounds: int) -> dict[str, list[float]]:
+    """Rank 0's longest pause around each event, less a usual step."""
+    result: dict[str, list[float]] = {"join": [], "kill": []}
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        times = directory / "times"
+        arguments = ("elastic", str(times), str(hidden), "64", "0")
+        with LocalJob(SCRIPT, directory, args=arguments) as job:
+            job.wait_for_workers(1)
+            for _ in range(rounds):
+                _wait_for_steps(times, 10)
+                before = time.monotonic()
+                job.resize(2)
+                job.wait_for_workers(2)
+                _wait_for_steps(times, 10)
+                result["join"].append(_longest_pause(times, before))
+                before = time.monotonic()
+                job.resize(1)
+                job.signal(job.members()[1])
+                job.wait_for_workers(1)
+                _wait_for_steps(times, 10)
+                result["kill"].append(_longest_pause(times, before))
+    return result
+
+
+def _read(times: Path) -> list[float]:
+    return [float(line) for line in Path(f"{times}-w1").read_text().split()]
+
+
+def _wait_for_steps(times: Path, count: int) -> None:
+    deadline = time.monotonic() + 60
+    begun = len(_read(times))
+    while len(_read(times)) < begun + count:
+        if time.monotonic() > deadline:
+            raise TimeoutError("training does not go on")
+        time.sleep(0.02)
+
+
+def _longest_pause(times: Path, since: float) -> float:
+    moments = _read(times)
+    pauses = [b - a for a, b in itertools.pairwise(moments)]
+    recent = [p for p, end in zip(pauses, moments[1:], strict=True) if end > since]
+    return max(recent) - statistics.median(pauses)
+
+
+def _overhead() -> float:
+    """The time of a step of two workers, relative to plain DDP, in alternating runs."""
+    ratios = []
+    for _ in range(3):
+        ratios.append(_step_seconds("elastic") / _step_seconds("ddp"))
+    return statistics.median(ratios)
+
+
+def _step_seconds(mode: str) -> float:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    with tempfile.TemporaryDirectory() as name:
+        times = Path(name) / "times"
+        workers = []
+        for rank in ("0", "1"):
+            place = {
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+                "RANK": rank,
+                "WORLD_SIZE": "2",
+                "ADAPTDL_MASTER_ADDR": "127.0.0.1",
+                "ADAPTDL_MASTER_PORT": port,
+                "ADAPTDL_REPLICA_RANK": rank,
+                "ADAPTDL_NUM_REPLICAS": "2",
+            }
+            command = [sys.executable, str(SCRIPT), mode, str(times), "4096", "512", str(STEPS)]
+            workers.append(subprocess.Popen(command, env={**os.environ, **place}))
+        for worker in workers:
+            if worker.wait(180) != 0:
+                raise RuntimeError(f"a worker of {mode} failed")
+        moments = [float(line) for line in next(Path(name).glob("times-*")).read_text().split()]
+    return statistics.median(b - a for a, b in itertools.pairwise(moments[50:]))
+
+
+def _quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+if __name__ == "__main__":
+    main()

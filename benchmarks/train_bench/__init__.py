@@ -1,0 +1,1 @@
+"""Scripts that the benchmark `train` runs as workers."""
