@@ -62,7 +62,8 @@ class Recorder(Provider):
         self.calls += [f"terminate {i.name}" for i in instances]
 
     def runner(self, spec: ClusterSpec, instance: Instance) -> Runner:
-        return LocalRunner(self._home / instance.id, {})
+        home = self._home / instance.id
+        return LocalRunner(home, {"HOME": str(home)})
 
 
 @pytest.fixture

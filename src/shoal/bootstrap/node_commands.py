@@ -85,8 +85,10 @@ async def _run(runner: Runner, instance: Instance, commands: Sequence[str]) -> N
         guarded = f"[ ! -s {RUNTIME_FILE} ] || exit {_HAS_CONTAINER}\n{command}"
         done = await runner.run(guarded, timeout=_COMMAND_SECONDS, skip_profile=True)
         has_container = done.code == _HAS_CONTAINER
-        if not done.ok:  # a dotfile may change the directory
-            done = await runner.run(f"builtin cd\n{command}", timeout=_COMMAND_SECONDS)
+        if not done.ok:
+            # A dotfile may change the directory.
+            at_home = f"builtin cd\n{command}" if has_container else command
+            done = await runner.run(at_home, timeout=_COMMAND_SECONDS)
         if not done.ok and has_container:
             _log.info("%s: retrying without dotfiles: %s", instance.name, done.tail[-1:])
             done = await runner.run(command, timeout=_COMMAND_SECONDS, skip_profile=True)
