@@ -25,7 +25,7 @@ setup_commands: ["false"]
 # Commands about all clusters, or about none.
 WITHOUT_CLUSTER = {
     "shoal ls", "shoal gc", "shoal down --all", "shoal up", "shoal up cluster.yaml",
-    "shoal iam-policy > shoal-policy.json",
+    "shoal iam-policy > shoal-policy.json", "shoal train list",
 }  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def test_every_command_in_a_hint_names_its_cluster() -> None:
     assert [
         (where, command)
         for where, command in found
-        if not re.match(r"shoal [a-z-]+ (--cluster-name )?(CLUSTER|\{\})", command)
+        if not re.match(r"shoal (train )?[a-z-]+ (--cluster-name )?(CLUSTER|\{\})", command)
         and command not in WITHOUT_CLUSTER
     ] == []
 
