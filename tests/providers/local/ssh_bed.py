@@ -55,6 +55,33 @@ everywhere = [where.options(scheduling_strategy=On(node, soft=False)) for node i
 print(sorted(ray.get([task.remote() for task in everywhere])))
 """
 
+# A Ray program with N tasks that take a whole node each. It writes /tmp/held-N on the head when all
+# of them run, and they end when there is a file /tmp/release there.
+HOLD_NODES = """
+import os, pathlib, sys, time, ray
+ray.init(log_to_driver=False, logging_level="ERROR")
+count = int(sys.argv[1])
+
+@ray.remote(num_cpus=0, resources={"node:__internal_head__": 0.001})
+class Head:
+    def __init__(self):
+        self.nodes = set()
+    def is_released(self, node):
+        self.nodes.add(node)
+        if len(self.nodes) == count:
+            pathlib.Path(f"/tmp/held-{count}").touch()
+        return pathlib.Path("/tmp/release").exists()
+
+@ray.remote(num_cpus=os.cpu_count(), max_retries=-1)
+def hold(head):
+    while not ray.get(head.is_released.remote(ray.util.get_node_ip_address())):
+        time.sleep(0.2)
+
+head = Head.remote()
+ray.get([hold.remote(head) for _ in range(count)])
+print("all done")
+"""
+
 
 def read_gcs(address: str) -> str:
     """A program that reads the cluster state from the GCS."""

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from tests.polling import until
-from tests.providers.local.ssh_bed import USE_OUR_RAY, Bed
+from tests.providers.local.ssh_bed import HOLD_NODES, USE_OUR_RAY, Bed
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import Host
 
@@ -42,6 +42,7 @@ async def bed() -> AsyncIterator[Bed]:
         laptop, *hosts = await asyncio.gather(cloud.laptop(), *(cloud.boot() for _ in range(3)))
         bed = Bed(cloud, laptop, hosts)
         await laptop.run("mkdir code; cat > code/actors.py", stdin=ACTORS)
+        await laptop.run("cat > code/hold.py", stdin=HOLD_NODES)
         await bed.write(
             file_mounts={"~/code": "code"},
             setup_commands=[USE_OUR_RAY],
@@ -132,6 +133,24 @@ async def test_an_unreachable_worker_costs_no_other_node(bed: Bed) -> None:
     await bed.up()
     drains = [line for line in why.stdout.splitlines() if " drain " in line]
     assert not [line for line in drains if "max_workers" in line]
+
+
+async def test_an_unreachable_worker_costs_no_other_node_while_both_work(bed: Bed) -> None:
+    job = await bed.laptop.popen("exec shoal exec c.yaml 'python code/hold.py 2'")
+    root = bed.head.root()
+    await until((root / "tmp/held-2").exists, "both nodes work", timeout=180)
+    raylets = await asyncio.gather(*(bed.read(w, "pgrep -x raylet") for w in bed.workers))
+    log = root / "home/ubuntu/.shoal/controller/controller.log"
+    lost = bed.workers[1]
+    noticed = f"host {lost.address} is unreachable"
+    before = log.read_text().count(noticed)
+    async with lost.cut_off():
+        await until(lambda: log.read_text().count(noticed) > before, "it is noticed", timeout=60)
+    (root / "tmp/release").touch()
+    done = await job.finish(timeout=120)
+    assert "all done" in done.stdout, done.stderr
+    now = await asyncio.gather(*(bed.read(w, "pgrep -x raylet") for w in bed.workers))
+    assert now == raylets
 
 
 async def is_ready(bed: Bed) -> bool:
