@@ -130,6 +130,15 @@ async def test_traps_of_dotfiles_do_not_affect_the_output_or_exit_code_of_a_comm
     assert (result.code, result.tail) == (3, ("output",))
 
 
+@pytest.mark.parametrize(("command", "code"), [("true", 0), ("exit 3", 3), ("false; true", 1)])
+async def test_a_dotfile_with_set_e_applies_to_the_command_and_not_to_bash_logout(
+    runner: SshRunner, server: Sshd, command: str, code: int
+) -> None:
+    (server.home / ".bashrc").write_text("set -euo pipefail\n")
+    (server.home / ".bash_logout").write_text("false\necho $UNSET\n")
+    assert (await runner.run(command)).code == code
+
+
 async def test_environment_values_are_passed_unchanged(runner: SshRunner, server: Sshd) -> None:
     result = await runner.run(
         'printf %s "$V" > v; declare -p V > /dev/null', env={"V": UNUSUAL_VALUE}

@@ -25,8 +25,11 @@ _BASH = ("bash", "--noprofile", "--norc", "-c")
 _RESTORE_STDERR = "exec 2>&4 4>&- 7<&-\n"
 # The same for an attached program: see attach_terminal.sh for the meaning of 8.
 _CONFIRM_PROFILE = f"echo >&8\nexec 8>&-\n{_RESTORE_STDERR}"
-# The last lines of a program: what a dotfile prints when its shell exits is not the command's.
-_EXIT_SILENTLY = "SHOAL_CODE=$?\nexec >/dev/null 2>&1\nexit $SHOAL_CODE\n"
+# What goes around a command. It runs in a subshell, which contains its `exit` and `exec`. What
+# .bash_logout and traps print when the shell exits is not the command's; and with the `set -e` of a
+# dotfile, which is for the command, they would change its exit code.
+_BEFORE = "SHOAL_OPTIONS=$-\nset +e\n(\ncase $SHOAL_OPTIONS in *e*) set -e ;; esac\n"
+_AFTER = "\n)\nSHOAL_CODE=$?\nset +u\nexec >/dev/null 2>&1\nexit $SHOAL_CODE\n"
 _PROFILE_LOADED = "loaded"
 # The exit code of another shell that gets a request: a dotfile has put it in the place of ours.
 REPLACED_SHELL = 97
@@ -50,16 +53,15 @@ def exports(env: Mapping[str, str]) -> str:
 def request(
     mark: str, command: str, env: Mapping[str, str], stdin: bytes, *, skip_profile: bool = False
 ) -> bytes:
-    """The input of `remote_command`. The command runs in a subshell, which contains its `exit` and
-    `exec`; the line breaks around it allow for a comment at its end. The shell is an interactive
-    login shell, as Ray's is, and prints the mark once it has read the dotfiles; with
-    `skip_profile` it is a plain one."""
+    """The input of `remote_command`. The line breaks around the command allow for a comment at its
+    end. The shell is an interactive login shell, as Ray's is, and prints the mark once it has read
+    the dotfiles; with `skip_profile` it is a plain one."""
     if "\0" in command:
         raise ValueError("a command cannot contain a NUL character")
     profile, options = f"echo '{mark} {_PROFILE_LOADED}'\n", ""
     if not skip_profile:
         profile, options = without_comments("load_profile.sh") + profile, " --login -i"
-    program = f"{profile}{_RESTORE_STDERR}{exports(env)}(\n{command}\n)\n{_EXIT_SILENTLY}"
+    program = f"{profile}{_RESTORE_STDERR}{exports(env)}{_BEFORE}{command}{_AFTER}"
     header = f"exit {REPLACED_SHELL}\n{mark} {program.count(chr(10))} {len(stdin)}{options}\n"
     return (header + program).encode(errors="surrogateescape") + stdin
 
@@ -76,7 +78,7 @@ def attached_program(command: str | None, env: Mapping[str, str]) -> bytes:
         program = f'{_CONFIRM_PROFILE}{exports(env)}exec "${{SHELL:-bash}}" -l\n'
     else:
         profile = without_comments("load_profile.sh")
-        program = f"{profile}{_CONFIRM_PROFILE}{exports(env)}(\n{command}\n)\n{_EXIT_SILENTLY}"
+        program = f"{profile}{_CONFIRM_PROFILE}{exports(env)}{_BEFORE}{command}{_AFTER}"
     return program.encode(errors="surrogateescape")
 
 
