@@ -30,6 +30,8 @@ MAX_REMOVED = 2
 MAX_ADDED = 2
 # How many sets may be evaluated, and as many again by the exact search.
 MAX_SETS = 150
+# How many larger sets are placed thoroughly if something is unmet.
+MAX_LARGER_SETS = 8
 # How many sets the exact search may consider, most of them excluded by their bounds.
 EXACT_STEPS = 1_500
 # If the limits allow no more sets than this, all are tried.
@@ -68,7 +70,7 @@ class LaunchSearch:
             while len(self._unplaced) < MAX_SETS and (better := self._better_neighbour(best)):
                 best = better
         if self._leaves_unmet(best):
-            return self.without_unneeded(best)
+            return self.without_unneeded(self._with_more(best))
         return self._cheapest(best) if 0 < sum(best) <= MAX_EXACT_INSTANCES else best
 
     def counts(self, selections: Sequence[Selection]) -> InstanceSet:
@@ -102,6 +104,21 @@ class LaunchSearch:
 
     def _leaves_unmet(self, chosen: InstanceSet) -> bool:
         return any(self._rank(chosen)[:3])
+
+    def _with_more(self, chosen: InstanceSet) -> InstanceSet:
+        """The set with one or two more instances, if one of the first such sets meets more when it
+        is placed as thoroughly as this one."""
+        self._place_thoroughly(chosen)
+        larger = (
+            other
+            for other in self._neighbours(chosen)
+            if all(a <= b for a, b in zip(chosen, other, strict=True))
+        )
+        for other in itertools.islice(larger, MAX_LARGER_SETS):
+            self._place_thoroughly(other)
+            if self.meets_more(other, chosen):
+                return self._with_more(other)
+        return chosen
 
     def without_unneeded(self, chosen: InstanceSet) -> InstanceSet:
         """The set without instances that do not help to meet more."""
