@@ -82,6 +82,7 @@ def run(machine: dict[str, Any], first: bool, told: int) -> NoReturn:
             _configure_network(machine)
         Path("/run/sshd").mkdir(mode=0o755)
         environment = {"PATH": machine["path"]}
+        _run_boothooks(machine, environment)
         subprocess.Popen(["/usr/sbin/sshd", "-D", "-e"], env=environment, close_fds=True)
         _wait_for_sshd()
         if Path("/usr/sbin/cron").exists():
@@ -257,6 +258,15 @@ def _wait_for_sshd() -> None:
                 return
         time.sleep(0.02)  # as many as boot at once: looking is not what keeps them waiting
     raise TimeoutError(f"sshd does not listen after {_SSHD_DEADLINE_S} s")
+
+
+def _run_boothooks(machine: dict[str, Any], environment: dict[str, str]) -> None:
+    """Run boothooks the way cloud-init does: as root, at every boot, before sshd."""
+    for part in user_data.parts(machine["user_data"]):
+        if part.startswith("#cloud-boothook"):
+            script = part.partition("\n")[2]
+            known = {**environment, "INSTANCE_ID": machine["name"]}
+            subprocess.run(["/bin/sh", "-c", script], env=known, check=False)
 
 
 def _run_user_data(text: str, environment: dict[str, str]) -> None:

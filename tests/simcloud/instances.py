@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from tests.simcloud import firewall, user_data
@@ -79,6 +80,8 @@ class Instances:
         """How many of the next instances end at launch."""
         self.first_boot_s = 0.0
         """How long cloud-init runs, and apt is locked, after an instance's sshd answers."""
+        self.images: dict[str, Path] = {}
+        """By AMI, a directory with what its disk has beyond the usual one."""
         self._builder, self._store = builder, store
         self._environment = environment
         self._on_ended = on_ended
@@ -236,6 +239,7 @@ class Instances:
             ],
             environment=self._environment,
             user_data=record["user_data"],
+            image=self.images.get(record["image"]),
             first_boot_s=self.first_boot_s,
         )
 

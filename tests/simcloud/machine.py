@@ -92,6 +92,9 @@ def _enter_disk(machine: dict[str, Any]) -> int:
         own = Path(f"{_WORKSHOP}{path}.own")
         own.mkdir()
         own.chmod(mode)
+        baked = Path(f"{machine['image']}{path}")
+        if machine["image"] and baked.is_dir():
+            subprocess.run(["cp", "-a", f"{baked}/.", str(own)], check=True)
         kernel.mount(str(own), root + path, None, kernel.MS_BIND)
     for number, path in enumerate(apart):
         _lay_over(_name(lower[path]), root + path, f"apart{number}")

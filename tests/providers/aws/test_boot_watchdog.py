@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import boto3
 import pytest
 
 from shoal.providers.aws import boot_watchdog
+from shoal.providers.model import LaunchRequest
 from tests.polling import until
-from tests.providers.aws.aws_bed import Bed
+from tests.providers.aws.aws_bed import Bed, cluster_file
+from tests.providers.aws.provider_account import Account
 from tests.simcloud.cloud import SimCloud
 
 pytestmark = pytest.mark.simcloud
@@ -74,6 +77,32 @@ async def test_the_watchdog_exits_when_the_lease_of_the_node_starts(bed: Bed) ->
 
     await until(has_exited, "the watchdog has exited", every=0.3)
     assert bed.running() == [id]
+
+
+async def test_an_ami_made_from_a_node_does_not_bring_the_state_of_that_node(
+    account: Account,
+) -> None:
+    """With the old lease's lock there would be no watchdog, and with its applied state no setup."""
+    client = boto3.client("ec2", **account.cloud.ec2.client_options())
+    image = client.register_image(Name="made-from-a-node", Architecture="x86_64")["ImageId"]
+    disk = account.directory / "disk"
+    state = disk / "home" / "ubuntu" / ".shoal"
+    state.mkdir(parents=True)
+    (state / "lease.lock").touch()
+    (state.parent / "data").touch()
+    account.cloud.ec2.instances.images[image] = disk
+    types = cluster_file()["available_node_types"]
+    types["head"]["node_config"]["ImageId"] = image
+    account.file(available_node_types=types)
+    request = LaunchRequest("head", "head", 1, "t")
+    (head,) = await account.provider().launch(account.spec, [request])
+    host = account.cloud.ec2.host(head.id)
+    await until(lambda: host.running, "it runs")
+    assert (await host.run("ls -a /home/ubuntu/data")).code == 0
+    assert (await host.run("ls /home/ubuntu/.shoal")).code != 0
+    await host.run("mkdir /home/ubuntu/.shoal")
+    await host.reboot()
+    assert (await host.run("ls /home/ubuntu/.shoal")).code == 0, "a reboot keeps the state"
 
 
 def test_there_is_no_watchdog_if_leases_never_expire() -> None:

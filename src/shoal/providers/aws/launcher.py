@@ -16,6 +16,7 @@ from shoal.providers.aws import (
     iam_roles,
     key_pairs,
     launch_request,
+    old_state,
     security_group,
     tags,
     user_data,
@@ -73,6 +74,7 @@ class Launcher:
         text = host_keys.user_data(
             host_key,
             str(config.config.get("UserData") or ""),
+            old_state.script(spec.auth.ssh_user),
             boot_watchdog.script(spec.auth.ssh_user, spec.shoal.lease),
             authorized_keys=authorized_keys,
         )
