@@ -97,6 +97,7 @@ def patch_moto() -> None:
     remove_role = IAMBackend.remove_role_from_instance_profile
     parameters = ParameterDict.__init__
     delete_group = SecurityGroupBackend._delete_security_group
+    create_image = AmiBackend.create_image
     default_vpc = VPCBackend.create_default_vpc
     default_subnet = SubnetBackend.create_default_subnet
     filter_dict_attribute_mapping["client-token"] = "client_token"
@@ -154,6 +155,18 @@ def patch_moto() -> None:
         self.create_route(table.id, "0.0.0.0/0", gateway_id=gateway.id)
         return vpc
 
+    def create_image_with_tags(
+        self: Any, instance_id: str, name: str, description: str, tag_specifications: Any
+    ) -> Any:
+        """EC2 also tags the snapshots of an image, in the call that creates them."""
+        others = [s for s in tag_specifications if s["ResourceType"] != "snapshot"]
+        ami = create_image(self, instance_id, name, description, others)
+        for specification in tag_specifications:
+            if specification["ResourceType"] == "snapshot":
+                tags = {tag["Key"]: tag["Value"] for tag in specification["Tags"]}
+                ami.ebs_snapshot.add_tags(tags)
+        return ami
+
     def create_regular_default_subnet(self: Any, availability_zone: str) -> Any:
         """EC2 creates default subnets in availability zones only."""
         if availability_zone != LOCAL_ZONE:
@@ -200,6 +213,7 @@ def patch_moto() -> None:
         (Instance, "terminate", terminate_slowly),
         (Instance, "reboot", reboot),
         (InstanceBackend, "run_instances", run_in_a_subnet),
+        (AmiBackend, "create_image", create_image_with_tags),
         (VPCBackend, "create_default_vpc", create_public_default_vpc),
         (SubnetBackend, "create_default_subnet", create_regular_default_subnet),
         (SecurityGroupBackend, "_delete_security_group", delete_unused_group),
@@ -262,8 +276,11 @@ def _rule(rule: Any) -> dict[str, Any]:
 def inventory() -> dict[str, Any]:
     """Return the records that hosts, the firewall and the leak check need."""
     records: dict[str, list[dict[str, Any]]] = {
-        name: [] for name in ("instances", "groups", "keys", "volumes", "addresses", "subnets")
-    }
+        name: []
+        for name in (
+            "instances", "groups", "keys", "volumes", "images", "snapshots", "addresses", "subnets",
+        )
+    }  # fmt: skip
     for region, backend in list(ec2_backends[DEFAULT_ACCOUNT_ID].items()):
         records["instances"] += [
             _instance(region, instance) for instance in backend.all_instances()
@@ -277,6 +294,13 @@ def inventory() -> dict[str, Any]:
             for name, key in backend.key_pairs.items()
         ]
         records["volumes"] += [{"id": volume_id} for volume_id in backend.volumes]
+        # Only those that were made from instances.
+        records["images"] += [{"id": id} for id, ami in backend.amis.items() if ami.instance_id]
+        records["snapshots"] += [
+            {"id": id}
+            for id, snapshot in backend.snapshots.items()
+            if str(snapshot.description).startswith("Created by CreateImage(")
+        ]
         records["addresses"] += [{"id": address.public_ip} for address in backend.addresses]
         records["subnets"] += [
             {"id": subnet.id, "zone": subnet.availability_zone}

@@ -174,6 +174,7 @@ class Ec2:
 
     async def close(self) -> None:
         await self.instances.close()
+        self.instances.images.close()
         for runner in self._runners:
             await runner.cleanup()
         if self._session:
@@ -320,8 +321,24 @@ class Ec2:
                 self._launched[key] = (call.params, response)
             if launch and not await self._may_use_volume_key(call.access_key):
                 self.instances.fail_at_launch = launch.at_most
+            if response[0] == 200:
+                await self._copy_disk(call, response[2])
             await self._take_effect(call)
             return response
+
+    async def _copy_disk(self, call: Call, reply: bytes) -> None:
+        """Put the disk of an instance behind the AMI that was made from it."""
+        images = self.instances.images
+        created = re.search(rb"<imageId>([^<]+)</imageId>", reply)
+        if call.action == "CreateImage" and created:
+            instance_id = call.params["InstanceId"]
+            host = self.instances.host(instance_id)
+            if host is not None and host.running:
+                await asyncio.to_thread(images.copy, created[1].decode(), host.root())
+            if call.params.get("NoReboot") != "true":
+                await self.instances.reboot(instance_id)
+        elif call.action == "DeregisterImage":
+            images.remove(call.params["ImageId"])
 
     async def _may_use_volume_key(self, access_key: str) -> bool:
         role = self.metadata.issued_keys.get(access_key)
@@ -399,6 +416,8 @@ def _things(inventory: dict[str, list[Record]]) -> list[Thing]:
     things += [Thing("key pair", r["id"], r["name"]) for r in inventory["keys"]]
     titles = {
         "volumes": "volume",
+        "images": "image",
+        "snapshots": "snapshot",
         "addresses": "address",
         "profiles": "instance profile",
         "roles": "role",

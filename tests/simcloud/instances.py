@@ -7,11 +7,11 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from tests.simcloud import firewall, user_data
 from tests.simcloud.aws_encryption import LAUNCH_ERROR
+from tests.simcloud.disk_images import DiskImages
 from tests.simcloud.host_image import Machine
 from tests.simcloud.hosts import Host
 from tests.simcloud.keys import SshKey, new_key
@@ -80,8 +80,7 @@ class Instances:
         """How many of the next instances end at launch."""
         self.first_boot_s = 0.0
         """How long cloud-init runs, and apt is locked, after an instance's sshd answers."""
-        self.images: dict[str, Path] = {}
-        """By AMI, a directory with what its disk has beyond the usual one."""
+        self.images = DiskImages()
         self._builder, self._store = builder, store
         self._environment = environment
         self._on_ended = on_ended
@@ -239,7 +238,7 @@ class Instances:
             ],
             environment=self._environment,
             user_data=record["user_data"],
-            image=self.images.get(record["image"]),
+            image=self.images.disk(record["image"]),
             first_boot_s=self.first_boot_s,
         )
 

@@ -235,3 +235,33 @@ async def test_terminating_a_machine_that_boots_does_not_wait_for_it(
     (instance_id,) = account.run()
     account.ec2.terminate_instances(InstanceIds=[instance_id])
     await account.reach("terminated", instance_id)
+
+
+async def test_an_image_has_the_disk_of_its_instance_and_its_snapshot_stays(
+    cloud: SimCloud, account: Account
+) -> None:
+    instance_id, _ = await account.running()
+    await cloud.ec2.host(instance_id).run("echo kept > /home/ubuntu/file")
+    labels = [{"Key": "of", "Value": "test"}]
+    image = account.ec2.create_image(
+        InstanceId=instance_id,
+        Name="mine",
+        NoReboot=True,
+        TagSpecifications=[
+            {"ResourceType": "image", "Tags": labels},
+            {"ResourceType": "snapshot", "Tags": labels},
+        ],
+    )["ImageId"]
+    assert account.state(instance_id) == "running"
+    copy, _ = await account.running(ImageId=image)
+    done = await cloud.ec2.host(copy).run("cat /home/ubuntu/file")
+    assert done.stdout == "kept\n"
+    (snapshot,) = account.ec2.describe_snapshots(Filters=[{"Name": "tag:of", "Values": ["test"]}])[
+        "Snapshots"
+    ]
+    account.ec2.deregister_image(ImageId=image)
+    left = {thing.kind for thing in await cloud.ec2.leftovers()}
+    assert "snapshot" in left
+    assert "image" not in left
+    account.ec2.delete_snapshot(SnapshotId=snapshot["SnapshotId"])
+    assert "snapshot" not in {thing.kind for thing in await cloud.ec2.leftovers()}

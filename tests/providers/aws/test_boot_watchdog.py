@@ -90,7 +90,7 @@ async def test_an_ami_made_from_a_node_does_not_bring_the_state_of_that_node(
     state.mkdir(parents=True)
     (state / "lease.lock").touch()
     (state.parent / "data").touch()
-    account.cloud.ec2.instances.images[image] = disk
+    account.cloud.ec2.instances.images.add(image, disk)
     types = cluster_file()["available_node_types"]
     types["head"]["node_config"]["ImageId"] = image
     account.file(available_node_types=types)
