@@ -4,6 +4,7 @@ runs on the cluster, so it goes on if this program ends."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import tempfile
 import zipfile
@@ -132,7 +133,9 @@ class TrainingJobs:
         except asyncio.CancelledError:
             self._ctx.emit(TrainNote(f"stopping job {job.id}; --resume {job.id} continues it"))
             arguments = ["stop", job.id, "--after", str(follower.next)]
-            await self._host.run(arguments, follower.line)
+            with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
+                seconds = job.checkpoint_timeout_s + _QUERY_SECONDS
+                await self._host.run(arguments, follower.line, seconds)
             raise
         except UnreachableError as error:
             what = f"lost the connection; job {job.id} runs on"

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ _POLL_S = 2.0
 _RESTART_S = 60.0
 _LINGER_S = 15.0
 _BEGIN_S = 120.0
+_CONNECT_S = 120.0
 _HEAD = "node:__internal_head__"
 
 
@@ -36,17 +38,31 @@ def connected(address: str = "", *, ships_package: bool = False) -> Iterator[Non
     options: dict[str, Any] = {}
     if ships_package:
         options["runtime_env"] = {"py_modules": [str(Path(__file__).parents[2])]}
+    target = address or os.environ.get("RAY_ADDRESS") or "auto"
+    # Ray's client can wait without end, in code that no exception interrupts.
+    watchdog = threading.Timer(_CONNECT_S, _give_up, [target])
+    watchdog.daemon = True
+    watchdog.start()
     ray.init(
-        address or os.environ.get("RAY_ADDRESS") or "auto",
+        target,
         namespace=NAMESPACE,
         log_to_driver=False,
         logging_level=logging.ERROR,
         **options,
     )
+    watchdog.cancel()
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _give_up(address: str) -> None:
+    what = f"Ray at {address} does not answer"
+    error = {"kind": "error", "what": what, "fix": "shoal status CLUSTER", "exit_code": 1}
+    error["why"] = f"no connection within {_CONNECT_S:g} s"
+    print(json.dumps(error), flush=True)
+    os._exit(1)
 
 
 def start(spec: JobSpec, code: bytes) -> Any:
