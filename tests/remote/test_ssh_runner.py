@@ -139,6 +139,14 @@ async def test_a_dotfile_with_set_e_applies_to_the_command_and_not_to_bash_logou
     assert (await runner.run(command)).code == code
 
 
+async def test_a_dotfile_may_name_a_directory_for_temporary_files_that_does_not_exist(
+    runner: SshRunner, server: Sshd
+) -> None:
+    (server.home / ".bashrc").write_text("export TMPDIR=/nonexistent\n")
+    assert (await runner.run("cat", stdin=b"input", skip_profile=True)).tail == ("input",)
+    assert await runner.attach("exit 3", tty=False) == 3
+
+
 async def test_environment_values_are_passed_unchanged(runner: SshRunner, server: Sshd) -> None:
     result = await runner.run(
         'printf %s "$V" > v; declare -p V > /dev/null', env={"V": UNUSUAL_VALUE}

@@ -390,7 +390,8 @@ class SshRunner:
         check = f"(\n{precondition or ':'}\n) </dev/null >/dev/null 2>&1"
         result = await self.run(
             f"{check} || exit {_PRECONDITION_FAILED}\n"
-            'umask 077; file=$(mktemp) && cat >"$file" && echo "$file"',
+            'umask 077; file=$(mktemp 2>/dev/null || TMPDIR=/tmp mktemp) && cat >"$file" && '
+            'echo "$file"',
             stdin=attached_program(command, env),
             timeout=_UPLOAD_SECONDS,
             skip_profile=True,

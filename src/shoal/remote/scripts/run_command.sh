@@ -30,7 +30,7 @@ while read -r mark && read -r mark lines bytes options; do
   if [ "$bytes" = 0 ]; then
     exec 3</dev/null;
   else
-    spool=$(mktemp) || exit 1;
+    spool=$(mktemp 2>/dev/null || TMPDIR=/tmp mktemp 2>/dev/null || TMPDIR=$HOME mktemp) || exit 1;
     # Written below, before it is read.
     # shellcheck disable=SC2094
     exec 6>"$spool" 3<"$spool";
