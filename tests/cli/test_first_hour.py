@@ -199,40 +199,11 @@ def test_the_prompt_of_attach_shows_the_cluster(hour: Home) -> None:
         os.close(parent)
 
 
-GPU_TASK = """
-import pathlib, ray, sys, time
-ray.init(logging_level="ERROR", log_to_driver=False)
-
-@ray.remote(num_gpus=1, max_retries=-1)
-def work():
-    pathlib.Path(sys.argv[1]).touch()
-    while not pathlib.Path(sys.argv[2]).exists():
-        time.sleep(0.1)
-
-ray.get(work.remote())
-print("done", flush=True)
-"""
-
-
-def test_a_lost_worker_is_restarted_and_not_replaced(hour: Home, tmp_path: Path) -> None:
-    """Ray notices the loss only after 20 s; meanwhile it lists the worker and its work as
-    pending."""
-    (tmp_path / "task.py").write_text(GPU_TASK)
-    begun, enough = tmp_path / "begun", tmp_path / "enough"
-    before = len(decisions(hour))
+def test_a_lost_worker_is_restarted_and_why_says_so(hour: Home) -> None:
     worker = instance_id(hour, "worker-1")
-    with running(hour, "exec", "hour", f"python {tmp_path}/task.py {begun} {enough}") as process:
-        until(begun.exists, 60)
-        for daemon in daemons_of(worker, "raylet"):
-            daemon.kill()
-        until(lambda: bool(decisions(hour)[before:]), 120)
-        assert "coming: worker-1" in hour.shoal("why", "hour", "--pending").stdout
-        enough.touch()
-        assert process.wait(120) == 0
-    assert [(d["action"], d["subject"]) for d in decisions(hour)[before:]] == [
-        ("restart", "worker-1")
-    ]
-    assert "its Ray was lost; restarting it" in hour.shoal("why", "hour").stdout
+    for daemon in daemons_of(worker, "raylet"):
+        daemon.kill()
+    until(lambda: "its Ray was lost; restarting it" in hour.shoal("why", "hour").stdout, 120)
     until(lambda: hour.shoal("status").returncode == 0, 120)
     assert instance_id(hour, "worker-1") == worker
 
