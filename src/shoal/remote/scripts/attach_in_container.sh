@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # Runs the program in the file $1 on a terminal in a container. While it runs, the file holds its
 # process group, for end_attached.sh. For $2, see attach_terminal.sh. Sent on one line.
-exec 7<"$1" 8>>"$1" || exit 1;
+exec 7<"$1" || exit 1;
+exec 8>>"$1" || exit 1;
 rm -f "$1";
 # shellcheck disable=SC2164
 cd 2>/dev/null;

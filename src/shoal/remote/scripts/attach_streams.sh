@@ -3,7 +3,8 @@
 # while the program runs, the file holds its process group, for end_attached.sh. The program gets a
 # process group of its own, since not everything that starts a command makes one. For $2, see
 # attach_terminal.sh. Sent on one line.
-exec 7<"$1" 8>>"$1" || exit 1;
+exec 7<"$1" || exit 1;
+exec 8>>"$1" || exit 1;
 rm -f "$1";
 # shellcheck disable=SC2164
 cd 2>/dev/null;
