@@ -46,6 +46,7 @@ from shoal.providers.aws.instances import (
     state_of,
     tag_status,
     with_missing,
+    with_tags_of,
 )
 from shoal.providers.aws.launch_config import LaunchConfig
 from shoal.providers.aws.launch_fallback import LaunchOutcome, Record
@@ -369,7 +370,9 @@ class AwsProvider(Provider):
             listed = await self._list_records(self._spec.cluster_name)
             listed = await with_missing(self._aws, listed, records)
             await self._abort_if_older_head(records, listed)
-            records.update({r["InstanceId"]: r for r in listed if r["InstanceId"] in records})
+            for record in listed:
+                if (id := record["InstanceId"]) in records:
+                    records[id] = with_tags_of(records[id], record)
             # A head launched in the same second may win, and may be missing from an early listing.
             is_decided = not has_head or now >= started_at + _LAUNCH_TIME_RESOLUTION
             is_late = now > started_at + _ADDRESS_SECONDS

@@ -64,6 +64,12 @@ async def describe_records(aws: AwsClient, ids: Sequence[str]) -> list[dict[str,
     return [record for records in found for record in records]
 
 
+def with_tags_of(earlier: Mapping[str, Any], record: dict[str, Any]) -> dict[str, Any]:
+    """The record, with the tags of an earlier one if it has none: EC2 drops those of a terminated
+    instance, and with them its role and node type."""
+    return record if record.get("Tags") else {**record, "Tags": earlier.get("Tags", [])}
+
+
 async def with_missing(
     aws: AwsClient, listed: list[dict[str, Any]], ids: Collection[str]
 ) -> list[dict[str, Any]]:
