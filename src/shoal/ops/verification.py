@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 # in its first report.
 _READS = 40
 _PAUSE_SECONDS = 0.1
+# The controller works on a node in these phases. A node that it has not seen in Ray yet is booting.
+_BOOTSTRAP_PHASES = PENDING_PHASES - {Phase.REQUESTED, Phase.BOOTING}
 # Nodes that the controller is bringing up get this long.
 _PENDING_SECONDS = 300.0
 
@@ -93,7 +95,7 @@ async def _wait_for_pending(
     async for _ in PollUntilDeadline(ctx.clock, _PENDING_SECONDS, _PAUSE_SECONDS):
         if report is None or not report.alive:
             break
-        pending = {n["id"] for n in report.state.nodes if Phase(n["phase"]) in PENDING_PHASES}
+        pending = {n["id"] for n in report.state.nodes if Phase(n["phase"]) in _BOOTSTRAP_PHASES}
         names = ", ".join(node.name for node in nodes if node.id in pending)
         if not names:
             break
