@@ -136,21 +136,22 @@ async def test_an_unreachable_worker_costs_no_other_node(bed: Bed) -> None:
 
 
 async def test_an_unreachable_worker_costs_no_other_node_while_both_work(bed: Bed) -> None:
+    # Ray may lose a task that it sends to a node while that is terminated for being idle.
+    await until(lambda: _released(bed), "the workers of earlier tests are gone")
     job = await bed.laptop.popen("exec shoal exec c.yaml 'python code/hold.py 2'")
     root = bed.head.root()
     await until((root / "tmp/held-2").exists, "both nodes work", timeout=180)
-    raylets = await asyncio.gather(*(bed.read(w, "pgrep -x raylet") for w in bed.workers))
     log = root / "home/ubuntu/.shoal/controller/controller.log"
-    lost = bed.workers[1]
+    healthy, lost = bed.workers
+    raylet = await bed.read(healthy, "pgrep -x raylet")
     noticed = f"host {lost.address} is unreachable"
     before = log.read_text().count(noticed)
     async with lost.cut_off():
         await until(lambda: log.read_text().count(noticed) > before, "it is noticed", timeout=60)
+        assert await bed.read(healthy, "pgrep -x raylet") == raylet
     (root / "tmp/release").touch()
     done = await job.finish(timeout=120)
     assert "all done" in done.stdout, done.stderr
-    now = await asyncio.gather(*(bed.read(w, "pgrep -x raylet") for w in bed.workers))
-    assert now == raylets
 
 
 async def is_ready(bed: Bed) -> bool:
