@@ -154,3 +154,12 @@ async def test_by_itself_a_script_takes_a_checkpoint_on_ctrl_c_and_resumes(tmp_p
     finally:
         second.kill()
     _assert_as_if_undisturbed(tmp_path)
+
+
+def test_a_script_that_ends_while_a_worker_joins_has_ended(tmp_path: Path) -> None:
+    with LocalJob(_SCRIPT, tmp_path) as job:
+        job.wait_for_workers(1)
+        (tmp_path / "enough").touch()
+        job.resize(2)
+        assert job.wait_for_end().status == 0, job.describe()
+        assert not [record for record in job.records if record.kind == "worker_lost"]

@@ -2,28 +2,60 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import runpy
 import sys
+import threading
 from pathlib import Path
+from typing import NoReturn
 
 from shoal.train import messages
 from shoal.train.worker import runtime
 from shoal.train.worker.control_link import ControlLink
 
 
-def main() -> None:
+def main() -> NoReturn:
     script, *arguments = sys.argv[1:]
+    # Groups that never form are part of the plan; torch would print a stack trace for each.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     link = ControlLink(os.environ["SHOAL_TRAIN_SOCKET"], os.environ["SHOAL_TRAIN_WORKER"])
     link.send(messages.Hello(link.worker, os.getpid(), os.environ["SHOAL_TRAIN_HOST"]))
     link.await_message(messages.Generation)
     runtime.use_link(link)
     sys.argv = [script, *arguments]
     sys.path[0] = str(Path(script).resolve().parent)
-    runpy.run_path(script, run_name="__main__")
-    session = runtime.existing_session()
-    if session is not None:
-        session.finish()
+    try:
+        runpy.run_path(script, run_name="__main__")
+        session = runtime.existing_session()
+        if session is not None:
+            session.finish()
+        status = 0
+    except SystemExit as end:
+        status = _status(end.code)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    _exit(status)
+
+
+def _status(code: object) -> int:
+    if code is None or isinstance(code, int):
+        return code or 0
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _exit(status: int) -> NoReturn:
+    """As the interpreter exits, but without taking down torch: a thread that still forms a group
+    would abort the process there."""
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":
