@@ -48,7 +48,7 @@ class _Result:
 
 
 def allreduce_async(value: Any, reduce_fn: Callable[[Any, Any], Any] = add) -> _Result:
-    """As `allreduce`; ask for the result later."""
+    """As `allreduce`, by the name of the asynchronous one: it has the result when it returns."""
     return _Result(allreduce(value, reduce_fn))
 
 

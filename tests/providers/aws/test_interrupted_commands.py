@@ -1,4 +1,4 @@
-"""What a user is told, and what goes on costing money, when a command fails halfway."""
+"""What a command that fails halfway reports, and what continues to cost money."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which zone and region is used, and what an account that rejects every call is told."""
+"""Which zone and region is used, and the errors for an account that rejects every call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Sums over all workers, exact through restarts, joins and losses."""
+"""Sums over all workers that survive restarts and changes of the membership.
+
+A worker that is killed in a training loop takes along what it has added in its last step; a loop
+without optimizer steps, such as validation, is exact.
+"""
 
 from __future__ import annotations
 
@@ -123,20 +127,16 @@ class _AccumulatorState(checkpoint.State):
     """An accumulator's sums in durable checkpoints. Workers that join get them with the session."""
 
     def save(self, fileobj: IO[bytes]) -> None:
-        pickle.dump(current_session().accumulation.totals.get(self._key, {}), fileobj)
+        pickle.dump(current_session().accumulation.totals.get(self.name, {}), fileobj)
 
     def load(self, fileobj: IO[bytes]) -> None:
-        current_session().accumulation.totals[self._key] = pickle.load(fileobj)
+        current_session().accumulation.totals[self.name] = pickle.load(fileobj)
 
     def snapshot(self) -> Any:
         return None
 
     def restore(self, snapshot: Any) -> None:
         """The session has brought them already."""
-
-    @property
-    def _key(self) -> str:
-        return self.name
 
 
 def _pairs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterable[tuple[Any, Any]]:

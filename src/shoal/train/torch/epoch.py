@@ -43,12 +43,8 @@ def current_epoch() -> int | None:
 
 
 def finished_epochs() -> int:
-    """How many epochs are finished; inside an epoch's loop, the epoch itself."""
-    return _epochs().finished
-
-
-def live_epoch() -> int:
-    """The epoch in which the workers are that train."""
+    """How many epochs are finished; inside an epoch's loop, the epoch itself. While a script
+    replays, this is the epoch of the workers that train."""
     return _epochs().finished
 
 

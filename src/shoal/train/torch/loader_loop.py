@@ -217,7 +217,7 @@ class AdaptiveDataLoaderHelper:
         session = self._session
         epoch = session.epoch
         return self._loops.get(epoch, 0) < self._state.done.get(epoch, 0) or (
-            session.replaying and epoch is not None and epoch < epochs.live_epoch()
+            session.replaying and epoch is not None and epoch < epochs.finished_epochs()
         )
 
     def run(self, loader: Batches, length: int, drop_last: bool) -> Iterator[Any]:

@@ -128,16 +128,8 @@ class ElasticProcessGroup(dist.ProcessGroup):
     def alltoall_base(
         self, output: Any, tensor: Any, output_sizes: Any, input_sizes: Any, opts: Any = None
     ) -> _Done:
-        sizes = (output_sizes, input_sizes)
-        return self._run(
-            "alltoall_base",
-            output,
-            output,
-            tensor,
-            *sizes,
-            opts,
-            alone=lambda: output.copy_(tensor),
-        )
+        args = (output, tensor, output_sizes, input_sizes, opts)
+        return self._run("alltoall_base", output, *args, alone=lambda: output.copy_(tensor))
 
     def _run(self, operation: str, result: Any, *args: Any, alone: Any = None) -> _Done:
         """Run it in the group that stands behind this one at the moment. `alone` does what it would

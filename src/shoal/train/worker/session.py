@@ -275,7 +275,7 @@ class Session:
         if save or stop:
             self._durable.take(self.rank, wait=stop)
         if stop:
-            self._leave(_STOPPED)
+            raise SystemExit(_STOPPED)
         if switch:
             self._switch(number)
             return True
@@ -404,7 +404,7 @@ class Session:
     def _switch(self, number: int) -> None:
         generation = self.rendezvous.formed(number)
         if generation is None:
-            self._leave(0)
+            self._leave()
         self._begin(generation)
 
     def _begin(self, generation: Generation) -> None:
@@ -452,14 +452,13 @@ class Session:
         checkpoint.offer(incoming)
         self._loop_start_tick = self.tick
 
-    def _leave(self, status: int) -> NoReturn:
-        if status == 0:
-            self.rendezvous.send(messages.Left(self.worker))
-            time.sleep(_LINGER)  # the others may still read from this worker
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(0)
-        raise SystemExit(status)
+    def _leave(self) -> NoReturn:
+        """The new generation is without this worker."""
+        self.rendezvous.send(messages.Left(self.worker))
+        time.sleep(_LINGER)  # the others may still read from this worker
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
     # --- what others register ---
 
