@@ -78,11 +78,13 @@ def _stalls(hidden: int, rounds: int) -> dict[str, list[float]]:
                 _wait_for_steps(times, 10)
                 result["join"].append(_longest_pause(times, before))
                 before = time.monotonic()
-                job.resize(1)
-                job.signal(job.members()[1])
-                job.wait_for_workers(1)
+                killed = job.members()[1]
+                job.signal(killed)
+                job.wait_until(lambda killed=killed: killed not in job.members())
                 _wait_for_steps(times, 10)
                 result["kill"].append(_longest_pause(times, before))
+                job.resize(1)  # without the replacement, which takes seconds to start
+                job.wait_for_workers(1)
     return result
 
 
