@@ -78,14 +78,17 @@ def _stalls(hidden: int, rounds: int) -> dict[str, list[float]]:
                 _wait_for_steps(times, 10)
                 result["join"].append(_longest_pause(times, before))
                 before = time.monotonic()
-                killed = job.members()[1]
-                job.signal(killed)
-                job.wait_until(lambda killed=killed: killed not in job.members())
+                _kill(job, job.members()[1])
                 _wait_for_steps(times, 10)
                 result["kill"].append(_longest_pause(times, before))
                 job.resize(1)  # without the replacement, which takes seconds to start
                 job.wait_for_workers(1)
     return result
+
+
+def _kill(job: LocalJob, worker: str) -> None:
+    job.signal(worker)
+    job.wait_until(lambda: worker not in job.members())
 
 
 def _read(times: Path) -> list[float]:
