@@ -29,6 +29,7 @@ from shoal.train.job.actions import (
     Record,
     RequestWorker,
     Send,
+    SignalWorker,
     StartWorker,
 )
 from shoal.train.job.membership import Membership
@@ -51,6 +52,7 @@ class LocalJob:
         minimum: int = 1,
         args: tuple[str, ...] = (),
         environment: dict[str, str] | None = None,
+        restarts: bool = False,
     ) -> None:
         self.messages: list[messages.WorkerMessage] = []
         self.records: list[Record] = []
@@ -59,7 +61,9 @@ class LocalJob:
         self._args = args
         self._directory = directory
         self._environment = environment or {}
-        self._membership = Membership(Settings(max_workers=workers, min_workers=minimum))
+        self._membership = Membership(
+            Settings(max_workers=workers, min_workers=minimum, restarts=restarts)
+        )
         self._requests: queue.Queue[Callable[[], list[Action]]] = queue.Queue()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._sockets: dict[str, socket.socket] = {}
@@ -108,6 +112,10 @@ class LocalJob:
         running = self._membership.state.running
         return running.members if running is not None else ()
 
+    def processes(self) -> list[str]:
+        """The workers that have a process."""
+        return list(self._processes)
+
     def wait_until(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -133,7 +141,7 @@ class LocalJob:
 
     def wait_for_step(self, step: int, timeout: float = 60.0) -> None:
         """Until rank 0 has reported that it is past `step`."""
-        self.wait_until(lambda: self._membership.step >= step, timeout)
+        self.wait_until(lambda: self._membership.state.step >= step, timeout)
 
     def wait_for_end(self, timeout: float = 120.0) -> Finish:
         self.wait_until(lambda: self.finish is not None, timeout)
@@ -195,6 +203,7 @@ class LocalJob:
             frozen = worker in self._frozen_since
             if status is not None:
                 del self._processes[worker]
+                self._sockets.pop(worker, None)
                 self._frozen_since.pop(worker, None)
                 exit = Exit(signal=-status, frozen=frozen) if status < 0 else Exit(code=status)
                 self._perform(self._membership.exited(worker, exit, now))
@@ -215,6 +224,9 @@ class LocalJob:
                 case KillWorker():
                     if action.worker in self._processes:
                         self._processes[action.worker].kill()
+                case SignalWorker():
+                    if action.worker in self._processes:
+                        self._processes[action.worker].send_signal(action.signal)
                 case Send():
                     if action.worker in self._sockets:
                         line = action.message.to_json().encode() + b"\n"
@@ -239,7 +251,7 @@ class LocalJob:
             "ADAPTDL_SHARE_PATH": str(self._directory),
             **self._environment,
         }
-        with (self._directory / f"{action.worker}.log").open("wb") as log:
+        with (self._directory / f"{action.worker}.log").open("ab") as log:
             self._processes[action.worker] = subprocess.Popen(
                 [sys.executable, "-m", "shoal.train.worker", str(self._script), *self._args],
                 env=environment,

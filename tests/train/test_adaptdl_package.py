@@ -161,3 +161,19 @@ def test_scheduling_hints_are_checked() -> None:
     post_sched_hints({**SCHED_HINTS, "maxBatchSize": 1280}, "job")
     with pytest.raises(ValueError, match="unknown scheduling hints: size"):
         post_sched_hints({"size": 1})
+
+
+def test_backward_outside_of_a_loader_is_refused() -> None:
+    program = (
+        "import torch, adaptdl.torch\n"
+        "adaptdl.torch.init_process_group('gloo')\n"
+        "model = torch.nn.Linear(2, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "model = adaptdl.torch.AdaptiveDataParallel(model, optimizer)\n"
+        "output = model(torch.ones(1, 2))\n"
+        "try:\n"
+        "    output.sum().backward()\n"
+        "except RuntimeError as error:\n"
+        "    print(error)\n"
+    )
+    assert "outside of a loop over an AdaptiveDataLoader" in _run(program).stdout

@@ -2,70 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from shoal.train import messages
-from shoal.train.torch.sampler import pass_order
 from tests.polling import until
 from tests.train.local_job import LocalJob
 from tests.train.scripts import audited
+from tests.train.training_audit import assert_as_if_undisturbed, epochs
 
 pytestmark = pytest.mark.workers
 
 _SCRIPT = Path(audited.__file__)
-
-
-def _epochs(directory: Path) -> list[dict[str, Any]]:
-    """What the ranks 0 have printed, in the order of epochs."""
-    lines = [
-        json.loads(line)
-        for log in directory.glob("*.log")
-        for line in log.read_text().splitlines()
-        if line.startswith("{")
-    ]
-    return sorted(lines, key=lambda line: int(line["epoch"]))
-
-
-def _undisturbed_loss(epochs: int) -> float:
-    """The same training by plain PyTorch, with the same order of samples."""
-    model, optimizer, scheduler = audited.model_optimizer_scheduler()
-    samples = audited.Samples()
-    for epoch in range(epochs):
-        order = pass_order(audited.SAMPLES, True, epoch)
-        for start in range(0, audited.SAMPLES, audited.BATCH):
-            batch = [samples[i] for i in order[start : start + audited.BATCH]]
-            x, y = torch.stack([s[1] for s in batch]), torch.stack([s[2] for s in batch])
-            optimizer.zero_grad()
-            audited.loss_of(model, x, y).backward()
-            optimizer.step()
-            scheduler.step()
-    every = [samples[i] for i in range(audited.SAMPLES)]
-    x, y = torch.stack([s[1] for s in every]), torch.stack([s[2] for s in every])
-    with torch.no_grad():
-        return audited.loss_of(model, x, y).item()
-
-
-def _assert_as_if_undisturbed(directory: Path, *, allow_lost_counts: int = 0) -> None:
-    """A worker that is killed takes along what it has counted in its last step, but no sample of
-    the training and nothing of the validation."""
-    epochs = _epochs(directory)
-    assert [line["epoch"] for line in epochs] == list(range(len(epochs)))
-    uncounted = 0
-    for line in epochs:
-        assert line["validated"] == [1] * audited.SAMPLES
-        assert max(line["trained"]) == 1
-        uncounted += line["trained"].count(0)
-    assert uncounted <= allow_lost_counts
-    assert epochs[-1]["loss"] == pytest.approx(_undisturbed_loss(len(epochs)), abs=1e-9)
 
 
 def _finish(job: LocalJob, directory: Path) -> None:
@@ -81,8 +34,8 @@ def test_workers_join_and_leave_while_the_script_trains(tmp_path: Path) -> None:
         job.resize(2)
         job.wait_for_workers(2)
         _finish(job, tmp_path)
-        assert {line["workers"] for line in _epochs(tmp_path)} >= {1, 2}
-        _assert_as_if_undisturbed(tmp_path)
+        assert {line["workers"] for line in epochs(tmp_path)} >= {1, 2}
+        assert_as_if_undisturbed(tmp_path)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -94,7 +47,7 @@ def test_a_killed_worker_costs_no_sample_and_is_replaced(tmp_path: Path, rank: i
         job.signal(killed)
         job.wait_until(lambda: killed not in job.members() and len(job.members()) == 2)
         _finish(job, tmp_path)
-        _assert_as_if_undisturbed(tmp_path, allow_lost_counts=audited.BATCH)
+        assert_as_if_undisturbed(tmp_path, allow_lost_counts=audited.BATCH)
 
 
 def test_a_frozen_worker_is_replaced_and_a_slow_one_is_not(tmp_path: Path) -> None:
@@ -113,13 +66,13 @@ def test_a_stopped_job_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         job.wait_for_step(30)
         job.stop()
         assert job.wait_for_end().status == 143
-        before = len(_epochs(tmp_path))
+        before = len(epochs(tmp_path))
     (tmp_path / "w1.log").rename(tmp_path / "before.log")
     with LocalJob(_SCRIPT, tmp_path) as job:
         job.wait_for_workers(1)
         _finish(job, tmp_path)
-    assert len(_epochs(tmp_path)) > before
-    _assert_as_if_undisturbed(tmp_path)
+    assert len(epochs(tmp_path)) > before
+    assert_as_if_undisturbed(tmp_path)
 
 
 def test_loader_processes_survive_a_change_of_the_workers(tmp_path: Path) -> None:
@@ -128,7 +81,7 @@ def test_loader_processes_survive_a_change_of_the_workers(tmp_path: Path) -> Non
         job.resize(2)
         job.wait_for_workers(2)
         _finish(job, tmp_path)
-        _assert_as_if_undisturbed(tmp_path)
+        assert_as_if_undisturbed(tmp_path)
 
 
 async def test_by_itself_a_script_takes_a_checkpoint_on_ctrl_c_and_resumes(tmp_path: Path) -> None:
@@ -142,7 +95,7 @@ async def test_by_itself_a_script_takes_a_checkpoint_on_ctrl_c_and_resumes(tmp_p
 
     first = start("first.log")
     try:
-        await until(lambda: len(_epochs(tmp_path)) >= 1, "an epoch")
+        await until(lambda: len(epochs(tmp_path)) >= 1, "an epoch")
         first.send_signal(signal.SIGINT)
         assert first.wait(30) == 143
     finally:
@@ -153,7 +106,7 @@ async def test_by_itself_a_script_takes_a_checkpoint_on_ctrl_c_and_resumes(tmp_p
         assert second.wait(60) == 0
     finally:
         second.kill()
-    _assert_as_if_undisturbed(tmp_path)
+    assert_as_if_undisturbed(tmp_path)
 
 
 def test_a_script_that_ends_while_a_worker_joins_has_ended(tmp_path: Path) -> None:

@@ -97,6 +97,12 @@ _cluster_option = click.option(
     "--cluster-rescale-timeout", metavar="SECONDS", default=60.0, show_default=True,
     type=click.FloatRange(min=0), help="How long to wait for --min-workers nodes.",
 )  # fmt: skip
+@click.option(
+    "--rescale-mode", type=click.Choice(["in-place", "restart"]), default="in-place",
+    show_default=True,
+    help="How the number of workers changes. restart ends all workers after a checkpoint and "
+    "starts them again, with the variables that torchrun sets.",
+)  # fmt: skip
 @click.option("--port-offset", type=int, hidden=True, expose_value=False)
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS]", type=click.UNPROCESSED)
 @_cluster_option

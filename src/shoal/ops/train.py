@@ -22,7 +22,7 @@ from shoal.spec.cluster_spec import ClusterSpec
 from shoal.train.adaptdl_package import adaptdl_package
 from shoal.train.job.code_archive import pack
 from shoal.train.job.job_events import TrainNote
-from shoal.train.job.job_spec import AUTO_GPUS, OUTPUT_FILE, JobSpec
+from shoal.train.job.job_spec import AUTO_GPUS, IN_PLACE, OUTPUT_FILE, RESTART, JobSpec
 
 _QUERY_SECONDS = 60.0
 
@@ -52,6 +52,7 @@ class TrainOptions:
     detach: bool = False
     checkpoint_timeout_s: float = 120.0
     rescale_timeout_s: float = 60.0
+    rescale_mode: str = IN_PLACE
 
 
 @dataclass(frozen=True)
@@ -185,10 +186,13 @@ class TrainingJobs:
         if not checkpoint_dir and self.is_here:
             checkpoint_dir = f"{self._host.directory}/{id}/checkpoints"
         if not checkpoint_dir:
+            when = "if all workers are lost at once"
+            if options.rescale_mode == RESTART:
+                when = "unless the script loads its own checkpoint, whenever workers come or go"
             self._ctx.emit(
                 Warned(
                     "no --checkpoint-dir",
-                    why="if all workers are lost at once, training starts again from the beginning",
+                    why=f"{when}, training starts again from the beginning",
                     fix="add --checkpoint-dir with a shared path, or a URL such as s3://BUCKET/DIR",
                 )
             )
@@ -205,6 +209,7 @@ class TrainingJobs:
             share=options.share or (f"{self._host.directory}/{id}/share" if self.is_here else ""),
             checkpoint_timeout_s=options.checkpoint_timeout_s,
             rescale_timeout_s=options.rescale_timeout_s,
+            rescale_mode=options.rescale_mode,
             collects_output=options.output is not None,
             created=self._ctx.clock.now(),
         )

@@ -22,6 +22,27 @@ class Place(Protocol):
     def num_restarts(self) -> int: ...
 
 
+class _PlaceInEnvironment:
+    """What the environment says: before the first generation, and without a job."""
+
+    @property
+    def rank(self) -> int:
+        return _integer("ADAPTDL_REPLICA_RANK", 0)
+
+    @property
+    def size(self) -> int:
+        return _integer("ADAPTDL_NUM_REPLICAS", 1)
+
+    @property
+    def num_nodes(self) -> int:
+        return _integer("ADAPTDL_NUM_NODES", self.size)
+
+    @property
+    def num_restarts(self) -> int:
+        return _integer("ADAPTDL_NUM_RESTARTS", 0)
+
+
+PLACE_IN_ENVIRONMENT = _PlaceInEnvironment()
 _place: Place | None = None
 
 
@@ -54,20 +75,20 @@ def master_port() -> int:
 
 
 def replica_rank() -> int:
-    return _place.rank if _place is not None else _integer("ADAPTDL_REPLICA_RANK", 0)
+    return (_place or PLACE_IN_ENVIRONMENT).rank
 
 
 def num_nodes() -> int:
-    return _place.num_nodes if _place is not None else _integer("ADAPTDL_NUM_NODES", num_replicas())
+    return (_place or PLACE_IN_ENVIRONMENT).num_nodes
 
 
 def num_replicas() -> int:
-    return _place.size if _place is not None else _integer("ADAPTDL_NUM_REPLICAS", 1)
+    return (_place or PLACE_IN_ENVIRONMENT).size
 
 
 def num_restarts() -> int:
     """How often the membership has changed."""
-    return _place.num_restarts if _place is not None else _integer("ADAPTDL_NUM_RESTARTS", 0)
+    return (_place or PLACE_IN_ENVIRONMENT).num_restarts
 
 
 def adaptdl_sched_version() -> str | None:

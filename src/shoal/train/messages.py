@@ -59,6 +59,7 @@ class Hello(WorkerMessage):
     TYPE: ClassVar[str] = "hello"
     pid: int
     host: str
+    port: int = 0  # a free one
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,9 @@ class Generation(ControllerMessage):
 
     Sent without `store` first: rank 0, a survivor where there is one, creates the store and
     answers `Store`. Then sent to every member with `store`; they connect in the background and
-    answer `Formed`. `recover` says that the running generation is broken.
+    answer `Formed`. `recover` says that the running generation is broken. `master` is where a
+    script that makes its own groups, as under torchrun, finds rank 0: only if the job restarts its
+    workers to change their number, and then all members get the first message.
     """
 
     TYPE: ClassVar[str] = "generation"
@@ -191,6 +194,7 @@ class Generation(ControllerMessage):
     joiners: tuple[str, ...]
     store: StoreAddress | None
     recover: bool
+    master: StoreAddress | None = None
 
     def rank(self, worker: str) -> int:
         return self.members.index(worker)
@@ -275,6 +279,6 @@ def _parse(line: str, kinds: dict[str, type[_M]]) -> _M:
 def _plain(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return tuple(value)
-    if name == "store" and value is not None:
+    if name in ("store", "master") and value is not None:
         return StoreAddress(**value)
     return value

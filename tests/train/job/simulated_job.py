@@ -14,6 +14,7 @@ from shoal.train.job.actions import (
     ReleaseWorker,
     RequestWorker,
     Send,
+    SignalWorker,
     StartWorker,
     WorkerReport,
 )
@@ -50,6 +51,7 @@ class SimulatedWorker:
     forms: bool = True
     switches: bool = True
     started: bool = False
+    ignores_sigterm: bool = False
     announced: dict[int, Generation] = field(default_factory=dict)
     generation: int = 0
     received: list[ControllerMessage] = field(default_factory=list)
@@ -64,13 +66,15 @@ class SimulatedJob:
         min_workers: int = 1,
         nodes: int | None = None,
         uses_library: bool = True,
+        restarts: bool = False,
     ) -> None:
-        self.settings = Settings(max_workers, min_workers)
+        self.settings = Settings(max_workers, min_workers, restarts=restarts)
         self.membership = Membership(self.settings)
         self.now = 100.0
         self.step = 10
         self.uses_library = uses_library
         self.prepares = True  # what new workers do
+        self.forms = True
         self.nodes: deque[str] = deque(
             f"n{i}" for i in range(max_workers if nodes is None else nodes)
         )
@@ -78,6 +82,7 @@ class SimulatedJob:
         self.ever_requested: list[str] = []
         self.workers: dict[str, SimulatedWorker] = {}
         self.killed: list[str] = []
+        self.signals: list[tuple[str, int]] = []
         self.records: list[Record] = []
         self.finish: Finish | None = None
         self._actions: deque[Action] = deque()
@@ -205,12 +210,17 @@ class SimulatedJob:
             self.requested.append(action.worker)
             self.ever_requested.append(action.worker)
         elif isinstance(action, StartWorker):
-            worker = SimulatedWorker(action.worker, action.node, prepares=self.prepares)
+            worker = SimulatedWorker(action.worker, action.node, self.prepares, self.forms)
             self.workers[worker.id] = worker
-            self.say(Hello(worker.id, pid=1, host=worker.node))
+            self.say(Hello(worker.id, pid=1, host=worker.node, port=1))
         elif isinstance(action, KillWorker):
             self.killed.append(action.worker)
             self.workers.pop(action.worker, None)
+        elif isinstance(action, SignalWorker):
+            self.signals.append((action.worker, action.signal))
+            hit = self.workers.get(action.worker)
+            if hit is not None and not (hit.ignores_sigterm and action.signal != SIGKILL):
+                self.kill(hit.id, signal=action.signal)
         elif isinstance(action, ReleaseWorker):
             if action.worker in self.requested:
                 self.requested.remove(action.worker)
@@ -244,8 +254,8 @@ class SimulatedJob:
     def _form(self, worker: SimulatedWorker, message: Generation) -> None:
         worker.announced[message.generation] = message
         if message.store is None:
-            assert message.rank(worker.id) == 0, "only rank 0 creates the store"
-            if worker.forms:
+            assert message.master or message.rank(worker.id) == 0, "rank 0 creates the store"
+            if worker.forms and message.rank(worker.id) == 0:
                 self.say(Store(worker.id, message.generation, worker.node, 1))
             return
         if worker.id not in message.members:

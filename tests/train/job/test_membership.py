@@ -191,3 +191,14 @@ def test_a_slow_beginning_of_a_joiner_has_no_deadline() -> None:
     assert job.membership.state.number == number
     job.say(Prepared("w2"))
     assert job.members == ["w1", "w2"]
+
+
+def test_a_script_without_the_library_has_no_deadline() -> None:
+    job = SimulatedJob(1, uses_library=False)
+    job.forms = False
+    job.start()
+    for _ in range(20):
+        job.advance(120)
+    assert job.status() is None
+    job.exit("w1", 0)
+    assert job.status() == 0

@@ -38,6 +38,15 @@ class KillWorker:
 
 
 @dataclass(frozen=True)
+class SignalWorker:
+    """Send a signal to the process. The worker keeps its resources, and starts again later."""
+
+    worker: str
+    node: str
+    signal: int
+
+
+@dataclass(frozen=True)
 class ReleaseWorker:
     """Release the resources of a worker that has no process any more, or never had one."""
 
@@ -71,7 +80,9 @@ class Finish:
     output: tuple[str, ...] = ()
 
 
-Action = RequestWorker | StartWorker | KillWorker | ReleaseWorker | Send | Record | Finish
+Action = (
+    RequestWorker | StartWorker | KillWorker | SignalWorker | ReleaseWorker | Send | Record | Finish
+)
 
 
 @dataclass(frozen=True)

@@ -138,8 +138,9 @@ class Agent:
         if worker in self._workers:
             return
         path = self._logs / f"{worker}.log"
+        output = OutputFile(path, path.stat().st_size if path.exists() else 0)
         try:
-            with path.open("wb") as log:
+            with path.open("ab") as log:  # a worker that is started again
                 process = await asyncio.create_subprocess_exec(
                     *command, cwd=cwd, env=dict(env), stdin=asyncio.subprocess.DEVNULL,
                     stdout=log, stderr=log, start_new_session=True,
@@ -148,7 +149,7 @@ class Agent:
             lines = (f"{command[0]}: {error.strerror}",)
             self.events.put_nowait(ExitEvent(worker, Exit(127, lines=lines)))
             return
-        started = WorkerProcess(worker, process, OutputFile(path))
+        started = WorkerProcess(worker, process, output)
         self._workers[worker] = started
         self._keep(asyncio.create_task(self._wait(started)))
 
@@ -169,6 +170,14 @@ class Agent:
     def kill(self, worker: str) -> None:
         if found := self._workers.get(worker):
             self._kill_group(found)
+
+    def signal(self, worker: str, number: int) -> None:
+        if found := self._workers.get(worker):
+            if number == signal.SIGKILL:
+                self._kill_group(found)
+            else:
+                with contextlib.suppress(ProcessLookupError):
+                    found.process.send_signal(number)
 
     def reports(self) -> list[WorkerReport]:
         """All workers of whose exit the controller has not been informed."""

@@ -94,6 +94,10 @@ class AgentActor:
         if self._agent is not None:
             self._agent.kill(worker)
 
+    async def signal(self, worker: str, number: int) -> None:
+        if self._agent is not None:
+            self._agent.signal(worker, number)
+
     async def output_files(self) -> bytes:
         """What the script has saved beside its code, as a zip file."""
         return await asyncio.to_thread(_zipped_changes, self._directory / "code")

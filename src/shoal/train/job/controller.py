@@ -30,6 +30,7 @@ from shoal.train.job.actions import (
     ReleaseWorker,
     RequestWorker,
     Send,
+    SignalWorker,
     StartWorker,
     WorkerReport,
 )
@@ -41,6 +42,7 @@ from shoal.train.job.job_spec import (
     JOB_FILE,
     NAMESPACE,
     OUTPUT_FILE,
+    RESTART,
     STATUS_FILE,
     JobSpec,
 )
@@ -74,6 +76,7 @@ class Controller:
                 spec.min_workers,
                 spec.rescale_timeout_s,
                 spec.checkpoint_timeout_s,
+                restarts=spec.rescale_mode == RESTART,
             )
         )
         self._notes = WaitingNotes(spec.resources(), time.monotonic())
@@ -253,6 +256,9 @@ class Controller:
             elif isinstance(action, KillWorker):
                 if agent := self._agents.by_node.get(action.node):
                     agent.actor.kill.remote(action.worker)
+            elif isinstance(action, SignalWorker):
+                if agent := self._agents.by_node.get(action.node):
+                    agent.actor.signal.remote(action.worker, action.signal)
             elif isinstance(action, RequestWorker):
                 self._keep(self._request(action.worker))
             elif isinstance(action, ReleaseWorker):

@@ -21,6 +21,9 @@ from pathlib import Path
 NAMESPACE = "shoal-train"
 # One GPU for each worker where the cluster has GPUs, else none.
 AUTO_GPUS = -1.0
+# How the number of workers changes.
+IN_PLACE = "in-place"
+RESTART = "restart"
 JOB_FILE = "job.json"
 CODE_FILE = "code.zip"
 JOURNAL_FILE = "journal.jsonl"
@@ -46,6 +49,7 @@ class JobSpec:
     share: str = ""
     checkpoint_timeout_s: float = 120.0
     rescale_timeout_s: float = 60.0
+    rescale_mode: str = IN_PLACE
     collects_output: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     created: float = 0.0

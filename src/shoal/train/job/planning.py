@@ -40,7 +40,7 @@ def plan_generation(state: State, now: float, *, only_prepared: bool = False) ->
     leaving = [w.id for w in current if w.id not in kept]
     if not staying or not (joining or leaving):
         return None  # where all must leave and nothing replaces them, they train on
-    return Plan((*staying, *joining), tuple(joining), _reason(joining, leaving))
+    return Plan((*staying, *joining), tuple(joining), describe(joining, leaving))
 
 
 def takes_too_long(state: State, now: float) -> bool:
@@ -79,7 +79,7 @@ def _plan_first(state: State, now: float) -> Plan | None:
     if not joiners or not (enough or now >= state.began_at + state.settings.rescale_timeout_s):
         return None
     names = tuple(w.id for w in joiners[: state.target])
-    return Plan(names, names, _reason(names, ()))
+    return Plan(names, names, describe(names, ()))
 
 
 def _joiners(state: State, now: float, *, only_prepared: bool) -> list[Worker]:
@@ -110,7 +110,8 @@ def _readiness(worker: Worker) -> tuple[bool, bool, bool, int]:
     return (bool(worker.node), worker.connected, worker.prepared, -worker.number)
 
 
-def _reason(joining: Sequence[str], leaving: Sequence[str]) -> str:
+def describe(joining: Sequence[str], leaving: Sequence[str]) -> str:
+    """Why a generation begins."""
     parts = []
     if joining:
         parts.append(f"{', '.join(joining)} joined")

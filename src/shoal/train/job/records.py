@@ -26,7 +26,8 @@ _ALIVE_S = 30.0
 _LAST_LINES = 20_000
 _REASONS = {
     "started", "resize", "announce", "cancel", "commit", "generation", "worker_lost", "node_lost",
-    "notice", "all_lost", "restored", "discard", "form_failed", "checkpoint", "stop", "end",
+    "notice", "all_lost", "restart", "restored", "discard", "form_failed", "checkpoint", "stop",
+    "end",
 }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ def restore(state: State, reports: Sequence[WorkerReport], now: float) -> list[s
     if newest and not is_complete:
         # The commit may not have reached all: it is sent again.
         state.running = by_number.get(older)
-        state.pending = Pending(by_number[newest], "the controller was restarted", now)
+        state.pending = Pending(by_number[newest], "the controller was restarted", now, now)
         state.pending.committed = True
         state.pending.formed = set(members)
         state.pending.switched = {w for w, g in switched.items() if g == newest}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shoal.train.job.actions import Action, Finish, Record, Send
-from shoal.train.messages import ControllerMessage, Generation
+from shoal.train.messages import Checkpoint, ControllerMessage, Generation, StoreAddress
 
 LEAVE_BEFORE_DEADLINE_S = 30.0
+STOPPED = 143  # the status of a worker that has stopped after a checkpoint
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,7 @@ class Settings:
     min_workers: int = 1
     rescale_timeout_s: float = 60.0
     checkpoint_timeout_s: float = 120.0
+    restarts: bool = False  # a change of the membership ends all workers and starts them again
 
 
 @dataclass
@@ -32,6 +34,7 @@ class Worker:
     trained: bool = False
     deadline: float | None = None
     leaving: bool = False
+    address: StoreAddress | None = None  # a free port there, for what the script may start
 
     @property
     def number(self) -> int:
@@ -49,6 +52,7 @@ class Pending:
     announcement: Generation
     reason: str
     since: float
+    forming_since: float
     formed: set[str] = field(default_factory=set)
     switched: set[str] = field(default_factory=set)
     committed: bool = False
@@ -77,6 +81,11 @@ class State:
     began_at: float = 0.0
     number: int = 0  # of the newest generation
     next_worker: int = 1
+    step: int = 0  # the last one that is known of
+    restarts: int = 0
+    last_checkpoint: str = ""
+    ending: bool = False  # a script has ended: no worker joins any more
+    stop_at: float | None = None  # when workers that have not stopped are killed
     actions: list[Action] = field(default_factory=list)
 
     def first_size(self) -> int:
@@ -84,7 +93,8 @@ class State:
         return max(1, min(self.settings.min_workers, self.target))
 
     def wanted(self) -> int:
-        return self.target if self.uses_library else self.first_size()
+        knows_others = self.uses_library or self.settings.restarts
+        return self.target if knows_others else self.first_size()
 
     def members(self) -> list[Worker]:
         """The living members of the running generation in rank order."""
@@ -124,6 +134,14 @@ class State:
     def send_involved(self, message: ControllerMessage) -> None:
         for worker in self.involved():
             self.send(worker, message)
+
+    def request_checkpoint(self, reason: str) -> None:
+        for worker in self.scripts():
+            if worker.trained:
+                self.send(worker.id, Checkpoint(reason))
+
+    def advance_step(self, step: int) -> None:
+        self.step = max(self.step, step)
 
     def record(self, kind: str, text: str = "", level: str = "info", **values: object) -> None:
         self.do(Record(kind, text, level, values))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.train.job.state import Pending, State
-from shoal.train.messages import Cancel, Commit, Generation
+from shoal.train.messages import Cancel, Commit, Generation, StoreAddress
 
 
 def announce(
@@ -16,19 +16,23 @@ def announce(
     now: float,
     *,
     recover: bool = False,
+    master: StoreAddress | None = None,
 ) -> None:
     """Begin the next generation: rank 0 creates its store, and then the others hear of it."""
     state.number += 1
     nodes = tuple(state.workers[m].node for m in members)
-    announcement = Generation(state.number, tuple(members), nodes, tuple(joiners), None, recover)
+    announcement = Generation(
+        state.number, tuple(members), nodes, tuple(joiners), None, recover, master
+    )
     for joiner in joiners:
         state.workers[joiner].cohort = state.workers[joiner].cohort or state.number
-    state.pending = Pending(announcement, reason, now)
+    state.pending = Pending(announcement, reason, now, now)
     state.record(
         "announce", generation=state.number, members=list(members), joiners=list(joiners),
         recover=recover, reason=reason,
     )  # fmt: skip
-    state.send(members[0], announcement)
+    for member in members if master is not None else members[:1]:
+        state.send(member, announcement)
 
 
 def cancel(state: State, reason: str) -> None:

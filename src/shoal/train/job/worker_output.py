@@ -12,9 +12,9 @@ _TAIL_BYTES = 1 << 16
 class OutputFile:
     """Lines are returned when they are complete; an unfinished one at the end of the worker."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, start: int = 0) -> None:
         self._path = path
-        self._position = 0
+        self._position = start
 
     def new_lines(self, *, at_end: bool = False) -> tuple[str, ...]:
         """The lines since the last call."""

@@ -42,7 +42,7 @@ def init_process_group(
     """Join the other workers of this job, and make their group the default group of
     `torch.distributed`. By itself, a script reads who they are from the environment."""
     session = current_session()
-    session.rendezvous.backend = backend
+    session.rendezvous.use_backend(backend)
     session.rendezvous.set_environment(init_method, world_size, rank)
     process_group.init_process_group(session)
 

@@ -9,6 +9,7 @@ samples of that step again.
 import inspect
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,8 +73,10 @@ class AdaptiveDataParallel(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         helper = current_dataloader()
-        if not (torch.is_grad_enabled() and self.module.training and helper is not None):
+        if not (torch.is_grad_enabled() and self.module.training):
             return self.module(*args, **kwargs)
+        if helper is None:
+            return _on_backward(self.module(*args, **kwargs), _refuse)
         helper.train()
         if helper.first_micro_batch:
             self.gns.set_accum_scale(helper.micro_batch_scale)
@@ -89,7 +92,9 @@ class AdaptiveDataParallel(nn.Module):
         else:
             output = self.module(*args, **kwargs)
         weight = helper.micro_batch_weight
-        return output if weight == 1.0 else _scale_gradients(output, weight)
+        if weight == 1.0:
+            return output
+        return _on_backward(output, lambda gradient: gradient * weight)
 
     def rebuild(self, generation: Generation) -> None:
         """Build what belongs to a generation."""
@@ -182,15 +187,22 @@ def _sync_buffers(module: nn.Module, generation: Generation) -> None:
             generation.fail(str(error))
 
 
-def _scale_gradients(output: Any, weight: float) -> Any:
-    """The same output; gradients that flow back through it are multiplied by `weight`."""
+def _refuse(gradient: torch.Tensor) -> torch.Tensor:
+    raise RuntimeError(
+        "backward() of an AdaptiveDataParallel outside of a loop over an AdaptiveDataLoader: "
+        "gradients are combined by its steps. Use model.module for a pass that is not training."
+    )
+
+
+def _on_backward(output: Any, hook: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The same output; `hook` replaces the gradients that flow back through it."""
     if isinstance(output, torch.Tensor):
         if output.requires_grad:
             output = output.clone() if output.is_leaf else output
-            output.register_hook(lambda gradient: gradient * weight)
+            output.register_hook(hook)
         return output
     if isinstance(output, dict):
-        return type(output)({key: _scale_gradients(value, weight) for key, value in output.items()})
+        return type(output)({key: _on_backward(value, hook) for key, value in output.items()})
     if isinstance(output, (list, tuple)):
-        return type(output)(_scale_gradients(value, weight) for value in output)
+        return type(output)(_on_backward(value, hook) for value in output)
     return output

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import importlib
 import os
 import runpy
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from shoal.train import messages
-from shoal.train.worker import runtime
+from shoal.train.worker import runtime, torchrun_env
 from shoal.train.worker.control_link import ControlLink
 
 
@@ -20,8 +22,12 @@ def main() -> NoReturn:
     # Groups that never form are part of the plan; torch would print a stack trace for each.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     link = ControlLink(os.environ["SHOAL_TRAIN_SOCKET"], os.environ["SHOAL_TRAIN_WORKER"])
-    link.send(messages.Hello(link.worker, os.getpid(), os.environ["SHOAL_TRAIN_HOST"]))
-    link.await_message(messages.Generation)
+    host = os.environ["SHOAL_TRAIN_HOST"]
+    link.send(messages.Hello(link.worker, os.getpid(), host, torchrun_env.free_port(host)))
+    # Importing torch takes seconds, which the other workers and the controller need as well.
+    torch_import = _import_torch_if_used(script)
+    os.environ.update(torchrun_env.variables(link.await_generation(), link.worker))
+    torch_import.join()
     runtime.use_link(link)
     sys.argv = [script, *arguments]
     sys.path[0] = str(Path(script).resolve().parent)
@@ -37,6 +43,19 @@ def main() -> NoReturn:
         sys.excepthook(*sys.exc_info())
         status = 1
     _exit(status)
+
+
+def _import_torch_if_used(script: str) -> threading.Thread:
+    """In the background. A script that does not use torch does without it."""
+
+    def work() -> None:
+        with contextlib.suppress(Exception):  # the script's own import reports the error
+            if b"torch" in Path(script).read_bytes():
+                importlib.import_module("torch")
+
+    thread = threading.Thread(target=work, name="shoal-import", daemon=True)
+    thread.start()
+    return thread
 
 
 def _status(code: object) -> int:

@@ -48,10 +48,16 @@ class ControlLink:
             self._kept = []
             self._handler = handler
 
-    def await_message(self, kind: type[messages.ControllerMessage]) -> None:
-        """Wait until a message of that kind has been received."""
+    def await_generation(self) -> messages.Generation:
+        """Wait for the first generation. It is handled later, with the other messages."""
+
+        def found() -> messages.Generation | None:
+            return next((m for m in self._kept if isinstance(m, messages.Generation)), None)
+
         with self._received:
-            self._received.wait_for(lambda: any(isinstance(m, kind) for m in self._kept))
+            while (generation := found()) is None:
+                self._received.wait()
+            return generation
 
     def _receive(self) -> None:
         try:

@@ -26,6 +26,9 @@ from shoal.train.worker.generation import (
 
 _EPOCH_KEY = "epoch"
 _EPOCH_POLL = 0.05
+_MEMBERS_KEY = "members"
+_FIRST_PAUSE, _LAST_PAUSE = 0.001, 0.1
+_DEFAULT_BACKEND = "gloo"
 
 
 class Rendezvous:
@@ -35,7 +38,6 @@ class Rendezvous:
     def __init__(self, worker: str, host: str, link: ControlLink | None) -> None:
         self.worker = worker
         self.host = host
-        self.backend = "gloo"
         self.epoch: int | None = None  # of this worker, if it trains: those that join ask for it
         self.committed = 0
         self.coming: messages.Generation | None = None
@@ -44,6 +46,15 @@ class Rendezvous:
         self._changed = threading.Condition()
         self._stores: dict[int, Any] = {}
         self._formed: dict[int, Generation] = {}
+        self._cancelled: set[int] = set()
+        self._backend: str | None = None
+
+    def use_backend(self, backend: str) -> None:
+        """What the script wants for its own collectives: no group is connected before it is known,
+        since all members must have the same."""
+        with self._changed:
+            self._backend = self._backend or backend
+            self._changed.notify_all()
 
     def send(self, message: messages.WorkerMessage) -> None:
         if self._link is not None:
@@ -69,8 +80,10 @@ class Rendezvous:
 
     def cancel(self, number: int) -> None:
         with self._changed:
+            self._cancelled.add(number)
             self._formed.pop(number, None)
             self._stores.pop(number, None)
+            self._changed.notify_all()
 
     def _in_background(
         self, act: Callable[[messages.Generation], None], membership: messages.Generation
@@ -91,16 +104,43 @@ class Rendezvous:
             if store is None:
                 assert membership.store is not None
                 store = connect_store(membership.store.host, membership.store.port)
-            generation.form(store, self.host, self.backend)
+            if not self._await_members(store, membership):
+                return
+            assert self._backend is not None
+            generation.form(store, self.host, self._backend)
             if self.epoch is not None:
                 self._tell_epoch(generation, self.epoch)
         except Exception as error:
             self.send(messages.FormFailed(self.worker, number, str(error)[:300]))
             return
         with self._changed:
+            if number in self._cancelled:
+                return
             self._formed[number] = generation
             self._changed.notify_all()
         self.send(messages.Formed(self.worker, number))
+
+    def _await_members(self, store: Any, membership: messages.Generation) -> bool:
+        """Wait until all members are about to connect: a joiner's script may take long to come
+        there. False if the generation is cancelled meanwhile."""
+        number, pause = membership.generation, _FIRST_PAUSE
+
+        def is_over() -> bool:
+            coming = self.coming
+            return number in self._cancelled or (coming is not None and coming.generation > number)
+
+        with self._changed:
+            self._changed.wait_for(lambda: self._backend is not None or is_over())
+        if is_over():
+            return False
+        count = store.add(_MEMBERS_KEY, 1)
+        while count < len(membership.members):
+            time.sleep(pause)
+            if is_over():
+                return False
+            pause = min(2 * pause, _LAST_PAUSE)
+            count = store.add(_MEMBERS_KEY, 0)
+        return True
 
     # --- for the training thread ---
 
@@ -111,6 +151,7 @@ class Rendezvous:
 
     def await_formed(self) -> Generation:
         """The coming generation, when its groups are connected."""
+        self.use_backend(_DEFAULT_BACKEND)
         if not self.is_elastic:
             return self._from_environment()
         with self._changed:
@@ -122,6 +163,7 @@ class Rendezvous:
 
     def await_commit(self, after: int) -> Generation:
         """The generation to switch to: all its members are ready."""
+        self.use_backend(_DEFAULT_BACKEND)
         if not self.is_elastic:
             return self._from_environment()
         with self._changed:
@@ -188,8 +230,8 @@ class Rendezvous:
 
     def _from_environment(self) -> Generation:
         if 1 not in self._formed:
-            size = int(os.environ.get("ADAPTDL_NUM_REPLICAS", "1"))
-            rank = int(os.environ.get("ADAPTDL_REPLICA_RANK", "0"))
+            place = env.PLACE_IN_ENVIRONMENT
+            size, rank = place.size, place.rank
             members = tuple(str(index) for index in range(size))
             self.worker = str(rank)
             membership = messages.Generation(1, members, (), members, None, False)
@@ -201,7 +243,8 @@ class Rendezvous:
                     address, env.master_port(), size, is_master=rank == 0, timeout=FORM_TIMEOUT
                 )
                 self.host = _address_towards(address)
-            generation.form(store, self.host, self.backend)
+            assert self._backend is not None
+            generation.form(store, self.host, self._backend)
             self._formed[1] = generation
         return self._formed[1]
 

@@ -14,7 +14,6 @@ Words used here:
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import sys
 import time
@@ -24,9 +23,11 @@ from typing import Any, NoReturn, Protocol
 
 from shoal.train import checkpoint, messages
 from shoal.train.worker.accumulation import Accumulation, Deltas
+from shoal.train.worker.collective_log import CollectiveLog
 from shoal.train.worker.control_link import ControlLink
 from shoal.train.worker.durable import DurableCheckpoints
 from shoal.train.worker.generation import Exchange, Generation, PeerLostError
+from shoal.train.worker.place import WorkerPlace
 from shoal.train.worker.rendezvous import Rendezvous
 from shoal.train.worker.state_sync import Common, Standing, sync_state
 
@@ -63,10 +64,9 @@ class Record:
     batch: Batch | None
 
 
-class Session:
+class Session(WorkerPlace):
     def __init__(self, worker: str, host: str, link: ControlLink | None = None) -> None:
-        self.rendezvous = Rendezvous(worker, host, link)
-        self.generation: Generation | None = None
+        super().__init__(Rendezvous(worker, host, link))
         self.entered = False
         self.in_loop = False
         self.muted = False  # what this worker computes in this step counts for nothing
@@ -78,8 +78,7 @@ class Session:
         self.propose_batch: Callable[[], Batch | None] = lambda: None
         self.adopt_batch: Callable[[Batch], bool] = lambda _: False
         self._incoming: dict[str, Any] | None = None
-        self._log: dict[int | None, list[Any]] = {}
-        self._collectives: dict[int | None, int] = {}
+        self._log = CollectiveLog()
         self._undoables: list[tuple[Undoable, Any]] = []
         self._rebuilt: list[Rebuilt] = []
         self._exchange: Exchange | None = None
@@ -95,43 +94,6 @@ class Session:
             link.handle_with(self._on_message)
 
     # --- where this worker stands ---
-
-    @property
-    def worker(self) -> str:
-        return self.rendezvous.worker
-
-    @property
-    def _membership(self) -> messages.Generation | None:
-        running = self.generation
-        return running.membership if running is not None else self.rendezvous.coming
-
-    @property
-    def rank(self) -> int:
-        membership = self._membership
-        if membership is None:
-            return int(os.environ.get("ADAPTDL_REPLICA_RANK", "0"))
-        return membership.rank(self.worker)
-
-    @property
-    def size(self) -> int:
-        membership = self._membership
-        if membership is None:
-            return int(os.environ.get("ADAPTDL_NUM_REPLICAS", "1"))
-        return len(membership.members)
-
-    @property
-    def num_nodes(self) -> int:
-        membership = self._membership
-        if membership is None or not membership.nodes:
-            return int(os.environ.get("ADAPTDL_NUM_NODES", self.size))
-        return len(set(membership.nodes))
-
-    @property
-    def num_restarts(self) -> int:
-        membership = self._membership
-        if membership is None or not self.rendezvous.is_elastic:
-            return int(os.environ.get("ADAPTDL_NUM_RESTARTS", "0"))
-        return max(0, membership.generation - 1)
 
     @property
     def replaying(self) -> bool:
@@ -189,7 +151,7 @@ class Session:
 
     def epoch_begins(self, epoch: int) -> None:
         self.epoch = epoch
-        self._collectives[epoch] = 0
+        self._log.begin(epoch)
         if self.entered and not self.replaying:
             self.rendezvous.begin_epoch(epoch)
 
@@ -316,11 +278,8 @@ class Session:
         kept = self._close_tick()
         while True:
             if self.replaying:
-                count = self._collectives.get(self.epoch, 0)
-                results = self._log.get(self.epoch, [])
-                if count < len(results):
-                    self._collectives[self.epoch] = count + 1
-                    return copy.deepcopy(results[count])
+                if self._log.has_next(self.epoch):
+                    return self._log.next(self.epoch)
                 self.go_live()
             assert self.generation is not None
             try:
@@ -336,8 +295,7 @@ class Session:
             self.tick += 1
             self.accumulation.merge_from_all([share[0] for share in shares], self.tick)
             result = combine([share[1] for share in shares])
-            self._log.setdefault(self.epoch, []).append(copy.deepcopy(result))
-            self._collectives[self.epoch] = self._collectives.get(self.epoch, 0) + 1
+            self._log.add(self.epoch, result)
             return result
 
     def _collective_of_joiners(self, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
@@ -413,7 +371,13 @@ class Session:
         synced = sync_state(
             generation,
             Standing(self.entered, self.tick, accumulation.merged_ticks),
-            Common(self.tick, self.step, accumulation.totals, accumulation.merged_ticks, self._log),
+            Common(
+                self.tick,
+                self.step,
+                accumulation.totals,
+                accumulation.merged_ticks,
+                self._log.results,
+            ),
             lambda: {state.name: state.snapshot() for state in checkpoint.states()},
         )
         previous, self.generation = self.generation, generation
@@ -423,7 +387,8 @@ class Session:
         if synced.states is not None:
             # Another worker has kept the step that this one has dropped.
             accumulation.put_back(self._undone)
-            self.tick, self.step, self._log = common.tick, common.step, common.log
+            self.tick, self.step = common.tick, common.step
+            self._log.results = common.log
             self._incoming = synced.states
             self._apply_positions()
         accumulation.adopt(common.totals, common.merged_ticks, common.tick + 1)
