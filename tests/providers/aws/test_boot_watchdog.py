@@ -8,8 +8,8 @@ from typing import Any
 import boto3
 import pytest
 
-from shoal.providers.aws import boot_watchdog
 from shoal.providers.model import LaunchRequest
+from shoal.providers.vm import boot_watchdog
 from tests.polling import until
 from tests.providers.aws.aws_bed import Bed, cluster_file
 from tests.providers.aws.provider_account import Account

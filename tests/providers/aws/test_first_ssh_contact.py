@@ -10,7 +10,7 @@ import pytest
 
 from shoal.core.errors import UnreachableError
 from shoal.providers.aws import instance_types
-from shoal.providers.aws.first_ssh_contact import FirstContactRunner
+from shoal.providers.vm.first_ssh_contact import FirstContactRunner
 from shoal.remote.ssh_target import SshTarget
 from tests.providers.aws.manual_clock import ManualClock
 

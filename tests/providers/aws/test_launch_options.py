@@ -26,22 +26,22 @@ from shoal.providers.aws import (
     amis,
     ebs,
     error_codes,
-    host_keys,
     iam_policies,
     security_group,
     subnets,
 )
 from shoal.providers.aws.instance_types import InstanceTypeInfo, read_type
-from shoal.providers.aws.launch_fallback import launch_with_fallback
-from shoal.providers.aws.launch_options import (
+from shoal.providers.aws.preflight import checks
+from shoal.providers.model import LaunchRequest
+from shoal.providers.vm import host_keys
+from shoal.providers.vm.launch_fallback import launch_with_fallback
+from shoal.providers.vm.launch_options import (
     LaunchOption,
     Subnet,
     UnavailableOfferings,
     launch_options,
 )
-from shoal.providers.aws.launch_records import LaunchRecords
-from shoal.providers.aws.preflight import checks
-from shoal.providers.model import LaunchRequest
+from shoal.providers.vm.launch_records import LaunchRecords
 from tests.providers.aws.manual_clock import ManualClock
 
 A, B = (Subnet(f"subnet-{z}", f"us-west-2{z}", "vpc-1") for z in "ab")

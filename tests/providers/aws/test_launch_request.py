@@ -11,8 +11,8 @@ import pytest
 
 from shoal.core.errors import ConfigError
 from shoal.providers.aws import launch_request, tags, user_data
-from shoal.providers.aws.launch_options import LaunchOption, Subnet
 from shoal.providers.aws.launch_request import LaunchResources
+from shoal.providers.vm.launch_options import LaunchOption, Subnet
 
 SUBNET = Subnet("subnet-1", "us-west-2a", "vpc-1")
 RESOURCES = LaunchResources("shoal-key", {"vpc-1": ("sg-1",)}, "shoal-profile")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal.providers.aws.instances import read_instance
-from shoal.providers.aws.launch_records import LaunchRecords
 from shoal.providers.aws.preflight import setting_checks
-from shoal.providers.aws.ssh_targets import InstanceRunners
-from shoal.providers.aws.waiters import TerminationWatch
+from shoal.providers.vm.launch_records import LaunchRecords
+from shoal.providers.vm.ssh_targets import InstanceRunners
+from shoal.providers.vm.waiters import TerminationWatch
 from shoal.spec.cluster_spec import AuthSpec, ClusterSpec, ProviderSpec
 from tests.providers.aws.manual_clock import ManualClock
 from tests.providers.aws.test_stopped_workers import record

@@ -11,7 +11,7 @@ import pytest
 
 from shoal.providers.aws import security_group
 from shoal.providers.aws.aws_client import AwsClient
-from shoal.providers.aws.ssh_access import SshAccess
+from shoal.providers.aws.ssh_access import SecurityGroupAccess
 from shoal.spec.cluster_spec import ShoalSettings
 from tests.providers.aws.aws_bed import CLUSTER, Bed, events_of
 from tests.providers.aws.manual_clock import ManualClock
@@ -76,7 +76,7 @@ class GroupClient(AwsClient):
 async def connect_slowly(aws: GroupClient) -> list[Any]:
     """Connect twice to an instance that is silent until the rules are checked; the events."""
     events: list[Any] = []
-    access = SshAccess(aws, cluster(), events.append)
+    access = SecurityGroupAccess(aws, cluster(), events.append)
     for _ in range(2):
         async with access.ensured():
             await asyncio.wait_for(aws.listed.wait(), 30)
@@ -109,10 +109,10 @@ async def test_a_group_that_allows_this_address_is_not_changed(address: str) -> 
 async def test_ranges_of_the_file_are_not_changed(address: str) -> None:
     aws = GroupClient("198.51.100.9/32")
     settings = ShoalSettings(ssh_from=("198.51.100.0/24",))
-    access = SshAccess(aws, replace(cluster(), shoal=settings), lambda event: None)
+    access = SecurityGroupAccess(aws, replace(cluster(), shoal=settings), lambda event: None)
     await access.allow_this_machine()
     assert aws.changes == []
-    await SshAccess(aws, cluster(), lambda event: None).allow_this_machine()
+    await SecurityGroupAccess(aws, cluster(), lambda event: None).allow_this_machine()
     assert aws.changes, "without the setting"
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from shoal.core.errors import TransientError
 from shoal.providers.aws import stopped_workers, tags
-from shoal.providers.aws.waiters import Waiter
+from shoal.providers.aws.instances import state_of, state_reason
 from shoal.providers.model import LaunchRequest, State
+from shoal.providers.vm.waiters import Observed, Waiter
 from shoal.spec.hashes import launch_hash
 from tests.providers.aws.manual_clock import ManualClock
 from tests.specs import cluster
@@ -39,8 +40,9 @@ class Listings:
     listings: list[list[dict[str, Any]]]
     clock: ManualClock
 
-    async def describe(self, ids: Sequence[str]) -> Sequence[dict[str, Any]]:
-        return self.listings.pop(0) if len(self.listings) > 1 else self.listings[0]
+    async def describe(self, ids: Sequence[str]) -> Sequence[Observed]:
+        records = self.listings.pop(0) if len(self.listings) > 1 else self.listings[0]
+        return [Observed(r["InstanceId"], state_of(r), state_reason(r)) for r in records]
 
     @property
     def waiter(self) -> Waiter:
@@ -95,7 +97,7 @@ async def test_an_instance_that_ec2_forgets_is_terminated() -> None:
     assert instances.clock.monotonic() - started_at < 5
     assert await Listings([[record("i-1", "pending")], []], ManualClock()).waiter.until_running(
         ["i-1"]
-    ) == {"i-1": "EC2 does not list it any more"}
+    ) == {"i-1": "the cloud does not list it any more"}
 
 
 async def test_an_instance_that_ec2_does_not_list_yet_is_waited_for() -> None:

@@ -22,10 +22,8 @@ from shoal.providers.aws import (
     cluster_resources,
     ebs,
     ecr,
-    first_boot,
     instance_types,
     interruption_watch,
-    key_pairs,
     launch_config,
     launch_request,
     stopped_workers,
@@ -33,13 +31,11 @@ from shoal.providers.aws import (
 )
 from shoal.providers.aws.aws_client import AwsClient, region_of, regions
 from shoal.providers.aws.efs import FileSystems
-from shoal.providers.aws.first_ssh_contact import FirstContactRunner
 from shoal.providers.aws.instances import (
     MARKET,
-    TERMINAL_STATES,
     TYPE,
-    describe_records,
     list_records,
+    observe,
     read_instance,
     request_termination,
     rival_head,
@@ -49,9 +45,6 @@ from shoal.providers.aws.instances import (
     with_tags_of,
 )
 from shoal.providers.aws.launch_config import LaunchConfig
-from shoal.providers.aws.launch_fallback import LaunchOutcome, Record
-from shoal.providers.aws.launch_options import UnavailableOfferings
-from shoal.providers.aws.launch_records import LaunchRecords
 from shoal.providers.aws.launch_request import LaunchResources
 from shoal.providers.aws.launcher import Launcher
 from shoal.providers.aws.preflight import (
@@ -62,11 +55,21 @@ from shoal.providers.aws.preflight import (
     setting_checks,
 )
 from shoal.providers.aws.pricing import Prices
-from shoal.providers.aws.ssh_access import SshAccess
-from shoal.providers.aws.ssh_targets import InstanceRunners
-from shoal.providers.aws.waiters import TerminationWatch, Waiter, poll_intervals
+from shoal.providers.aws.ssh_access import SecurityGroupAccess
 from shoal.providers.model import Finding, Instance, LaunchRequest, State
 from shoal.providers.protocol import Capabilities, Provider
+from shoal.providers.vm import first_boot, ssh_keys
+from shoal.providers.vm.first_ssh_contact import FirstContactRunner
+from shoal.providers.vm.launch_fallback import LaunchOutcome, Record
+from shoal.providers.vm.launch_options import UnavailableOfferings
+from shoal.providers.vm.launch_records import LaunchRecords
+from shoal.providers.vm.ssh_targets import InstanceRunners
+from shoal.providers.vm.waiters import (
+    TERMINAL_STATES,
+    TerminationWatch,
+    Waiter,
+    poll_intervals,
+)
 from shoal.remote.known_hosts import HostKeysPerInstance
 from shoal.remote.runner import Runner
 from shoal.scaling.inputs import Offering
@@ -107,7 +110,7 @@ class AwsProvider(Provider):
             self._prices,
             emit,
         )
-        describe = functools.partial(describe_records, self._aws)
+        describe = functools.partial(observe, self._aws)
         self._waiter = Waiter(describe, clock)
         self._assignments = stopped_workers.Assignments()
         self._runners = InstanceRunners(
@@ -116,7 +119,7 @@ class AwsProvider(Provider):
             self._launch_records,
             TerminationWatch(describe, clock),
             clock,
-            None if on_head else SshAccess(self._aws, spec, emit),
+            None if on_head else SecurityGroupAccess(self._aws, spec, emit),
             in_vpc=on_head or launch_config.uses_internal_ips(spec),
         )
         self._head: Record | None = None
@@ -204,7 +207,7 @@ class AwsProvider(Provider):
         checks.refuse_persistent_spot({name: config.config for name, config in configs.items()})
         launch_resources = await self._launch_resources(spec, configs)
         # The head's own key is in no key pair, so its workers get it in their user data.
-        authorized_keys = [await key_pairs.public_key(spec.auth)] if self._on_head else []
+        authorized_keys = [await ssh_keys.public_key(spec.auth)] if self._on_head else []
         outcomes: list[LaunchOutcome] = []
         errors: list[ShoalError] = []
 

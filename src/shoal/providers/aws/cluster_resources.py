@@ -20,6 +20,7 @@ from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.launch_config import LaunchConfig, named_groups, uses_internal_ips
 from shoal.providers.aws.launch_request import LaunchResources
 from shoal.providers.model import Instance
+from shoal.providers.vm.caller_address import source_ranges
 from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)
@@ -208,7 +209,7 @@ async def _ssh_ranges(
     if spec.auth.ssh_proxy_command or uses_internal_ips(spec):
         ranges = await run_all(security_group.vpc_ranges(aws, vpc) for vpc in vpcs)
         if not spec.auth.ssh_proxy_command:
-            ranges = [[*r, *security_group.source_ranges(r)] for r in ranges]
+            ranges = [[*r, *source_ranges(r)] for r in ranges]
         return dict(zip(vpcs, ranges, strict=True))
     return dict.fromkeys(vpcs, await security_group.caller_ranges(aws))
 

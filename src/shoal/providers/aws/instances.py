@@ -12,6 +12,7 @@ from shoal.core.node_phase import Role
 from shoal.providers.aws import tags
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.model import Instance, State
+from shoal.providers.vm.waiters import Observed
 
 # Facts about an instance, shown among its tags; AWS reserves tag keys with this prefix.
 TYPE, ZONE, MARKET = "aws:type", "aws:zone", "aws:market"
@@ -32,8 +33,6 @@ _EXPLANATIONS = {
     "Client.InvalidKMSKey.InvalidState": "the KMS key of an encrypted volume is disabled or gone",
     "Client.VolumeLimitExceeded": "request a larger EBS quota, or use smaller volumes",
 }
-
-TERMINAL_STATES = (State.TERMINATING, State.TERMINATED)
 
 _STATES = {
     "pending": State.PENDING,
@@ -62,6 +61,12 @@ async def describe_records(aws: AwsClient, ids: Sequence[str]) -> list[dict[str,
         list_records(aws, [{"Name": "instance-id", "Values": chunk}]) for chunk in chunks
     )
     return [record for records in found for record in records]
+
+
+async def observe(aws: AwsClient, ids: Sequence[str]) -> list[Observed]:
+    """The states of these instances, as far as EC2 has records of them."""
+    records = await describe_records(aws, ids)
+    return [Observed(r["InstanceId"], state_of(r), state_reason(r)) for r in records]
 
 
 def with_tags_of(earlier: Mapping[str, Any], record: dict[str, Any]) -> dict[str, Any]:

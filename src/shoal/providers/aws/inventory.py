@@ -18,7 +18,6 @@ from shoal.core.polling import PollUntilDeadline
 from shoal.providers.aws import cluster_resources, ebs, iam_roles, tags
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.instances import (
-    TERMINAL_STATES,
     TYPE,
     describe_records,
     list_records,
@@ -27,6 +26,7 @@ from shoal.providers.aws.instances import (
 )
 from shoal.providers.aws.pricing import Prices
 from shoal.providers.model import Instance, State
+from shoal.providers.vm.waiters import TERMINAL_STATES
 
 _log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from shoal.providers.aws import (
 )
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.instance_types import InstanceTypeInfo
-from shoal.providers.aws.launch_options import Subnet
 from shoal.providers.aws.preflight import node_config_shapes
 from shoal.providers.aws.pricing import Prices
+from shoal.providers.vm.launch_options import Subnet
 from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from shoal.core.errors import ConfigError
 from shoal.providers.aws import tags
-from shoal.providers.aws.launch_options import LaunchOption, Market
+from shoal.providers.vm.launch_options import LaunchOption, Market
 
 DEFAULT_TYPE = "m5.large"
 _SUBNETS = "SubnetIds"

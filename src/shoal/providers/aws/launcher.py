@@ -11,8 +11,6 @@ from typing import Any
 
 from shoal.core.events import Emit
 from shoal.providers.aws import (
-    boot_watchdog,
-    host_keys,
     iam_roles,
     key_pairs,
     launch_request,
@@ -22,19 +20,21 @@ from shoal.providers.aws import (
     user_data,
 )
 from shoal.providers.aws.aws_client import AwsClient
-from shoal.providers.aws.instances import TERMINAL_STATES, state_of
+from shoal.providers.aws.instances import state_of
 from shoal.providers.aws.launch_config import LaunchConfig
-from shoal.providers.aws.launch_fallback import LaunchOutcome, Record, launch_with_fallback
-from shoal.providers.aws.launch_options import (
+from shoal.providers.aws.launch_request import LaunchResources
+from shoal.providers.aws.pricing import Prices
+from shoal.providers.model import LaunchRequest
+from shoal.providers.vm import boot_watchdog, host_keys
+from shoal.providers.vm.launch_fallback import LaunchOutcome, Record, launch_with_fallback
+from shoal.providers.vm.launch_options import (
     LaunchOption,
     UnavailableOfferings,
     launch_options,
     order_zones,
 )
-from shoal.providers.aws.launch_records import LaunchRecords
-from shoal.providers.aws.launch_request import LaunchResources
-from shoal.providers.aws.pricing import Prices
-from shoal.providers.model import LaunchRequest
+from shoal.providers.vm.launch_records import LaunchRecords
+from shoal.providers.vm.waiters import TERMINAL_STATES
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.hashes import launch_hash
 

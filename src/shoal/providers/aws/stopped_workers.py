@@ -11,8 +11,8 @@ from typing import Any
 from shoal.core.errors import CapacityError, QuotaError, ShoalError
 from shoal.providers.aws import tags
 from shoal.providers.aws.instances import MARKET, read_instance
-from shoal.providers.aws.launch_records import LaunchRecords
 from shoal.providers.model import Instance, LaunchRequest, State
+from shoal.providers.vm.launch_records import LaunchRecords
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.hashes import launch_hash
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from shoal.core.errors import ConfigError
 from shoal.providers.aws.aws_client import AwsClient
-from shoal.providers.aws.launch_options import Subnet
+from shoal.providers.vm.launch_options import Subnet
 
 # Whether a subnet has a route to the internet; only where that was looked up.
 _INTERNET = "HasInternetRoute"

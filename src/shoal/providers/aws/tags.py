@@ -11,19 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.core.node_phase import Role
+from shoal.providers.vm.tags import CLUSTER as CLUSTER
+from shoal.providers.vm.tags import RAY_CLUSTER_NAME as RAY_CLUSTER_NAME
+from shoal.providers.vm.tags import RAY_LAUNCH_CONFIG as RAY_LAUNCH_CONFIG
+from shoal.providers.vm.tags import RAY_NODE_KIND as RAY_NODE_KIND
+from shoal.providers.vm.tags import RAY_NODE_NAME as RAY_NODE_NAME
+from shoal.providers.vm.tags import RAY_NODE_STATUS as RAY_NODE_STATUS
+from shoal.providers.vm.tags import RAY_USER_NODE_TYPE as RAY_USER_NODE_TYPE
+from shoal.providers.vm.tags import TOKEN as TOKEN
 
-CLUSTER = "shoal-cluster"
-TOKEN = "shoal-token"
 # On the volumes of an instance when at least one of them must outlive it.
 RETAINED = "shoal-keeps"
-
-# Named as in Ray's own `ray.autoscaler.tags`.
-RAY_CLUSTER_NAME = "ray-cluster-name"
-RAY_NODE_KIND = "ray-node-type"
-RAY_USER_NODE_TYPE = "ray-user-node-type"
-RAY_NODE_STATUS = "ray-node-status"
-RAY_NODE_NAME = "ray-node-name"
-RAY_LAUNCH_CONFIG = "ray-launch-config"
 
 _MAX_NAME_LENGTH = 60
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]+")

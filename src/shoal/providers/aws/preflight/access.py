@@ -15,13 +15,13 @@ from shoal.core.errors import ConfigError
 from shoal.providers.aws import (
     cluster_resources,
     iam_roles,
-    key_pairs,
     launch_config,
     launch_request,
     security_group,
 )
 from shoal.providers.aws.preflight.checks import NodeTypeCheck
 from shoal.providers.model import Finding
+from shoal.providers.vm import ssh_keys
 from shoal.remote.private_key import private_key_problem
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -37,7 +37,7 @@ def check_private_key(spec: ClusterSpec) -> list[Finding]:
     """Whether the private key that the file names is one."""
     if spec.auth.ssh_private_key is None:
         return []
-    key = key_pairs.private_key_path(spec.auth)
+    key = ssh_keys.private_key_path(spec.auth)
     problem = private_key_problem(key)
     if problem is None:
         return []

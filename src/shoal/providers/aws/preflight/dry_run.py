@@ -16,9 +16,9 @@ from shoal.core.node_phase import Role
 from shoal.providers.aws import cluster_resources, iam_roles, launch_config, launch_request, tags
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.launch_config import LaunchConfig
-from shoal.providers.aws.launch_options import launch_options
 from shoal.providers.aws.launch_request import LaunchResources
 from shoal.providers.model import Finding
+from shoal.providers.vm.launch_options import launch_options
 from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)

@@ -17,7 +17,6 @@ from shoal.providers.aws import (
     cluster_resources,
     iam_roles,
     instance_types,
-    key_pairs,
     launch_config,
     launch_request,
     security_group,
@@ -34,6 +33,7 @@ from shoal.providers.aws.preflight import (
 )
 from shoal.providers.aws.preflight.checks import Facts, NodeTypeCheck
 from shoal.providers.model import Finding, ImageSizeLookup, name_check
+from shoal.providers.vm import ssh_keys
 from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)
@@ -337,10 +337,10 @@ class _Preflight:
 
     async def _login_keys(self) -> Sequence[str]:
         """The public key of our login key; none if it is missing, an empty one if unreadable."""
-        if not key_pairs.private_key_path(self._spec.auth).is_file():
+        if not ssh_keys.private_key_path(self._spec.auth).is_file():
             return ()
         try:
-            return (await key_pairs.public_key(self._spec.auth),)
+            return (await ssh_keys.public_key(self._spec.auth),)
         except ConfigError:
             return ("",)
 

@@ -86,8 +86,8 @@ def order_zones(
 
 
 class UnavailableOfferings:
-    """The options that AWS had no capacity or quota for recently. Kept in a file, so that the next
-    command knows them too; if the file is lost, a few more calls are made."""
+    """The options that the cloud had no capacity or quota for recently. Kept in a file, so that the
+    next command knows them too; if the file is lost, a few more calls are made."""
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path

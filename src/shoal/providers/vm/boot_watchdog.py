@@ -23,5 +23,5 @@ def script(user: str, lease: float) -> str:
     # cloud-init runs user data without arguments, so the script sets its own.
     arguments = quote(["set", "--", user, str(round(lease)), str(pause)])
     return (
-        f"#!/bin/sh\n{arguments}\n{read_script('shoal.providers.aws.scripts', 'boot_watchdog.sh')}"
+        f"#!/bin/sh\n{arguments}\n{read_script('shoal.providers.vm.scripts', 'boot_watchdog.sh')}"
     )

@@ -12,7 +12,7 @@ _APT_SECONDS = 300
 def wait_command() -> str:
     """A command for the instance that returns when cloud-init is done and apt can be used."""
     script = script_command(
-        "shoal.providers.aws.scripts",
+        "shoal.providers.vm.scripts",
         "wait_for_first_boot.sh",
         str(_CLOUD_INIT_SECONDS),
         str(_APT_SECONDS),

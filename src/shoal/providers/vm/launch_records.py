@@ -1,8 +1,8 @@
-"""Local records of launches, written before each RunInstances call. A help, never the truth.
+"""Local records of launches, written before each call that launches. A help, never the truth.
 
-EC2's listings lag behind its launches by some seconds. The records tell which instances a listing
-must still show. Without them (on another laptop, after a lost disk) the tags are enough to find
-everything a little later.
+A cloud's listings lag behind its launches by some seconds. The records tell which instances a
+listing must still show. Without them (on another laptop, after a lost disk) the tags are enough to
+find everything a little later.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _log = logging.getLogger(__name__)
 # After this time a listing shows every launched instance; what it does not show does not exist.
 _LISTING_LAG_SECONDS = 60.0
 # For launches without a recorded response: the program was killed in between, and the call may
-# not have reached AWS.
+# not have reached the cloud.
 _UNANSWERED_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class LaunchRecord:
     """One launch: its time, its one-time host key and the instances it created. The private key is
-    kept because a repeated call with the same ClientToken must have the same user data."""
+    kept because a repeated call with the same token must have the same user data."""
 
     at: float
     host_key: str = ""

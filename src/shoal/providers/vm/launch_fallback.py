@@ -12,8 +12,8 @@ from typing import Any
 
 from shoal.core.errors import CapacityError, QuotaError, ShoalError
 from shoal.core.events import Emit, LaunchAttempted
-from shoal.providers.aws.launch_options import LaunchOption, UnavailableOfferings
 from shoal.providers.model import LaunchRequest
+from shoal.providers.vm.launch_options import LaunchOption, UnavailableOfferings
 
 _log = logging.getLogger(__name__)
 
@@ -71,10 +71,11 @@ async def launch_with_fallback(
     unavailable: UnavailableOfferings,
     emit: Emit,
     price: Price = lambda option: None,
+    is_final: Callable[[ShoalError], bool] = lambda error: False,
 ) -> LaunchOutcome:
     """Launch the instances of one request. Errors other than capacity and quota are returned with
     the instances launched before them, not raised: the caller must know all running instances to
-    terminate them."""
+    terminate them. `is_final` says of a quota error that no other option would help."""
     outcome = LaunchOutcome(launch)
     over_quota: set[tuple[str, str]] = set()
     for option in unavailable.deprioritise(options):
@@ -85,12 +86,14 @@ async def launch_with_fallback(
         try:
             records = await run_instances(option, outcome.missing)
         except (CapacityError, QuotaError) as error:
-            _log.info("AWS refused %d x %s: %s", outcome.missing, option, error.why)
+            _log.info("refused %d x %s: %s", outcome.missing, option, error.why)
             outcome.refusals.append((option, error))
             unavailable.record(option)
             if isinstance(error, QuotaError):
                 over_quota.add(type_and_market)
             emit(_attempt_event(launch, option, outcome.missing, price, error=error.why))
+            if is_final(error):
+                break
             continue
         except ShoalError as error:
             _log.warning("could not launch %s as %s: %s", launch.node_type, option, error.why)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from shoal.core.clock import Clock
-from shoal.providers.aws import host_keys, key_pairs, tags
-from shoal.providers.aws.first_ssh_contact import FirstContactRunner
-from shoal.providers.aws.launch_records import LaunchRecords
-from shoal.providers.aws.ssh_access import SshAccess
-from shoal.providers.aws.waiters import TerminationWatch
 from shoal.providers.model import Instance
+from shoal.providers.vm import host_keys, ssh_keys, tags
+from shoal.providers.vm.first_ssh_contact import FirstContactRunner
+from shoal.providers.vm.launch_records import LaunchRecords
+from shoal.providers.vm.ssh_access import SshAccess
+from shoal.providers.vm.waiters import TerminationWatch
 from shoal.remote.ssh_target import SshTarget, control_directory
 from shoal.spec.cluster_spec import ClusterSpec
 
@@ -19,7 +20,8 @@ from shoal.spec.cluster_spec import ClusterSpec
 class InstanceRunners:
     """The runners of one cluster's instances. `in_vpc` means that this machine is in their
     network. Pinned host keys are kept below `home`. `ssh_access` is of this machine's address; None
-    on a head, which has a private one."""
+    on a head, which has a private one. `pin_host_key` pins the host key that the cloud reports
+    of an instance, in a file and by a deadline."""
 
     def __init__(
         self,
@@ -31,6 +33,7 @@ class InstanceRunners:
         ssh_access: SshAccess | None,
         *,
         in_vpc: bool,
+        pin_host_key: Callable[[Instance, Path, float], Awaitable[None]] | None = None,
     ) -> None:
         self._spec = spec
         self._home = home
@@ -39,6 +42,7 @@ class InstanceRunners:
         self._clock = clock
         self._ssh_access = ssh_access
         self._in_vpc = in_vpc
+        self._pin_host_key = pin_host_key
         self._runners: dict[str, FirstContactRunner] = {}
 
     def runner(self, instance: Instance, head: Instance | None) -> FirstContactRunner:
@@ -48,8 +52,11 @@ class InstanceRunners:
         if runner is None or runner.target != target:
             terminated = functools.partial(self._termination_watch.wait, instance.id)
             last_pending = functools.partial(self._termination_watch.last_pending, instance.id)
+            pin = self._pin_host_key and functools.partial(
+                self._pin_host_key, instance, target.known_hosts
+            )
             runner = FirstContactRunner(
-                instance.name, target, self._clock, terminated, self._ssh_access, last_pending
+                instance.name, target, self._clock, terminated, self._ssh_access, last_pending, pin
             )
             self._runners[instance.id] = runner
         return runner
@@ -70,7 +77,7 @@ class InstanceRunners:
         return SshTarget(
             host=host or instance.address,
             user=instance.user,
-            key=key_pairs.private_key_path(spec.auth) if has_known_key else None,
+            key=ssh_keys.private_key_path(spec.auth) if has_known_key else None,
             proxy_command=spec.auth.ssh_proxy_command if jump is None else None,
             jump=jump,
             known_hosts=self._pinned(instance),

@@ -1,7 +1,7 @@
-"""Waiters: poll DescribeInstances until instances reach a state, fail, or terminate.
+"""Waiters: poll a cloud's records until instances reach a state, fail, or terminate.
 
-A state counts only when EC2 reports it. Every wait but `TerminationWatch.wait`, which its caller
-cancels, has a deadline.
+A state counts only when the cloud reports it. Every wait but `TerminationWatch.wait`, which its
+caller cancels, has a deadline.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from shoal.core.backoff import backoff_delays
 from shoal.core.clock import Clock
 from shoal.core.errors import TransientError
 from shoal.core.polling import PollUntilDeadline
-from shoal.providers.aws.instances import TERMINAL_STATES, state_of, state_reason
 from shoal.providers.model import State
 
 _log = logging.getLogger(__name__)
@@ -28,23 +27,34 @@ _TIMEOUT_SECONDS = 900.0
 _LISTING_LAG_SECONDS = 30.0
 _TERMINATION_POLL_SECONDS = 5.0
 
-Record = Mapping[str, Any]
-# Returns EC2's records of the instances with these ids, as far as it has any.
-Describe = Callable[[Sequence[str]], Awaitable[Sequence[Record]]]
+TERMINAL_STATES = (State.TERMINATING, State.TERMINATED)
 
-_FORGOTTEN = "EC2 does not list it any more"
+
+@dataclass(frozen=True)
+class Observed:
+    """What a cloud reports of an instance: its state, and the reason that it gives for it."""
+
+    id: str
+    state: State
+    reason: str = ""
+
+
+# Returns what the cloud reports of the instances with these ids, as far as it knows them.
+Describe = Callable[[Sequence[str]], Awaitable[Sequence[Observed]]]
+
+_FORGOTTEN = "the cloud does not list it any more"
 
 
 def poll_intervals() -> Iterator[float]:
-    """The pauses between polls: short at first, then within EC2's rate limits."""
+    """The pauses between polls: short at first, then within the rate limits of clouds."""
     return backoff_delays(_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, factor=1.5)
 
 
 class Waiter:
-    """Polls EC2's records of instances until they show the wanted states.
+    """Polls the records of instances until they show the wanted states.
 
-    An instance without a record may be too new for it, or terminated so long ago that EC2 has
-    forgotten it. It counts as terminated if it had a record before, or still has none after the
+    An instance without a record may be too new for it, or terminated so long ago that the cloud
+    has forgotten it. It counts as terminated if it had a record before, or still has none after the
     time that a record may lag behind.
     """
 
@@ -58,13 +68,13 @@ class Waiter:
         started_at = self._clock.monotonic()
         seen: set[str] = set()
 
-        def pending(records: Mapping[str, Record]) -> list[str]:
+        def pending(records: Mapping[str, Observed]) -> list[str]:
             may_lag = self._clock.monotonic() < started_at + _LISTING_LAG_SECONDS
             seen.update(records)
 
             def is_done(id: str) -> bool:
                 if id in records:
-                    return state_of(records[id]) in states
+                    return records[id].state in states
                 return State.TERMINATED in states and (id in seen or not may_lag)
 
             return [id for id in ids if not is_done(id)]
@@ -73,15 +83,15 @@ class Waiter:
 
     async def until_running(self, ids: Sequence[str]) -> dict[str, str]:
         """Wait until each of these instances, just started, runs or has failed to start. Returns
-        the failed ones with EC2's reason."""
+        the failed ones with the reason."""
         started_at = self._clock.monotonic()
         seen_starting: set[str] = set()
         failed: dict[str, str] = {}
 
-        def pending(records: Mapping[str, Record]) -> list[str]:
+        def pending(records: Mapping[str, Observed]) -> list[str]:
             may_lag = self._clock.monotonic() < started_at + _LISTING_LAG_SECONDS
             for id in ids:
-                state = state_of(records[id]) if id in records else None
+                state = records[id].state if id in records else None
                 if state is None and (id in seen_starting or not may_lag):
                     failed[id] = _FORGOTTEN
                 elif state in (State.PENDING, State.RUNNING):
@@ -89,38 +99,38 @@ class Waiter:
                 elif state in TERMINAL_STATES or (
                     state is not None and (id in seen_starting or not may_lag)
                 ):
-                    failed[id] = state_reason(records[id])
+                    failed[id] = records[id].reason
             return [
                 id
                 for id in ids
                 if id not in failed
-                and (id not in records or state_of(records[id]) is not State.RUNNING)
+                and (id not in records or records[id].state is not State.RUNNING)
             ]
 
         await self._poll(ids, pending, "start")
         return failed
 
     async def _poll(
-        self, ids: Sequence[str], pending: Callable[[Mapping[str, Record]], list[str]], verb: str
+        self, ids: Sequence[str], pending: Callable[[Mapping[str, Observed]], list[str]], verb: str
     ) -> None:
         if not ids:
             return
         remaining: list[str] = []
         async for _ in PollUntilDeadline(self._clock, _TIMEOUT_SECONDS, poll_intervals()):
-            remaining = pending({r["InstanceId"]: r for r in await self._describe(ids)})
+            remaining = pending({r.id: r for r in await self._describe(ids)})
             if not remaining:
                 return
         raise TransientError(
             f"{len(remaining)} instances did not {verb}: {', '.join(remaining[:5])}",
-            why=f"EC2 still reports another state after {_TIMEOUT_SECONDS:.0f} s",
+            why=f"the cloud still reports another state after {_TIMEOUT_SECONDS:.0f} s",
             fix="run the same command again to keep waiting",
         )
 
 
 class TerminationWatch:
-    """Notices instances that EC2 terminates while they boot. They will never answer, so connecting
-    to them should fail at once rather than at the boot deadline. One call every few seconds
-    serves all concurrent waits."""
+    """Notices instances that the cloud terminates while they boot. They will never answer, so
+    connecting to them should fail at once rather than at the boot deadline. One call every few
+    seconds serves all concurrent waits."""
 
     def __init__(self, describe: Describe, clock: Clock) -> None:
         self._describe = describe
@@ -128,7 +138,7 @@ class TerminationWatch:
         self._watched: Counter[str] = Counter()
         self._lock = asyncio.Lock()
         self._listed_at = clock.monotonic()
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, Observed] = {}
         self._pending_at: dict[str, float] = {}
 
     def last_pending(self, id: str) -> float | None:
@@ -136,28 +146,29 @@ class TerminationWatch:
         return self._pending_at.get(id)
 
     async def wait(self, id: str) -> str:
-        """Wait until EC2 reports the instance as terminating or terminated; returns its reason."""
+        """Wait until the cloud reports the instance as terminating or terminated; returns its
+        reason."""
         self._watched[id] += 1
         try:
             while True:
                 await self._clock.sleep(_TERMINATION_POLL_SECONDS)
                 record = (await self._recent_records()).get(id)
-                if record is not None and state_of(record) in TERMINAL_STATES:
-                    _log.info("instance %s terminated: %s", id, state_reason(record))
-                    return state_reason(record)
+                if record is not None and record.state in TERMINAL_STATES:
+                    _log.info("instance %s terminated: %s", id, record.reason)
+                    return record.reason
         finally:
             self._watched[id] -= 1
 
-    async def _recent_records(self) -> dict[str, Record]:
+    async def _recent_records(self) -> dict[str, Observed]:
         async with self._lock:
             now = self._clock.monotonic()
             if now - self._listed_at >= _TERMINATION_POLL_SECONDS:
                 self._listed_at = now
                 try:
                     records = await self._describe(sorted(+self._watched))
-                    self._records = {record["InstanceId"]: record for record in records}
+                    self._records = {record.id: record for record in records}
                 except TransientError as error:
                     _log.debug("could not describe instances, retrying at the next poll: %s", error)
-                pending = (id for id, r in self._records.items() if state_of(r) is State.PENDING)
+                pending = (id for id, r in self._records.items() if r.state is State.PENDING)
                 self._pending_at.update(dict.fromkeys(pending, now))
             return self._records

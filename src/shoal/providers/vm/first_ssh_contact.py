@@ -16,8 +16,8 @@ from contextlib import AbstractAsyncContextManager
 
 from shoal.core.clock import Clock
 from shoal.core.errors import UnreachableError
-from shoal.providers.aws.host_keys import ONE_TIME_COMMENT, pin
-from shoal.providers.aws.ssh_access import SshAccess
+from shoal.providers.vm.host_keys import ONE_TIME_COMMENT, pin
+from shoal.providers.vm.ssh_access import SshAccess
 from shoal.remote.known_hosts import read
 from shoal.remote.runner import capture
 from shoal.remote.scripts import script_command
@@ -31,16 +31,17 @@ _TIMEOUT_SECONDS = 30.0
 # was sent; the last one is for instances on another continent.
 _PROBE_TIMEOUTS = (0.25, 0.25, 0.25, 2.0)
 _PROBE_PAUSE_SECONDS = 0.1
-# How long EC2 may take until an instance runs.
+# How long a cloud may take until an instance runs.
 _PENDING_SECONDS = 1200.0
 
 
 class FirstContactRunner(SshRunner):
     """Connects to an instance that may still be booting, and replaces its one-time host key.
     `terminated` returns a reason when the instance is gone, which ends the wait. `ssh_access` lets
-    this machine in if its address has changed. `last_pending` returns when EC2 last reported the
-    instance as pending: the deadline counts from then, since EC2 may take minutes to provide a
-    large one."""
+    this machine in if its address has changed. `last_pending` returns when the cloud last
+    reported the instance as pending: the deadline counts from then, since it may take minutes to
+    provide a large one. `pin_host_key` pins the host key that the cloud reports, before the
+    first connection."""
 
     def __init__(
         self,
@@ -50,11 +51,13 @@ class FirstContactRunner(SshRunner):
         terminated: Callable[[], Awaitable[str]],
         ssh_access: SshAccess | None = None,
         last_pending: Callable[[], float | None] = lambda: None,
+        pin_host_key: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
         super().__init__(name, target, clock=clock)
         self._terminated = terminated
         self._ssh_access = ssh_access
         self._last_pending = last_pending
+        self._pin_host_key = pin_host_key
         self._host_key_lock = asyncio.Lock()
 
     async def connect(self, *, timeout: float) -> None:
@@ -93,6 +96,9 @@ class FirstContactRunner(SshRunner):
         if self.target.jump is None and self.target.proxy_command is None:
             async with self._access():
                 await self._wait_for_port(deadline)
+        if self._pin_host_key is not None and not self.target.known_hosts.exists():
+            async with self._host_key_lock:
+                await self._pin_host_key(deadline)
         await super().connect(timeout=max(1.0, deadline - self._clock.monotonic()))
         async with self._host_key_lock:
             if known := self._one_time_keys():
@@ -120,7 +126,7 @@ class FirstContactRunner(SshRunner):
                     raise UnreachableError(
                         f"{self.target} does not answer",
                         why=str(error) or "its SSH port did not respond",
-                        fix="check that it runs, and that its security group allows SSH from this "
+                        fix="check that it runs, and that its firewall allows SSH from this "
                         "machine",
                         node=self.name,
                     ) from None
@@ -147,5 +153,5 @@ class FirstContactRunner(SshRunner):
 
 
 def _as_root(script: str) -> str:
-    command = script_command("shoal.providers.aws.scripts", script)
+    command = script_command("shoal.providers.vm.scripts", script)
     return f'"$(command -v sudo || echo env)" {command}'

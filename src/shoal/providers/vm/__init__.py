@@ -1,0 +1,1 @@
+"""What providers that launch virtual machines share: launches, host keys, waiting, SSH."""
