@@ -1,0 +1,1 @@
+"""Code snapshots, environments and Ray jobs."""

@@ -1,0 +1,1 @@
+"""Many runs of one script with different parameters, as one Ray job."""
