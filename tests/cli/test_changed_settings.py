@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.core.file_lock import lock_owner
 from tests.cli.shoal_command import Home
 from tests.cli.terminal import CTRL_C, terminal
 from tests.controller.elastic_cluster import until
@@ -104,8 +105,13 @@ def test_plan_shows_the_settings_that_up_would_change(home: Home, yaml: Path) ->
 def test_a_dead_controller_is_started_again_and_up_says_so(home: Home, yaml: Path) -> None:
     files = controller_files(home)
     until(lambda: (files / "state.json").exists(), 60)
-    for name in ("supervisor.lock", "controller.lock"):
-        os.kill(int((files / name).read_text()), signal.SIGKILL)
+    locks = [files / "supervisor.lock", files / "controller.lock"]
+    pids = [int(lock.read_text()) for lock in locks]
+    # Stopped first: each of the two starts the other again.
+    for sign in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            os.kill(pid, sign)
+    until(lambda: not any(map(lock_owner, locks)), 60)
     started = up(home, str(yaml))
     assert "the controller starts again" in started
     assert "nothing to do" not in started

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from shoal.bootstrap.containers.registry_login import PASSWORD_VARIABLE
@@ -18,11 +19,12 @@ from shoal.controller.paths import (
     CONFIG,
     CONTROLLER_LOCK,
     HEARTBEAT,
+    LOG,
     PREPARED_CONFIG,
     RESTARTS,
     SUPERVISOR_LOCK,
 )
-from shoal.core.file_lock import FileLock
+from shoal.core.file_lock import FileLock, lock_owner
 from tests.polling import alive, until
 
 # A supervisor whose controllers only write their heartbeat, and ignore SIGTERM if so asked. One
@@ -30,7 +32,7 @@ from tests.polling import alive, until
 PROGRAM = """
 import signal, sys, time
 from pathlib import Path
-from shoal.core.file_lock import FileLock
+from shoal.core.file_lock import FileLock, lock_owner
 from shoal.controller import heartbeat, paths, supervisor
 
 heartbeat.CHECK_SECONDS, heartbeat.MAX_MISSED = 0.1, 30
@@ -53,16 +55,13 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     supervisor.stop(tmp_path)
 
 
-def start(directory: Path, *options: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(directory), *options])
+def start(directory: Path, *options: str, program: str = PROGRAM) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", program, str(directory), *options])
 
 
 def holder(directory: Path, lock: str) -> int:
     """The process that holds a lock; 0 if it is free."""
-    if not (directory / lock).exists():
-        return 0
-    with FileLock(directory / lock) as held:
-        return 0 if held.try_acquire() else held.read_owner() or 0
+    return lock_owner(directory / lock) or 0
 
 
 async def test_a_killed_controller_is_restarted_once(directory: Path) -> None:
@@ -102,12 +101,51 @@ async def test_a_new_supervisor_adopts_the_running_controller(directory: Path) -
     process.kill()
     process.wait()
     assert holder(directory, SUPERVISOR_LOCK) == 0, "its child does not hold its lock"
-    # Not `holder`: trying the lock could keep it from a supervisor that is starting.
-    new, lock = start(directory), directory / SUPERVISOR_LOCK
-    await until(lambda: lock.read_text().strip() == str(new.pid), "the new supervisor runs")
+    new = start(directory)
+    await until(lambda: holder(directory, SUPERVISOR_LOCK) == new.pid, "the new supervisor runs")
     assert holder(directory, CONTROLLER_LOCK) == controller
     os.kill(controller, signal.SIGKILL)
     await until(lambda: holder(directory, CONTROLLER_LOCK) not in (0, controller), "another runs")
+
+
+async def test_a_start_beside_a_running_supervisor_starts_no_other(directory: Path) -> None:
+    start(directory)
+    await until(lambda: holder(directory, SUPERVISOR_LOCK) > 0, "a supervisor runs")
+    assert not supervisor.start(directory)
+    assert not (directory / LOG).exists(), "no process was started"
+
+
+async def test_a_supervisor_starts_while_others_test_its_lock(directory: Path) -> None:
+    with FileLock(directory / SUPERVISOR_LOCK) as lock:
+        assert lock.try_acquire()
+        process = start(directory)
+        opened = psutil.Process(process.pid).open_files
+        await until(lambda: any(f.path.endswith(SUPERVISOR_LOCK) for f in opened()), "it tries")
+    await until(lambda: holder(directory, SUPERVISOR_LOCK) == process.pid, "it runs")
+
+
+async def test_a_supervisor_that_was_about_to_exit_sees_a_new_config(directory: Path) -> None:
+    """The config is removed, and there again when the supervisor releases its lock."""
+    program = PROGRAM.replace(
+        "supervisor.supervise(",
+        "\n".join(
+            [
+                "class Late(supervisor._Supervisor):",
+                "    def run(self):",
+                "        super().run()",
+                "        Path(sys.argv[1], paths.CONFIG).touch()",
+                "supervisor._Supervisor = Late",
+                "supervisor.supervise(",
+            ]
+        ),
+    )
+    start(directory, program=program)
+    await until(lambda: alive(holder(directory, CONTROLLER_LOCK)), "a controller runs")
+    first = holder(directory, CONTROLLER_LOCK)
+    (directory / CONFIG).unlink()
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: holder(directory, CONTROLLER_LOCK) not in (0, first), "another runs")
+    assert (directory / CONFIG).exists()
 
 
 async def test_a_process_that_ignores_sigterm_is_killed(

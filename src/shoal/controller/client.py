@@ -307,7 +307,7 @@ async def pending_changes(cluster: ClusterHandle, head: Instance) -> list[str]:
         return []
     # The lock ends with its holder; a process id may be that of a zombie, or be reused.
     lock = f"{DIRECTORY}/{SUPERVISOR_LOCK}"
-    by_lock = f"! flock --nonblock {lock} true"
+    by_lock = f"! flock --shared --nonblock {lock} true"
     by_pid = f"kill -0 $(cat {lock}) 2>/dev/null"
     is_held = f"if command -v flock > /dev/null; then {by_lock}; else {by_pid}; fi"
     script = f"cat {DIRECTORY}/{CONFIG} && echo && test -e {lock} && {{ {is_held}; }} && echo runs"

@@ -45,6 +45,8 @@ _HEALTHY_SECONDS = 30.0
 _TERM_SECONDS = 5.0
 _KILL_SECONDS = 10.0
 _POLL_SECONDS = 0.05
+# Commands that test whether a supervisor runs hold its lock for a moment.
+_LOCK_TEST_SECONDS = 1.0
 # Restarts within this time are counted, and more than so many are too many.
 RESTART_WINDOW_SECONDS = 60.0
 MAX_RESTARTS = 3
@@ -53,9 +55,14 @@ MAX_LOG_BYTES = 10_000_000
 _FORK_ENVIRONMENT = {"OBJC_DISABLE_INITIALIZE_FORK_SAFETY": "YES"}
 
 
-def start(directory: Path) -> None:
-    """Start a supervisor, and return at once. If one runs already, the new one exits."""
-    spawn(directory, "supervise")
+def start(directory: Path) -> bool:
+    """Start a supervisor unless one runs, and return at once. Returns whether it was started. A
+    supervisor that is about to exit sees the config, which the caller wrote first, and goes on."""
+    with FileLock(directory / SUPERVISOR_LOCK) as lock:
+        is_missing = not lock.is_held_elsewhere()
+    if is_missing:
+        spawn(directory, "supervise")
+    return is_missing
 
 
 def spawn(directory: Path, command: str, *args: str) -> None:
@@ -96,21 +103,24 @@ def stop_holders(directory: Path, *locks: str) -> None:
 
 def ensure_supervisor(directory: Path) -> bool:
     """Start a supervisor if none runs. Returns whether it was started."""
-    with FileLock(directory / SUPERVISOR_LOCK) as lock:
-        is_missing = lock.try_acquire()
-    if is_missing:
-        _log.warning("the supervisor is gone; starting another")
-        start(directory)
-    return is_missing
+    was_started = start(directory)
+    if was_started:
+        _log.warning("the supervisor was gone; started another")
+    return was_started
 
 
 def supervise(directory: Path, load: Callable[[], None], control: Callable[[], None]) -> None:
     """Run `control` in one child process after the other until the config is removed. `load` is
     called once, before the first. A controller that is prepared runs before there is a config."""
-    with FileLock(directory / SUPERVISOR_LOCK) as lock:
-        if lock.try_acquire():
+    while True:
+        with FileLock(directory / SUPERVISOR_LOCK) as lock:
+            if not lock.acquire_within(_LOCK_TEST_SECONDS):
+                return
             lock.write_owner()
             _Supervisor(directory, lock, load, control).run()
+        # A command that found the lock held did not start another supervisor for its config.
+        if not controller_config.should_run(directory):
+            return
 
 
 class _Supervisor:

@@ -41,6 +41,16 @@ class FileLock:
             return False
         return True
 
+    def is_held_elsewhere(self) -> bool:
+        """Whether another process holds the lock. Processes that only ask this at the same time do
+        not see each other."""
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        return False
+
     def acquire(self) -> None:
         """Acquire the lock, and block until that is possible. Signal handlers run meanwhile."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
@@ -75,4 +85,4 @@ def lock_owner(path: Path) -> int | None:
     if not path.exists():
         return None
     with FileLock(path) as lock:
-        return None if lock.try_acquire() else lock.read_owner()
+        return lock.read_owner() if lock.is_held_elsewhere() else None

@@ -23,7 +23,7 @@ mv "$directory/config.json.new" "$directory/config.json" || exit
 if [ -e "$directory/prepared-config.json" ]; then
   rm -f "$directory/prepared-config.json"
   case " $* " in *" --secret="*) ;; *)
-    if command -v flock > /dev/null && ! flock --nonblock "$directory/supervisor.lock" true; then
+    if command -v flock > /dev/null && ! flock --shared --nonblock "$directory/supervisor.lock" true; then
       exit 0
     fi
     ;;

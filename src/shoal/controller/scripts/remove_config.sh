@@ -11,7 +11,7 @@ fi
 command -v flock > /dev/null || exit
 polls=0
 for lock in supervisor.lock controller.lock; do
-  while [ -e "$lock" ] && ! flock --nonblock "$lock" true; do
+  while [ -e "$lock" ] && ! flock --shared --nonblock "$lock" true; do
     polls=$((polls + 1))
     [ "$polls" -le "$max_polls" ] || exit 1
     sleep 0.5

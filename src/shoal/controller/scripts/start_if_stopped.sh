@@ -6,7 +6,7 @@ config=$1
 lock=$2
 shift 2
 [ -e "$config" ] || exit 0
-if command -v flock > /dev/null && ! flock --nonblock "$lock" true; then
+if command -v flock > /dev/null && ! flock --shared --nonblock "$lock" true; then
   exit 0
 fi
 exec "$@"
