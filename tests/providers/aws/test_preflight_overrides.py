@@ -16,8 +16,8 @@ from shoal.core.errors import ConfigError
 from shoal.core.events import Event, PreflightFinding
 from shoal.ops.context import Context
 from shoal.ops.preview import show_plan
-from shoal.providers.aws import security_group
 from shoal.providers.model import LaunchRequest
+from shoal.providers.vm import caller_address
 from tests.providers.aws.broken_accounts import MISTAKES, Scenario
 from tests.providers.aws.provider_account import Account
 from tests.providers.aws.test_preflight_fixes import preflight
@@ -136,7 +136,7 @@ async def test_the_errors_of_a_skipped_check_are_warnings(account: Account, tmp_
 async def test_ssh_to_private_addresses_is_allowed_from_the_vpc_and_the_vpn(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(security_group, "_source_address", lambda destination: "10.8.0.5")
+    monkeypatch.setattr(caller_address, "_source_address", lambda destination: "10.8.0.5")
     monkeypatch.setenv("SHOAL_CHECKIP_URL", NOWHERE)
     account.file(provider={"type": "aws", "region": "us-west-2", "use_internal_ips": True})
     await launch_head(account)
