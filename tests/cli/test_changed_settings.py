@@ -124,6 +124,8 @@ def test_busy_workers_above_a_lower_limit_finish_their_work(
     (tmp_path / "busy.py").write_text(BUSY)
     program = home.start("exec", "demo", f"python {tmp_path}/busy.py {ready} {finish}")
     until(ready.exists, 90)
+    until(lambda: "1 task running" in home.shoal("status").stdout, 60)
+    assert [(n["tasks"], n["actors"]) for n in home.json("status")["nodes"]] == [(0, 0), (1, 0)]
     with terminal(home, "down", "demo") as screen:
         screen.shows("The work on these nodes is lost: worker-1 (1 CPU in use).")
         screen.shows("Terminate all nodes of cluster demo? [y/N]: ")

@@ -57,6 +57,9 @@ def _summary(status: ClusterStatus, state: ControllerStatus, now: float) -> Iter
         available = math.fsum(n.available.get(name, 0.0) for n in status.nodes)
         if total:
             yield f"{number(total - available)} of {number(total)} {name} in use"
+    for what in ("task", "actor"):
+        if count := sum(getattr(n, f"{what}s") or 0 for n in status.nodes):
+            yield f"{count} {what}{'s' if count > 1 else ''} running"
     if state.autostop_at is not None:
         yield f"autostop in {duration(max(0.0, state.autostop_at - now))} unless it is used"
     elif limit := state.limits.get("autostop_s"):

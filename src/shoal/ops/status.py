@@ -35,7 +35,8 @@ _AGREE_POLL_SECONDS = 0.3
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """One node: its instance and its Ray node, joined."""
+    """One node: its instance and its Ray node, joined. `tasks` and `actors` run on it; None where
+    Ray does not say."""
 
     name: str
     node_type: str
@@ -48,6 +49,8 @@ class NodeStatus:
     total: Mapping[str, float] = field(default_factory=dict)
     available: Mapping[str, float] = field(default_factory=dict)
     is_spare: bool = False
+    tasks: int | None = None
+    actors: int | None = None
 
     @property
     def is_leaving(self) -> bool:
@@ -122,6 +125,7 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
         elif (ray_node := alive.get(instance.id)) is not None:
             phase = Phase.DRAINING if ray_node.status == "draining" else Phase.READY
             node = _status(ctx, instance, phase, "", ray_node.total, ray_node.available)
+            node = replace(node, tasks=ray_node.tasks, actors=ray_node.actors)
         elif instance.id in details:
             node = _status(ctx, instance, *details[instance.id])
         else:

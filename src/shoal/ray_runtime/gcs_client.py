@@ -127,7 +127,7 @@ class Gcs:
         if self._packages.have_changed():
             raise TransientError("packages were installed or removed")
         with _as_transient_error(self):
-            return read_nodes(self._connected(), _messages())
+            return read_nodes(self._connected(), _messages(), self.address)
 
     def drain_idle(self, ray_id: str, why: str) -> tuple[bool, str]:
         """Drain a node that has no work; a node that has some refuses. Returns whether it accepted,

@@ -23,7 +23,8 @@ _CHANGED = "Ray's environment has changed"
 
 @dataclass(frozen=True)
 class RayNode:
-    """A live node as Ray's GCS reports it."""
+    """A live node as Ray's GCS reports it. `tasks` and `actors` are how many of the user's run on
+    it; None where that was not asked or Ray does not say."""
 
     ray_id: str
     instance_id: str
@@ -34,6 +35,8 @@ class RayNode:
     total: Mapping[str, float]
     available: Mapping[str, float]
     labels: Mapping[str, str] = field(default_factory=dict)
+    tasks: int | None = None
+    actors: int | None = None
 
 
 class EnvironmentChangedError(SetupError):
