@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
+import signal
 import sys
 import textwrap
 
@@ -50,14 +52,29 @@ async def _shell_of(runner: SshRunner, *, skip_profile: bool) -> str:
     return line
 
 
-async def test_commands_without_dotfiles_share_a_session_and_the_others_do_not(
-    runner: SshRunner,
-) -> None:
+async def test_commands_share_a_session_as_long_as_bashrc_is_the_same(runner: SshRunner) -> None:
     first = await _shell_of(runner, skip_profile=True)
+    assert await _shell_of(runner, skip_profile=False) == first
+    await runner.run("echo 'export A=1' >> ~/.bashrc")
     assert await _shell_of(runner, skip_profile=True) == first
-    with_profile = await _shell_of(runner, skip_profile=False)
-    assert with_profile != first
-    assert await _shell_of(runner, skip_profile=False) != with_profile
+    second = await _shell_of(runner, skip_profile=False)
+    assert second != first
+    assert await _shell_of(runner, skip_profile=False) == second
+
+
+async def test_a_bashrc_that_is_read_once_in_a_login_is_read_again_when_it_has_changed(
+    runner: SshRunner, server: Sshd
+) -> None:
+    bashrc = server.home / ".bashrc"
+    bashrc.write_text('[ -n "$LOADED" ] && return\nexport LOADED=1 A=old\n')
+    assert (await runner.run("echo $A")).tail == ("old",)
+    await runner.run("sed -i s/old/new/ ~/.bashrc")
+    assert (await runner.run("echo $A")).tail == ("new",)
+
+
+async def test_an_interactive_login_shell_is_never_shared(runner: SshRunner) -> None:
+    await runner.run("SECRET=1; alias greet='echo hello'; shopt -s nullglob")
+    assert (await runner.run("echo ${SECRET-unset}; type greet 2>&1 | wc -l")).tail[0] == "unset"
 
 
 async def test_a_session_runs_many_short_commands(runner: SshRunner) -> None:
@@ -71,7 +88,7 @@ async def test_a_session_runs_many_short_commands(runner: SshRunner) -> None:
 
 async def test_a_session_that_was_lost_is_replaced(runner: SshRunner) -> None:
     first = await _shell_of(runner, skip_profile=True)
-    await runner.run(f"kill -9 {first}")
+    os.kill(int(first), signal.SIGKILL)
     assert await _shell_of(runner, skip_profile=True) != first
 
 
@@ -83,8 +100,22 @@ async def test_a_new_login_gets_a_new_session(runner: SshRunner) -> None:
 
 async def test_idle_sessions_end(runner: SshRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_pool, "_IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(session_pool, "_LAST_IDLE_SECONDS", 0.2)
     shell = int(await _shell_of(runner, skip_profile=True))
     await until(lambda: not alive(shell), "the session ends")
+
+
+async def test_the_session_that_was_used_last_is_kept_for_longer(
+    runner: SshRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_pool, "_IDLE_SECONDS", 0.1)
+    shells = await asyncio.gather(
+        *(capture(runner, "echo $PPID; sleep 0.2", skip_profile=True, timeout=20) for _ in range(3))
+    )
+    pids = [int(lines[0]) for _, lines in shells]
+    assert len(set(pids)) == 3
+    await until(lambda: sum(map(alive, pids)) == 1, "the others end")
+    assert int(await _shell_of(runner, skip_profile=True)) in pids
 
 
 async def test_lines_after_a_guard_for_interactive_shells_apply(

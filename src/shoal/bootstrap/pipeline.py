@@ -110,7 +110,11 @@ class _NodePipeline:
         if plan.stops_ray and artifacts.ray_restart.stops_first:
             await self._stop_ray()
         try:
-            await run_all([self._share_credentials(), self._probe_and_sync()])
+            if self._is_head:  # one after the other: both are short, and share a session
+                await self._share_credentials()
+                await self._probe_and_sync()
+            else:  # which waits for the head's credentials
+                await run_all([self._share_credentials(), self._probe_and_sync()])
         finally:
             if self._is_head and not artifacts.file_sync_seconds.done():
                 artifacts.file_sync_seconds.set_result(None)
@@ -340,10 +344,10 @@ class _NodePipeline:
         finally:
             watching.cancel()
             await asyncio.wait([watching])
-        finishing = [self._step("find Ray's Python", self._find_python)]
+        # One after the other: each is shorter than the start of a second session.
+        await self._step("find Ray's Python", self._find_python)
         if plan.lease_agent:
-            finishing.append(self._start_agent("lease agent", plan.lease_agent))
-        await run_all(finishing)
+            await self._start_agent("lease agent", plan.lease_agent)
         await self._write(replace(probe.applied_state, start=plan.desired_state.start))
 
     async def _watch_for_ray(self) -> None:

@@ -15,7 +15,6 @@ from shoal.cluster import shutdown_note
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ClaimedError, ConfigError, NotFoundError, ShoalError
-from shoal.core.events import Emit
 from shoal.core.node_phase import Role
 from shoal.providers import provider_for
 from shoal.providers.model import Finding, Instance, State, head_of
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from shoal.bootstrap.node_plan import Mode, NodePlan, NodePlanner
     from shoal.bootstrap.node_probe import NodeProbe
     from shoal.cluster.observed_cluster import ObservedCluster
+    from shoal.core.events import Emit
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,11 @@ from collections.abc import Sequence
 from shoal.remote.ssh_session import LINGER_SECONDS, Session
 
 # Few and not for long: sshd allows ten sessions on a connection, and other processes use it too.
+# One is kept for longer: while Ray starts on a node, Shoal has nothing to run there. A process that
+# waits for a session (see `ssh_runner`) waits longer than that.
 _MAX_IDLE = 3
 _IDLE_SECONDS = 5.0
+_LAST_IDLE_SECONDS = 20.0
 
 
 class SessionPool:
@@ -36,7 +39,7 @@ class SessionPool:
     async def put(self, argv: Sequence[str], session: Session) -> None:
         """Keep a session for the next command."""
         sessions = self._idle.setdefault(tuple(argv), [])
-        sessions.append(_IdleSession(session))
+        sessions.append(_IdleSession(session, sessions))
         if len(sessions) > _MAX_IDLE:
             sessions.pop(0).end()
         await asyncio.sleep(0)  # a task that is cancelled before its first step would end nothing
@@ -51,10 +54,12 @@ class SessionPool:
 
 
 class _IdleSession:
-    """A session, and the task that ends it unless it is taken in time."""
+    """A session, and the task that ends it unless it is taken in time. `_sessions` are the idle
+    sessions that it belongs to, in the order in which they were used."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, sessions: list[_IdleSession]) -> None:
         self.session = session
+        self._sessions = sessions
         self._is_taken = False
         self._released = asyncio.Event()
         self._task = asyncio.ensure_future(self._hold())
@@ -75,8 +80,15 @@ class _IdleSession:
 
     async def _hold(self) -> None:
         try:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._released.wait(), _IDLE_SECONDS)
+            await self._wait(_IDLE_SECONDS)
+            if self._sessions[-1:] == [self]:
+                await self._wait(_LAST_IDLE_SECONDS - _IDLE_SECONDS)
         finally:
             if not self._is_taken:
+                if self in self._sessions:
+                    self._sessions.remove(self)
                 await self.session.close(LINGER_SECONDS)
+
+    async def _wait(self, seconds: float) -> None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._released.wait(), seconds)

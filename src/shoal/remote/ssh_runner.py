@@ -340,12 +340,12 @@ class SshRunner:
         *,
         skip_profile: bool,
     ) -> Outcome:
-        """Run a command in an idle session, or in a new one. A user's command always gets a new
-        one: its login shell has read the dotfiles as the previous command left them."""
+        """Run a command in an idle session, or in a new one. A session that has become different
+        from a new one ends when it gets a command with a login shell: see run_command.sh."""
         remote = remote_command(self._exec_argv)
         argv = [*shared_argv(self.target), "-T", "--", self.target.host, remote]
         while True:
-            idle = self._pool.take(argv) if skip_profile else None
+            idle = self._pool.take(argv)
             session = idle or await Session.open(argv)
             outcome = await session.run(
                 command,
@@ -410,4 +410,6 @@ class SshRunner:
     async def _end_attached(self, program_file: str) -> None:
         """End an attached command. Without a terminal it does not notice that ssh has ended."""
         with suppress_and_log(_log, f"end the command on {self.name}", ShoalError, TimeoutError):
-            await self.run(end_attached_command(program_file), timeout=_END_SECONDS)
+            await self.run(
+                end_attached_command(program_file), timeout=_END_SECONDS, skip_profile=True
+            )

@@ -9,6 +9,10 @@
 # process group. A second job waits until standard input closes and then ends the first; once it has
 # started doing so, SIGTERM no longer stops it. At the end come the marks again, with the exit code:
 # what a daemon prints later is not the command's. Only then the next command arrives, if any.
+#
+# A command with options gets a login shell. If a new session would differ from this one, because
+# the shell that sshd starts would read another .bashrc or is not bash, only the first command can
+# be such a one: for a later one the script exits before the mark, and the client opens a session.
 
 # Stays where it is if there is no home directory.
 # shellcheck disable=SC2164
@@ -18,7 +22,14 @@ nl=$(printf "\012x");
 nl=${nl%x};
 exec 5<&0;
 code=1;
+first=1;
+{ rc=$(<~/.bashrc); } 2>/dev/null;
 while read -r mark && read -r mark lines bytes options; do
+  if [ -n "$options" ] && [ -z "$first" ]; then
+    case $SHELL in */bash) ;; *) exit 1;; esac;
+    { [ "$(<~/.bashrc)" = "$rc" ]; } 2>/dev/null || exit 1;
+  fi;
+  first="";
   program="";
   while [ "$lines" -gt 0 ]; do
     IFS= read -r line || exit 1;
