@@ -22,11 +22,18 @@ async def explain(error: SetupError, worker: NodePlan, head: NodePlan) -> SetupE
     own, heads = await run_all([_versions(worker), _versions(head)])
     if not own or not heads or own == heads:
         return error
-    install = f"pip install 'ray[default]=={heads.split()[0]}'"
+    own_ray, own_python = own.split()
+    ray, python = heads.split()
+    fixes = []
+    if own_python != python:
+        fixes.append(f"run Ray with Python {python} on all nodes")
+    if own_ray != ray:
+        install = f"pip install 'ray[default]=={ray}'"
+        fixes.append(f"install the same on all nodes: setup_commands: [{install}]")
     return SetupError(
         "its Ray or Python has another version than the head's",
         why=f"it has {_describe(own)}, the head has {_describe(heads)}",
-        fix=f"install the same on all nodes: setup_commands: [{install}]\nshoal up CLUSTER",
+        fix="\n".join([*fixes, "shoal up CLUSTER"]),
         node=worker.instance.name,
         output=error.output,
     )
