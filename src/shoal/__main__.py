@@ -9,7 +9,25 @@ def main() -> None:
     gc.disable()
     from shoal.cli import main
 
-    main(prog_name="shoal")
+    try:
+        main(prog_name="shoal")
+    except SystemExit as exiting:
+        _exit(exiting)
+
+
+def _exit(exiting: SystemExit) -> None:
+    """Exit without the interpreter's teardown of modules, which the user would wait for."""
+    import atexit
+    import os
+    import sys
+    import threading
+
+    if threading.active_count() > 1 or not isinstance(exiting.code, int | None):
+        raise exiting
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exiting.code or 0)
 
 
 if __name__ == "__main__":

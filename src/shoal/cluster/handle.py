@@ -19,7 +19,6 @@ from shoal.core.node_phase import Role
 from shoal.providers import provider_for
 from shoal.providers.model import Finding, Instance, State, head_of
 from shoal.providers.protocol import Capabilities, Provider
-from shoal.ray_runtime.nodes import RayNode, list_nodes, list_nodes_command, ray_version_command
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import Runner, capture
 from shoal.spec.cluster_spec import ClusterSpec, FilesSpec
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from shoal.bootstrap.node_probe import NodeProbe
     from shoal.cluster.observed_cluster import ObservedCluster
     from shoal.core.events import Emit
+    from shoal.ray_runtime.nodes import RayNode
 
 _log = logging.getLogger(__name__)
 
@@ -279,6 +279,8 @@ class ClusterHandle:
 
     async def ray_version(self, instance: Instance, head: Instance) -> str:
         """The version of Ray on a node; empty if it cannot be read."""
+        from shoal.ray_runtime.nodes import ray_version_command
+
         start = self.ray_start(instance, head)
         command = start.with_python(ray_version_command(start.python))
         try:
@@ -292,6 +294,7 @@ class ClusterHandle:
         """The nodes that Ray reports as alive, by instance id. Raises `ShoalError` if Ray cannot be
         asked: `NotFoundError` if no Ray ever ran on the head."""
         from shoal.bootstrap import agents
+        from shoal.ray_runtime.nodes import list_nodes, list_nodes_command
 
         start = self.ray_start(head, head)
         command = list_nodes_command(start.python, start.gcs_address)

@@ -25,20 +25,18 @@ _DIRECTORY = r"""(?:[^\s;&|"'()<>]*/)?"""
 _RUN = rf"(?:{_DIRECTORY}(?:uv|poetry|pipenv|pdm|hatch|rye)\s+run\s+|"
 _RUN += rf"{_DIRECTORY}(?:conda|mamba|micromamba)\s+run"
 _RUN += r"(?:\s+(?:-[np]|--name|--prefix)(?:\s+|=)[^\s;&|]+|\s+--?[\w-]+)*\s+)"
-# A `ray stop` by itself, with what usually goes with it.
+# A `ray stop` by itself, with what usually goes with it. The following are compiled when they are
+# used: most commands start no Ray.
 _STOP = rf"""(?:\w+=[^\s;&|]*\s+)*{_RUN}?{_DIRECTORY}ray\s+stop"""
 _STOP += rf"(?:\s+(?:-f|--force|-v|--verbose|(?:-g|--grace-period){_VALUE}))*"
 _STOP += r"(?:\s*\d?&?>{1,2}\s*&?[\w/]+)*(?:\s*\|\|\s*(?:true|:))?"
-_PLAIN_STOP = re.compile(_STOP)
 # The same as one of several commands. What is before it is not a program, such as sudo, of which it
 # would be an argument.
-_ONE_STOP = re.compile(
-    rf"((?:^|[;&|({{\n]|\b(?:then|else|do)\s)[^\S\n]*)(?:{_STOP})(?=\s*(?:[;&|)\n]|$))"
-)
-_LEADING_NOTHING = re.compile(r"^\s*:\s*(?:;|&&|\n)\s*")
-_SEPARATOR = re.compile(r"&&|;|\n")
+_ONE_STOP = rf"((?:^|[;&|({{\n]|\b(?:then|else|do)\s)[^\S\n]*)(?:{_STOP})(?=\s*(?:[;&|)\n]|$))"
+_LEADING_NOTHING = r"^\s*:\s*(?:;|&&|\n)\s*"
+_SEPARATOR = r"&&|;|\n"
 # Commands that only prepare the shell in which Ray starts.
-_PREPARATION = re.compile(
+_PREPARATION = (
     r"(?:(?:source|\.|pyenv|eval|export|module|cd)\s.*|\w+=\S*|true|:|)"
     r"|(?:conda|mamba|micromamba)\s+(?:de)?activate\b.*"
 )
@@ -71,16 +69,16 @@ def ray_programs(commands: Sequence[str]) -> list[str]:
 def without_ray_stop(commands: Sequence[str]) -> list[str]:
     """The commands as they run on a node where no Ray runs: without `ray stop`, which takes
     seconds. In a command that does more than to stop Ray, `:` takes its place."""
-    replaced = [_ONE_STOP.sub(r"\1:", c) for c in commands if not _is_ray_stop(c)]
-    return [_LEADING_NOTHING.sub("", c) for c in replaced]
+    replaced = [re.sub(_ONE_STOP, r"\1:", c) for c in commands if not _is_ray_stop(c)]
+    return [re.sub(_LEADING_NOTHING, "", c) for c in replaced]
 
 
 def _is_ray_stop(command: str) -> bool:
     if _START.search(command):
         return False
-    parts = [part.strip() for part in _SEPARATOR.split(command)]
-    others = [part for part in parts if not _PLAIN_STOP.fullmatch(part)]
-    return len(others) < len(parts) and all(_PREPARATION.fullmatch(part) for part in others)
+    parts = [part.strip() for part in re.split(_SEPARATOR, command)]
+    others = [part for part in parts if not re.fullmatch(_STOP, part)]
+    return len(others) < len(parts) and all(re.fullmatch(_PREPARATION, part) for part in others)
 
 
 def adapt_start_command(command: str, address: str) -> str:

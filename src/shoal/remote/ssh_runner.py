@@ -14,11 +14,12 @@ import math
 import textwrap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shoal.core.clock import Clock, SystemClock
 from shoal.core.errors import SetupError, ShoalError, UnreachableError
 from shoal.core.logs import suppress_and_log
-from shoal.remote import control_master, rsync, tar_copy
+from shoal.remote import control_master
 from shoal.remote.command_output import CommandOutput
 from shoal.remote.container import Container
 from shoal.remote.exec_protocol import (
@@ -32,11 +33,6 @@ from shoal.remote.exec_protocol import (
     trace_profile_command,
 )
 from shoal.remote.login_shell_errors import no_shell_error, profile_error
-from shoal.remote.port_forward import (
-    check_forwarding_allowed,
-    check_local_ports,
-    forward_ports,
-)
 from shoal.remote.runner import (
     Completed,
     Filters,
@@ -50,6 +46,10 @@ from shoal.remote.ssh_errors import classify, container_exec_error, is_container
 from shoal.remote.ssh_session import ConnectionLost, NotStarted, Outcome, ProfileEnded, Session
 from shoal.remote.ssh_target import SshTarget, forwarding_argv, shared_argv
 from shoal.remote.terminal import run_in_terminal, run_on_streams
+
+# `rsync` and `port_forward` are imported where they are used: `exec` needs neither.
+if TYPE_CHECKING:
+    from shoal.remote.rsync import RsyncEndpoint
 
 _log = logging.getLogger(__name__)
 
@@ -163,8 +163,11 @@ class SshRunner:
         does. Without, it uses the streams as they are, and SIGINT or SIGTERM to this process ends
         it.
         """
-        check_local_ports(forwards)
-        await check_forwarding_allowed(self.name, self.target, forwards)
+        if forwards:
+            from shoal.remote.port_forward import check_forwarding_allowed, check_local_ports
+
+            check_local_ports(forwards)
+            await check_forwarding_allowed(self.name, self.target, forwards)
         argv = forwarding_argv(self.target, forwards) if forwards else shared_argv(self.target)
         argv += ["-tt" if tty else "-T", "--", self.target.host]
         if command is None and not env and not precondition and self.container is None:
@@ -213,22 +216,30 @@ class SshRunner:
         )
 
     async def forward(self, forwards: Sequence[PortForward], opened: Callable[[], None]) -> None:
+        from shoal.remote.port_forward import forward_ports
+
         # Also connects to the jump host, whose errors would not show otherwise.
         await self._open()
         await forward_ports(self.name, self.target, forwards, opened)
 
     async def put(self, source: Path, target: str, filters: Filters = Filters()) -> None:
+        from shoal.remote import rsync
+
         try:
             await self._transfer(lambda: rsync.put(self._endpoint, source, target, filters))
         except rsync.NoRsyncError:
             if self.container is None:
                 raise
+            from shoal.remote import tar_copy
+
             _log.info("%s: the image has no rsync; copying %s by tar", self.name, target)
             host = copy.copy(self)
             host.container = None
             await tar_copy.put(host, self.container, source, target, filters)
 
     async def get(self, source: str, target: Path, filters: Filters = Filters()) -> None:
+        from shoal.remote import rsync
+
         await self._transfer(lambda: rsync.get(self._endpoint, source, target, filters))
 
     async def relogin(self) -> None:
@@ -253,8 +264,10 @@ class SshRunner:
         return [] if self.container is None else self.container.exec_argv()
 
     @property
-    def _endpoint(self) -> rsync.RsyncEndpoint:
-        return rsync.RsyncEndpoint(self.name, self.target, self.container)
+    def _endpoint(self) -> RsyncEndpoint:
+        from shoal.remote.rsync import RsyncEndpoint
+
+        return RsyncEndpoint(self.name, self.target, self.container)
 
     async def _open(self, timeout: float = RECONNECT_SECONDS) -> None:
         await control_master.open_connection(
