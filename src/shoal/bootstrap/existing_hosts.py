@@ -4,7 +4,7 @@ cluster runs on a host."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from shoal.bootstrap import claims
 from shoal.bootstrap.node_commands import run_on_each
@@ -42,10 +42,14 @@ class ExistingHosts:
         self._close_command = head_connections.close_command(claim(head).owner) if claim else "true"
         self._without_key: set[str] = set()
 
-    async def authorize_key(self, credentials: Credentials) -> None:
+    async def authorize_key(
+        self, credentials: Credentials, bootstrapping: Collection[str] = ()
+    ) -> None:
         """Let the head log in to every host that may become a worker. A host that does not answer
-        is skipped."""
-        workers = [i for i in self._hosts.values() if i.role == "worker"]
+        is skipped, and so are those with these ids, where bootstrap does it."""
+        workers = [
+            i for i in self._hosts.values() if i.role == "worker" and i.id not in bootstrapping
+        ]
         await self._on_reachable(
             workers, lambda i: cluster_secrets.trust_head(self._runner(i), credentials)
         )

@@ -8,7 +8,7 @@ import contextlib
 import json
 import logging
 import math
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -71,17 +71,19 @@ def has_controller(spec: ClusterSpec) -> bool:
     return spec.shoal.controller
 
 
-async def prepare_controller(cluster: ClusterHandle, head: Instance, *, home: Path) -> bool:
+async def prepare_controller(
+    cluster: ClusterHandle, head: Instance, *, home: Path, bootstrapping: Collection[str]
+) -> bool:
     """Install Shoal on the head, whose Ray runs, and start the controller, which then waits for
     `deploy_controller`. Returns whether Shoal is installed; a failure is left to
     `deploy_controller`, which repeats what is missing. `home` is Shoal's directory on this
-    machine."""
+    machine; `bootstrapping` are the ids of the instances on which bootstrap works meanwhile."""
     if not has_controller(cluster.spec):
         return False
     start = cluster.ray_start(head, head)
     try:
         if not cluster.capabilities.shares_this_machine:
-            await _install_on_head(cluster, head, start)
+            await _install_on_head(cluster, head, start, bootstrapping)
         done = await _run_start_script("prepare_controller.sh", cluster, head, home)
     except (ShoalError, TimeoutError) as error:
         _log.info("could not prepare the controller: %s", error)
@@ -208,9 +210,11 @@ async def _disable_lease_wait(cluster: ClusterHandle) -> None:
         await run_all(disable(i) for i in instances if i.state is State.RUNNING)
 
 
-async def _install_on_head(cluster: ClusterHandle, head: Instance, start: RayStart) -> None:
+async def _install_on_head(
+    cluster: ClusterHandle, head: Instance, start: RayStart, bootstrapping: Collection[str] = ()
+) -> None:
     """Upload Shoal to the head, and give the head the cluster key, with which its controller
-    reaches every node, itself included."""
+    reaches every node, itself included. Bootstrap gives it access to those with these ids."""
     machine, inside = cluster.runner(head), cluster.node_runner(head)
     secrets = await cluster_secrets.create_credentials(machine, cluster.spec.cluster_name, head.id)
     steps: list[Coroutine[Any, Any, object]] = [
@@ -218,7 +222,7 @@ async def _install_on_head(cluster: ClusterHandle, head: Instance, start: RaySta
         upload_package(inside, start),
     ]
     if cluster.existing_hosts is not None:
-        steps.append(cluster.existing_hosts.authorize_key(secrets))
+        steps.append(cluster.existing_hosts.authorize_key(secrets, bootstrapping))
     if cluster.capabilities.head_packages:
         steps.append(_install_packages(inside, start, cluster.capabilities.head_packages))
     await run_all(steps)

@@ -290,7 +290,9 @@ async def _execute(
 
     async def prepare_controller() -> None:
         nonlocal is_prepared
-        is_prepared = await client.prepare_controller(cluster, head, home=ctx.home)
+        is_prepared = await client.prepare_controller(
+            cluster, head, home=ctx.home, bootstrapping=[plan.instance.id for plan in node_plans]
+        )
 
     failures = await bootstrap_nodes(
         node_plans, head_plan, emit, ctx.clock, on_ray_runs=prepare_controller
