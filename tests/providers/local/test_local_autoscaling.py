@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 ACTORS = """
-import os, ray
+import os, sys, ray
 ray.init(log_to_driver=False, logging_level="ERROR")
 
 @ray.remote(num_cpus=os.cpu_count())
@@ -30,8 +30,8 @@ class Worker:
     def where(self):
         return ray.util.get_node_ip_address()
 
-# Both at once: each holds its node until the other has one.
-workers = [Worker.remote() for _ in range(2)]
+# All at once: each holds its node until the others have one.
+workers = [Worker.remote() for _ in range(int(sys.argv[1]))]
 print("done on", len(set(ray.get([worker.where.remote() for worker in workers]))))
 """
 
@@ -70,20 +70,29 @@ async def runs_ray(bed: Bed, host: Host) -> bool:
     return await bed.read(host, "pgrep -x raylet || true") != ""
 
 
-async def test_the_cluster_scales_while_the_laptop_is_unreachable(bed: Bed) -> None:
+async def test_the_cluster_scales_to_four_and_back_while_the_laptop_is_unreachable(
+    bed: Bed,
+) -> None:
+    listed = bed.hosts
+    bed.hosts = [*listed, *await asyncio.gather(*(bed.cloud.boot() for _ in range(2)))]
+    await bed.write(max_workers=4)
+    await bed.up()
     job = await bed.laptop.popen(
-        "exec shoal exec c.yaml 'nohup python code/actors.py > out.txt 2>&1 &'"
+        "exec shoal exec c.yaml 'nohup python code/actors.py 4 > out.txt 2>&1 &'"
     )
     await job.finish()
     out = bed.head.root() / "home/ubuntu/out.txt"
     async with bed.laptop.cut_off():
-        await until(lambda: "done on 2" in out.read_text(), "the actors have run", timeout=180)
+        await until(lambda: "done on 4" in out.read_text(), "the actors have run", timeout=240)
         for worker in bed.workers:
             code = worker.root() / "home/ubuntu/code"
             assert (code / "actors.py").exists(), "files come from the head"
-        await until(lambda: _released(bed), "both hosts are released", timeout=120)
+        await until(lambda: _released(bed), "all hosts are released", timeout=120)
         for worker in bed.workers:
             assert not await runs_ray(bed, worker)
+    bed.hosts = listed
+    await bed.write(max_workers=2)
+    await bed.up()
 
 
 async def test_the_controller_runs_from_the_uploaded_package(bed: Bed) -> None:
@@ -100,17 +109,17 @@ async def test_the_head_gets_the_host_keys_that_the_laptop_has_pinned(bed: Bed) 
         address: [" ".join(key.split()[:2]) for key in keys] for address, keys in pinned.items()
     }
     actual = {h.address: [" ".join(h.machine.host_key.public.split()[:2])] for h in bed.hosts}
-    assert by_address == actual
+    assert {address: by_address[address] for address in actual} == actual
 
 
 async def test_a_released_host_becomes_a_node_again(bed: Bed) -> None:
-    done = await bed.shoal("exec c.yaml 'python code/actors.py'", timeout=240)
+    done = await bed.shoal("exec c.yaml 'python code/actors.py 2'", timeout=240)
     assert "done on 2" in done.stdout, done.stderr
 
 
 async def test_a_rebooted_host_becomes_a_node_again(bed: Bed) -> None:
     await bed.workers[0].reboot()
-    done = await bed.shoal("exec c.yaml 'python code/actors.py'", timeout=240)
+    done = await bed.shoal("exec c.yaml 'python code/actors.py 2'", timeout=240)
     assert "done on 2" in done.stdout, done.stderr
 
 
@@ -136,7 +145,8 @@ async def test_an_unreachable_worker_costs_no_other_node(bed: Bed) -> None:
 
 
 async def test_an_unreachable_worker_costs_no_other_node_while_both_work(bed: Bed) -> None:
-    # Ray may lose a task that it sends to a node while that is terminated for being idle.
+    # A task that Ray sends to a node that just ends for being idle is pending nowhere for a while,
+    # and so not in the demand: https://github.com/ray-project/ray/issues/63405
     await until(lambda: _released(bed), "the workers of earlier tests are gone")
     job = await bed.laptop.popen("exec shoal exec c.yaml 'python code/hold.py 2'")
     root = bed.head.root()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator
 
 import pytest
@@ -65,6 +66,18 @@ async def test_status_reports_what_ray_says_of_each_node(bed: Bed) -> None:
     nodes = json.loads(done.stdout)["nodes"]
     assert [(n["name"], n["phase"]) for n in nodes] == [("head", "ready"), ("worker-1", "ready")]
     assert all(node["total"]["CPU"] >= 1 for node in nodes)
+
+
+@pytest.mark.skipif(shutil.which("faketime") is None, reason="faketime is not installed")
+@pytest.mark.parametrize("skew", ["-3h", "+3h"])
+async def test_a_laptop_with_another_time_sees_the_same_cluster(bed: Bed, skew: str) -> None:
+    done = await bed.laptop.run(f"faketime -f {skew} shoal status c.yaml --json", timeout=60)
+    assert done.code == 0, done.stdout + done.stderr
+    status = json.loads(done.stdout)
+    assert [node["phase"] for node in status["nodes"]] == ["ready", "ready"]
+    done = await bed.laptop.run(f"faketime -f {skew} shoal up c.yaml --yes", timeout=120)
+    assert done.code == 0, done.stdout + done.stderr
+    assert "is up and matches its file" in done.stdout + done.stderr
 
 
 async def test_ray_refuses_clients_without_the_token(bed: Bed) -> None:
