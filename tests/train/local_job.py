@@ -139,6 +139,10 @@ class LocalJob:
 
         self.wait_until(trained_by_all, timeout)
 
+    def step(self) -> int:
+        """The last step that is known of."""
+        return self._membership.state.step
+
     def wait_for_step(self, step: int, timeout: float = 60.0) -> None:
         """Until rank 0 has reported that it is past `step`."""
         self.wait_until(lambda: self._membership.state.step >= step, timeout)

@@ -212,3 +212,18 @@ def test_a_job_that_ends_brings_its_files_back(jobs: Jobs, tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "done"
     assert (tmp_path / "out" / "model.pt").exists()
+
+
+def test_with_restarts_all_workers_start_again_from_a_checkpoint(jobs: Jobs) -> None:
+    job = jobs.start("code.py", "-m", "1", "--rescale-mode", "restart", "--", "1000")
+    (worker,) = jobs.await_workers(job, 1)
+    jobs.await_steps(job)
+    first = jobs.process(job, worker).pid
+    assert jobs.home.shoal("train", "resize", job, "2").returncode == 0
+    jobs.await_workers(job, 2)
+    jobs.await_steps(job)
+    assert jobs.process(job, worker).pid != first
+    ended, restarted = jobs.generations(job)
+    assert restarted["step"] >= ended["step"]
+    assert jobs.home.shoal("train", "stop", job).returncode == 0
+    wait_for(lambda: not jobs.processes(job), "no process is left")

@@ -75,6 +75,7 @@ class AdaptiveDataLoaderHelper:
         checkpoint.load_state(self._state)
         self._loops: dict[int | None, int] = {}  # loops of this script, in each epoch
         self._plan: StepPlan | None = None
+        self._last_plan: StepPlan | None = None
         self._step = 0
         self._micro = 0
         self._micro_count = 0
@@ -148,11 +149,15 @@ class AdaptiveDataLoaderHelper:
         self._gradient_accumulation = gradient_accumulation
 
     def to_tensorboard(self, writer: Any, global_step: int, tag_prefix: str = "") -> None:
+        """Write the batch sizes of the running loop, or of the last one."""
+        plan = self._last_plan
+        if plan is None:
+            return
         prefix = tag_prefix and f"{tag_prefix.rstrip('/')}/"
         values = {
-            "Total_Batch_Size": self.current_batch_size,
-            "Local_Batch_Size": self.current_local_bsz,
-            "Accumulation_Steps": self.accumulation_steps,
+            "Total_Batch_Size": plan.batch,
+            "Local_Batch_Size": plan.local_batch,
+            "Accumulation_Steps": plan.micro_batches - 1,
         }
         for tag, value in values.items():
             writer.add_scalar(f"{prefix}{tag}", value, global_step)
@@ -241,7 +246,7 @@ class AdaptiveDataLoaderHelper:
             local, micro = self._limits().sizes(session.size, self._state.batch)
             plan = StepPlan(length, self._state.index, session.size, local, micro, drop_last)
             if len(plan) > 0 and not self._is_enough(length):
-                self._plan = plan
+                self._plan = self._last_plan = plan
                 yield from self._run_segment(loader, plan)
             elif not session.entered:
                 session.boundary()
