@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.scaling import Cause, Demand, Gang, History, Plan, Unmet, plan
+from shoal.scaling.scaling_plan import MINIMUM_SUBJECT
 from shoal.spec.cluster_spec import ClusterSpec, NodeType
 from tests.scaling.clusters import HEAD, carried_out, spec
 from tests.scaling.test_properties import (
@@ -108,4 +109,14 @@ def assert_each_launch_is_needed(case: Case, pending: Demand, result: Plan) -> N
         frozen = replace(cluster, node_types=limited)
         fewer = [n for n in after if n.id != node.id]
         without = plan(frozen, fewer, pending, History(), 1000.0, offerings)
-        assert sum(u.count for u in without.unmet) > sum(u.count for u in result.unmet)
+        assert unmet_by_rank(without) > unmet_by_rank(result)
+
+
+def unmet_by_rank(result: Plan) -> tuple[int, int, int, int]:
+    """How much is unmet of minimums, floors, gangs and tasks, in the order in which they are
+    served: a machine may serve one gang where it could have served several tasks. Nodes above a
+    limit are no demand."""
+    rows = [row for row in result.unmet if row.reason.cause is not Cause.OVER_LIMIT]
+    prefixes = (MINIMUM_SUBJECT, "request_resources", "placement group")
+    counts = [sum(u.count for u in rows if u.subject.startswith(p)) for p in prefixes]
+    return counts[0], counts[1], counts[2], sum(u.count for u in rows) - sum(counts)
