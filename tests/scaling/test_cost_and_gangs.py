@@ -76,6 +76,28 @@ def test_every_spread_gang_gets_its_own_nodes(
     assert not result.unmet
 
 
+@pytest.mark.parametrize(
+    ("sizes", "nodes"),
+    [
+        ([(9, 4), (18, 3), (20, 3)], 24),
+        ([(19, 2), (18, 4), (17, 3)], 27),
+        ([(16, 4), (22, 4), (8, 1)], 23),
+        ([(60, 4), (60, 4), (60, 4)], 90),
+    ],
+)
+def test_spread_gangs_of_which_not_all_fit_on_one_node_share_the_fewest_nodes(
+    sizes: list[tuple[int, int]], nodes: int
+) -> None:
+    """A node has space for any two or for some of the gangs, never for two bundles of one gang."""
+    gangs = [gang(Strategy.STRICT_SPREAD, *[{"GPU": size}] * count) for count, size in sizes]
+    cluster = spec(node_type("g", {"GPU": 8}))
+    result = plan(cluster, [HEAD], demand(gangs=gangs), History(), 0.0)
+    assert counts(result) == {"g": nodes}
+    assert not result.unmet
+    again = plan(cluster, carried_out(result, [HEAD]), demand(gangs=gangs), result.history, 1.0)
+    assert not again.launches
+
+
 def test_a_limit_that_is_not_reached_is_never_the_reason() -> None:
     cluster = spec(node_type("g", {"GPU": 8}, max_workers=8))
     pending = demand(gangs=[gang(Strategy.STRICT_SPREAD, *[{"GPU": 8}] * k) for k in range(2, 7)])

@@ -157,3 +157,31 @@ def test_launches_for_work_count_towards_initial_workers() -> None:
     cluster = spec(small, large, initial_workers=2)
     result = planned_twice(cluster, [], demand(tasks(1, CPU=3)), {})
     assert counts(result) == {"small": 1, "large": 1}
+
+
+def test_what_fits_with_the_launches_is_not_reported_as_unmet() -> None:
+    """The last packing must be as good as the one by which the launches were selected."""
+    types = [
+        node_type("small", {"CPU": 4}, min_workers=2, priority=1),
+        node_type("medium", {"CPU": 8}, priority=1),
+        node_type("large", {"CPU": 16}, min_workers=2),
+    ]
+    pending = demand(tasks(11, CPU=6), tasks(8, CPU=3), tasks(6, CPU=2))
+    result = planned_twice(spec(*types), [], pending, {})
+    assert not result.unmet
+
+
+def test_a_launch_that_helps_takes_the_place_of_one_that_does_not() -> None:
+    large = node_type("large", {"CPU": 8, "memory": 16, "GPU": 4}, max_workers=8)
+    small = node_type("small", {"CPU": 2, "memory": 16, "GPU": 1}, max_workers=1)
+    pending = demand(
+        tasks(10, CPU=6, GPU=1, memory=8),
+        tasks(17, CPU=1, memory=2),
+        tasks(3, CPU=0.5, GPU=1, memory=8),
+        gangs=[gang(Strategy.PACK, {"CPU": 0.5}, {"CPU": 0.5}, {"CPU": 1}, {"CPU": 1}, count=3)],
+        floors=[tasks(2, CPU=0.5)],
+    )
+    prices = {"large": 2.704, "small": 0.724}
+    result = planned_twice(spec(large, small, max_workers=6), [], pending, prices)
+    assert counts(result) == {"large": 6}
+    assert unmet(result) == 7

@@ -140,6 +140,19 @@ def _pack_thoroughly(
     return result
 
 
+def fits_by_moving(
+    free_capacity: FreeCapacity, items: Sequence[Item], spread: Sequence[Sequence[Item]]
+) -> bool:
+    """Whether moving items finds a place for all of them and for the STRICT_SPREAD gangs. Takes
+    longer than `pack`."""
+    if not _could_hold(free_capacity, [*items, *(item for gang in spread for item in gang)]):
+        return False
+    bins = _single_bins(free_capacity.rows, MAX_BINS_REPACKED)
+    if bins is None:
+        return False
+    return repack(free_capacity.space, items, bins, spread=spread) is not None
+
+
 def small_bins(rows: Sequence[Row]) -> list[Bin] | None:
     """The nodes as single bins, if they are few enough for an exact search."""
     return _single_bins(rows, MAX_BINS)

@@ -110,9 +110,13 @@ class LaunchRefinement:
             or not self._is_searchable()
         ):
             return
+        # The search places quickly, because it does so for many sets: what is known to fit with the
+        # selected one must not be lost.
+        known = launches.all_unplaced()
         before, selected = launches.take_back_work_launches()
         search = LaunchSearch(launches)
         current = search.counts(selected)
+        search.add_placement(current, *known)
         best = search.best(current) if is_unmet or not has_preferences else current
         if has_preferences and not search.meets_more(best, current):
             best = search.without_unneeded(current)

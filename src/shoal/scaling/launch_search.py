@@ -22,7 +22,12 @@ from shoal.scaling.node_filling import (
     fewest_unplaced,
     launches_by_filling,
 )
-from shoal.scaling.placement import Unplaced, place, with_fewest_tasks_left
+from shoal.scaling.placement import (
+    Unplaced,
+    all_placed_by_moving,
+    place,
+    with_fewest_tasks_left,
+)
 from shoal.scaling.resource_vectors import Item
 
 # How many instances a neighbour may take away, and how many it may add instead.
@@ -32,6 +37,8 @@ MAX_ADDED = 2
 MAX_SETS = 150
 # How many larger sets are placed thoroughly if something is unmet.
 MAX_LARGER_SETS = 8
+# How often instances that do not help are exchanged for others.
+MAX_EXCHANGES = 4
 # How many sets the exact search may consider, most of them excluded by their bounds.
 EXACT_STEPS = 1_500
 # If the limits allow no more sets than this, all are tried.
@@ -63,6 +70,7 @@ class LaunchSearch:
         starts = {selected, (0,) * len(self._options), *self._filled()}
         for chosen in starts:
             self._place_thoroughly(chosen)
+            self._place_by_moving(chosen)
         best = min(starts, key=lambda chosen: (self._rank(chosen), chosen))
         if self._leaves_unmet(best) and (all_sets := self._sets_within_limits()):
             best = min([best, *all_sets], key=lambda chosen: (self._rank(chosen), chosen))
@@ -70,7 +78,7 @@ class LaunchSearch:
             while len(self._unplaced) < MAX_SETS and (better := self._better_neighbour(best)):
                 best = better
         if self._leaves_unmet(best):
-            return self.without_unneeded(self._with_more(best))
+            return self._exchanged(best)
         return self._cheapest(best) if 0 < sum(best) <= MAX_EXACT_INSTANCES else best
 
     def counts(self, selections: Sequence[Selection]) -> InstanceSet:
@@ -92,6 +100,14 @@ class LaunchSearch:
             )
         return self._unplaced[chosen]
 
+    def add_placement(self, chosen: InstanceSet, floors: Unplaced, work: Unplaced) -> None:
+        """Take another placement on a set into account: it leaves this of the floors and work."""
+        known_floors, known_work = self.unplaced(chosen)
+        self._unplaced[chosen] = (
+            min(known_floors, floors, key=lambda left: sum(left.tasks)),
+            min(known_work, work, key=lambda left: (left.gangs, sum(left.tasks))),
+        )
+
     def meets_more(self, chosen: InstanceSet, other: InstanceSet) -> bool:
         """Whether a set leaves less unmet than another."""
         return self._rank(chosen)[:3] < self._rank(other)[:3]
@@ -102,8 +118,24 @@ class LaunchSearch:
         free = with_selections(self._free, self._selections(chosen))
         self._unplaced[chosen] = floors, with_fewest_tasks_left(free, self._workload, work)
 
+    def _place_by_moving(self, chosen: InstanceSet) -> None:
+        """Look for a placement of everything. Takes too long for more than a few sets."""
+        floors, work = self.unplaced(chosen)
+        free = with_selections(self._free, self._selections(chosen))
+        self._unplaced[chosen] = floors, all_placed_by_moving(free, self._workload, work)
+
     def _leaves_unmet(self, chosen: InstanceSet) -> bool:
         return any(self._rank(chosen)[:3])
+
+    def _exchanged(self, chosen: InstanceSet) -> InstanceSet:
+        """The set with more instances, then without those that do not help: that leaves space below
+        the limits for others, which may."""
+        for _ in range(MAX_EXCHANGES):
+            other = self.without_unneeded(self._with_more(chosen))
+            if other == chosen:
+                break
+            chosen = other
+        return chosen
 
     def _with_more(self, chosen: InstanceSet) -> InstanceSet:
         """The set with one or two more instances, if one of the first such sets meets more when it
@@ -115,6 +147,7 @@ class LaunchSearch:
             if all(a <= b for a, b in zip(chosen, other, strict=True))
         )
         for other in itertools.islice(larger, MAX_LARGER_SETS):
+            self.add_placement(other, *self.unplaced(chosen))  # what fits still fits
             self._place_thoroughly(other)
             if self.meets_more(other, chosen):
                 return self._with_more(other)

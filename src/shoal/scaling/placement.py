@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from shoal.scaling.bin_packing import pack, packed, small_bins
+from shoal.scaling.bin_packing import fits_by_moving, pack, packed, small_bins
 from shoal.scaling.exact_search import distinct_bins_pack
 from shoal.scaling.free_capacity import FreeCapacity
+from shoal.scaling.repacking import MAX_LEFT
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 from shoal.scaling.strict_spread import place_gang
 from shoal.scaling.workload import GangGroup, SingleNodeItem, Workload
@@ -48,33 +49,55 @@ def place(
 ) -> Unplaced:
     """Place everything in a copy of the free capacity. What is left is what is cheapest to launch
     instances for or, with `fewest_left`, the fewest tasks, found in less time."""
-    space = free_capacity.space
     spread = [g for g in gang_groups if g.strict_spread]
-    remaining = free_capacity
-    unplaced = [0] * len(gang_groups)
-    if spread:
-        remaining, unplaced = with_strict_spread(free_capacity, gang_groups)
+    work = (gang_groups, strict_pack_gangs, tasks)
+    if not spread:
+        return _place_beside(free_capacity, [0] * len(gang_groups), *work, fewest_left=fewest_left)
+    remaining, unplaced = with_strict_spread(free_capacity, gang_groups)
+    best = _place_beside(remaining, unplaced, *work, fewest_left=fewest_left)
+    if not best or _fits_exactly(free_capacity, spread, _other_items(free_capacity.space, *work)):
+        return _nothing(*work)
+    remaining, unplaced = with_strict_spread(free_capacity, gang_groups, evenly=True)
+    other = _place_beside(remaining, unplaced, *work, fewest_left=fewest_left)
+    has_fewer_tasks = other.gangs == best.gangs and sum(other.tasks) < sum(best.tasks)
+    is_better = not other or other.gangs < best.gangs or (fewest_left and has_fewer_tasks)
+    return other if is_better else best
+
+
+def _other_items(
+    space: ResourceSpace,
+    gang_groups: Sequence[GangGroup],
+    strict_pack_gangs: Sequence[SingleNodeItem],
+    tasks: Sequence[SingleNodeItem],
+) -> list[Item]:
+    """Everything but the STRICT_SPREAD gangs."""
     bundles = [i for g in gang_groups if not g.strict_spread for i in g.bundles_of(space, g.count)]
-    packed_items = [gang.item for gang in strict_pack_gangs]
-    task_items = [task.item for task in tasks]
-    gang_items = [*bundles, *packed_items]
+    return [*bundles, *(single.item for single in (*strict_pack_gangs, *tasks))]
+
+
+def _place_beside(
+    remaining: FreeCapacity,
+    spread_unplaced: Sequence[int],
+    gang_groups: Sequence[GangGroup],
+    strict_pack_gangs: Sequence[SingleNodeItem],
+    tasks: Sequence[SingleNodeItem],
+    *,
+    fewest_left: bool,
+) -> Unplaced:
+    """Place everything but the STRICT_SPREAD gangs in the capacity that these left."""
+    space = remaining.space
+    unplaced = list(spread_unplaced)
+    items = _other_items(space, gang_groups, strict_pack_gangs, tasks)
+    gang_count = len(items) - len(tasks)
+    gang_items, task_items = items[:gang_count], items[gang_count:]
     # Gangs go first, so they are not weighed against tasks.
-    left = pack(
-        remaining,
-        [*gang_items, *task_items],
-        fewest_left=fewest_left and not gang_items,
-        quick=fewest_left,
-    )
+    left = pack(remaining, items, fewest_left=fewest_left and not gang_items, quick=fewest_left)
     if not any(left) and not any(unplaced):
         return _nothing(gang_groups, strict_pack_gangs, tasks)
-    if spread and _fits_exactly(free_capacity, spread, [*gang_items, *task_items]):
-        return _nothing(gang_groups, strict_pack_gangs, tasks)
-    if not any(left[: len(gang_items)]) and not (fewest_left and gang_items):
-        return Unplaced(
-            tuple(unplaced), (0,) * len(strict_pack_gangs), tuple(left[len(gang_items) :])
-        )
+    if not any(left[:gang_count]) and not (fewest_left and gang_items):
+        return Unplaced(tuple(unplaced), (0,) * len(strict_pack_gangs), tuple(left[gang_count:]))
     gangs_left, with_gangs = packed(remaining, gang_items, quick=fewest_left)
-    packed_left = gangs_left[len(bundles) :]
+    packed_left = gangs_left[gang_count - len(strict_pack_gangs) :]
     if any(gangs_left):
         gangs = PackableGangs(space, gang_groups, strict_pack_gangs)
         with_gangs, groups_left, packed_left = gangs.placed(remaining, quick=fewest_left)
@@ -90,16 +113,17 @@ def _nothing(
 
 
 def with_strict_spread(
-    free_capacity: FreeCapacity, gang_groups: Sequence[GangGroup]
+    free_capacity: FreeCapacity, gang_groups: Sequence[GangGroup], *, evenly: bool = False
 ) -> tuple[FreeCapacity, list[int]]:
     """A copy of the free capacity with the STRICT_SPREAD gangs placed in it, and how many gangs of
-    each group do not fit."""
+    each group do not fit. Bundles go to the fullest nodes or, if `evenly`, to the emptiest: a gang
+    needs many nodes with a little space rather than few with much."""
     free_capacity = free_capacity.copy()
     unplaced = [0] * len(gang_groups)
     for index in spread_order(gang_groups):
         gang_group = gang_groups[index]
         for placed in range(gang_group.count):
-            if place_gang(free_capacity, gang_group.bundles) is None:
+            if place_gang(free_capacity, gang_group.bundles, evenly=evenly) is None:
                 unplaced[index] = gang_group.count - placed
                 break
     return free_capacity, unplaced
@@ -179,6 +203,19 @@ def with_fewest_tasks_left(
                 left, is_better = counts, True
                 break
     return replace(unplaced, tasks=tuple(left))
+
+
+def all_placed_by_moving(
+    free_capacity: FreeCapacity, workload: Workload, unplaced: Unplaced
+) -> Unplaced:
+    """Nothing unplaced, if the few things that are can be placed by moving others; otherwise the
+    same."""
+    if not 0 < unplaced.gangs + sum(unplaced.tasks) <= MAX_LEFT:
+        return unplaced
+    work = (workload.gang_groups, workload.strict_pack_gangs, workload.tasks)
+    spread = [g.bundles for g in workload.gang_groups if g.strict_spread for _ in range(g.count)]
+    items = _other_items(free_capacity.space, *work)
+    return _nothing(*work) if fits_by_moving(free_capacity, items, spread) else unplaced
 
 
 class PackableGangs:

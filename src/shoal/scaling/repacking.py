@@ -1,7 +1,8 @@
 """Packing by moving items: what best fit leaves over is placed by moving other items to other bins.
 
 For demand that just fits: an item that has no room takes the place of one or two others, which are
-placed elsewhere in the same way (ejection chains). Bounded by steps, so that equal input gives
+placed elsewhere in the same way (ejection chains). The bundles of a STRICT_SPREAD gang are placed
+and moved like other items, but never share a bin. Bounded by steps, so that equal input gives
 equal answers; when the steps run out the answer is that the items do not fit.
 """
 
@@ -24,16 +25,24 @@ _MAX_DEPTH = 3
 
 
 def repack(
-    space: ResourceSpace, items: Sequence[Item], bins: Sequence[Bin], steps: int = REPACK_STEPS
+    space: ResourceSpace,
+    items: Sequence[Item],
+    bins: Sequence[Bin],
+    steps: int = REPACK_STEPS,
+    *,
+    spread: Sequence[Sequence[Item]] = (),
 ) -> list[Vector] | None:
-    """What is left free in each bin once all items are packed; None if no packing is found."""
-    if len(bins) > MAX_BINS_REPACKED or sum(i.count for i in items) > MAX_ITEMS_REPACKED:
+    """What is left free in each bin once all items and the STRICT_SPREAD gangs `spread` are packed;
+    None if no packing is found."""
+    kinds = [(item, number) for number, gang in enumerate(spread, 1) for item in gang]
+    kinds += [(item, 0) for item in items if item.count]
+    count = sum(item.count for item, _ in kinds)
+    if len(bins) > MAX_BINS_REPACKED or count > MAX_ITEMS_REPACKED:
         return None
-    items = [item for item in items if item.count]
-    if not all(_fits_alone(space, item, bins) for item in items):
+    if not all(_fits_alone(space, item, bins) for item, _ in kinds):
         return None
-    by_hardness = sorted(items, key=lambda i: i.hardness)
-    by_size = sorted(by_hardness, key=lambda i: -space.size(i))
+    by_hardness = sorted(kinds, key=lambda kind: kind[0].hardness)
+    by_size = sorted(by_hardness, key=lambda kind: -space.size(kind[0]))
     for ordered in (by_hardness, by_size):
         free = _Repacking(space, ordered, bins, steps).search()
         if free is not None:
@@ -52,9 +61,18 @@ class _Repacking:
     """One search, with the items in the order in which they are first placed."""
 
     def __init__(
-        self, space: ResourceSpace, items: Sequence[Item], bins: Sequence[Bin], steps: int
+        self,
+        space: ResourceSpace,
+        kinds: Sequence[tuple[Item, int]],
+        bins: Sequence[Bin],
+        steps: int,
     ) -> None:
-        self._items = items
+        self._items = [item for item, _ in kinds]
+        # The kinds that may not be in the same bin, itself included.
+        self._apart = [
+            frozenset(k for k, (_, other) in enumerate(kinds) if gang and other == gang)
+            for _, gang in kinds
+        ]
         self._weight = space.weight
         self._free = [list(free) for free, _ in bins]
         self._contents = [[0] * len(self._items) for _ in bins]
@@ -109,7 +127,12 @@ class _Repacking:
         nonzero, matches = self._items[kind].nonzero, self._matches[kind]
         for b in self._by_slack():
             free = self._free[b]
-            if b != avoided and matches[b] and all(free[axis] >= n for axis, n in nonzero):
+            if (
+                b != avoided
+                and matches[b]
+                and all(free[axis] >= n for axis, n in nonzero)
+                and not any(self._contents[b][k] for k in self._apart[kind])
+            ):
                 self._change(b, (kind,), 1)
                 return True
         return False
@@ -120,14 +143,20 @@ class _Repacking:
 
     def _displaceable(self, kind: int, b: int) -> Iterator[tuple[int, ...]]:
         """Which items of a bin an item could replace."""
-        free, contents = self._free[b], self._contents[b]
+        contents = tuple(self._contents[b])
+        free = tuple(self._free[b])
         present = [k for k, n in enumerate(contents) if n and k != kind]
+        if self._apart[kind] and contents[kind]:
+            return  # a copy of itself would take its place
+        in_the_way = self._apart[kind].intersection(present)
         for count in range(1, _MAX_DISPLACED + 1):
             for displaced in itertools.combinations_with_replacement(present, count):
                 self._steps -= 1
                 if self._steps < 0:
                     return
                 if any(displaced.count(k) > contents[k] for k in displaced):
+                    continue
+                if not in_the_way.issubset(displaced):
                     continue
                 gained = [
                     sum(n) for n in zip(*(self._items[k].amounts for k in displaced), strict=True)

@@ -30,11 +30,18 @@ class LaunchChoices:
 
 
 def place_gang(
-    free_capacity: FreeCapacity, bundles: Sequence[Item], choices: LaunchChoices | None = None
+    free_capacity: FreeCapacity,
+    bundles: Sequence[Item],
+    choices: LaunchChoices | None = None,
+    *,
+    evenly: bool = False,
 ) -> dict[int, int] | None:
-    """Place one gang, whose bundles are items with counts, whole or not at all. Returns how many
-    instances of each option it needs beside the existing nodes; None if it cannot be placed."""
+    """Place one gang, whose bundles are items with counts, whole or not at all: on the fullest
+    nodes that can hold them or, if `evenly`, on the emptiest. Returns how many instances of each
+    option it needs beside the existing nodes; None if it cannot be placed."""
     rows = [free_capacity.candidates(item) for item in bundles]
+    if evenly:
+        rows = [sorted(some, key=lambda row: -row.slack) for some in rows]
     taken = _first_fit(bundles, rows)
     if taken is None and (choices or len(bundles) > 1):
         taken = _matching(bundles, rows, choices)
