@@ -41,9 +41,10 @@ def _calibration() -> bool:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="shoal") as home:
         measured = calibration.measure(Path(home))
         real = measured.figures
-        simulated = calibration.simulated(Path(home), measured.boot_s, measured.drain_s)
-    print(f"\na trace of {sum(n for _, n, _ in calibration.TRACE)} tasks; boots of "
-          f"{measured.boot_s:.1f} s and drains of {measured.drain_s:.1f} s measured")  # fmt: skip
+        simulated = calibration.simulated(Path(home), measured.boots_s, measured.drain_s)
+    boots_s = ", ".join(f"{s:.1f}" for s in measured.boots_s)
+    print(f"\na trace of {sum(n for _, n, _ in calibration.TRACE)} tasks; boots of {boots_s} s and "
+          f"drains of {measured.drain_s:.1f} s measured")  # fmt: skip
     print(f"{'':<20}{'real Ray':>12}{'simulated':>12}{'ratio':>8}")
     is_close = real.launches == simulated.launches
     print(f"{'launches':<20}{real.launches:>12}{simulated.launches:>12}")

@@ -1,7 +1,7 @@
 """The same trace on an embedded cluster with real Ray and in simulation.
 
-The simulation gets what a user would measure once for a provider: how long a node takes to become
-ready, and how long it takes to drain. Everything else must come out by itself.
+The simulation gets what a user would measure once for a provider: how long the nodes took to become
+ready, and how long one takes to drain. Everything else must come out by itself.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Measured:
     """The figures of the real run, and what the simulation needs to know of the provider."""
 
     figures: Figures
-    boot_s: float
+    boots_s: tuple[float, ...]
     drain_s: float
 
 
@@ -72,16 +72,16 @@ def measure(home: Path) -> Measured:
     p50, p95 = percentiles(Counter(waits), (0.5, 0.95))
     return Measured(
         Figures(seconds * PRICE / 3600, p50, p95, len(lives)),
-        statistics.median(at["ready"] - at["created"] for at in lives if "ready" in at),
+        tuple(at["ready"] - at["created"] for at in lives if "ready" in at),
         statistics.median(at["gone"] - at["draining"] for at in lives if "draining" in at),
     )
 
 
-def simulated(home: Path, boot_s: float, drain_s: float) -> Figures:
+def simulated(home: Path, boots_s: tuple[float, ...], drain_s: float) -> Figures:
     """Run the trace in simulation, with the same cluster file."""
     spec = load_file(str(home / "c.yaml")).spec
     trace = [Arrival(at, n, seconds, Shape.of({"CPU": 1})) for at, n, seconds in TRACE]
-    settings = SimulationSettings(boot_s=boot_s, boot_jitter=0.0, drain_s=drain_s)
+    settings = SimulationSettings(measured_boots_s=boots_s, drain_s=drain_s)
     result = simulate(spec, [Offering("worker", price_per_hour=PRICE)], trace, settings)
     return Figures(result.cost, result.wait_p50, result.wait_p95, result.launches)
 
@@ -116,7 +116,7 @@ def _lives_when_all_are_gone(home: Path) -> list[dict[str, float]]:
                 life = lives.setdefault(node["id"], {"created": node["created"]})
                 life.setdefault(node["phase"], node["since"])
         if lives and all("gone" in at for at in lives.values()):
-            return list(lives.values())
+            return sorted(lives.values(), key=lambda at: at["created"])
         time.sleep(0.5)
     raise SystemExit("the workers were not removed in time")
 

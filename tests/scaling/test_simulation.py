@@ -38,6 +38,12 @@ def test_a_task_waits_for_its_node_to_boot_and_the_node_costs_until_it_is_termin
     assert result.busy_share == pytest.approx(600 / 900)
 
 
+def test_launches_take_the_measured_boots_in_turn() -> None:
+    settings = replace(STEADY, measured_boots_s=(50.0, 50.0, 200.0))
+    result = simulated(Arrival(0.0, 24, 600.0, CPU), settings=settings)
+    assert (result.launches, result.wait_p50, result.wait_max) == (6, 50.0, 200.0)
+
+
 def test_work_that_fits_on_a_free_node_does_not_wait() -> None:
     result = simulated(Arrival(0.0, 1, 60.0, CPU), Arrival(200.0, 4, 60.0, CPU))
     assert (result.wait_p50, result.launches) == (0.0, 1)

@@ -36,10 +36,13 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 )
 @click.option(
     "--boot",
+    "boots",
     type=_SECONDS,
-    default=90,
+    multiple=True,
+    default=(90,),
     show_default=True,
-    help="Seconds from launch until a node is ready.",
+    help="Seconds from launch until a node is ready; repeat it with several measured times, which "
+    "the launches take in turn.",
 )
 @click.option(
     "--failures",
@@ -71,7 +74,7 @@ def command(
     cluster: str,
     trace: Path,
     changes: tuple[str, ...],
-    boot: float,
+    boots: tuple[float, ...],
     failures: float,
     interruptions: float,
     interval: float,
@@ -90,7 +93,8 @@ def command(
 
     async def operation(ctx: Context) -> list[PolicyResult]:
         settings = SimulationSettings(
-            boot_s=boot, failure_rate=failures, interruptions_per_hour=interruptions,
+            boot_s=boots[0], measured_boots_s=boots if len(boots) > 1 else (),
+            failure_rate=failures, interruptions_per_hour=interruptions,
             interval_s=interval, seed=seed,
         )  # fmt: skip
         spec = cluster_lookup.load_file(cluster).spec

@@ -53,6 +53,8 @@ class _Simulation:
         self._offering_list = list(offerings)
         self._settings = settings
         self._random = random.Random(settings.seed)
+        boots = settings.measured_boots_s
+        self._measured_boots = itertools.cycle(boots) if boots else None
         self._trace = trace
         self._offerings = Offerings(spec, self._offering_list, History(), 0.0)
         self._space = ResourceSpace(shapes_in(trace), self._offerings.resources.values())
@@ -210,11 +212,15 @@ class _Simulation:
             node.market, node.zone = launch.market, launch.zone
             node.throttled = launch.throttled
             self._launching += 1
-            jitter = self._settings.boot_jitter * self._random.uniform(-1.0, 1.0)
-            boot_s = max(0.0, self._settings.boot_s * (1.0 + jitter))
-            self._schedule(self._now + boot_s, partial(self._ready, node))
+            self._schedule(self._now + self._boot_s(), partial(self._ready, node))
         if launch.count:
             self._history = self._history.with_success(launch.node_type, launch.market, launch.zone)
+
+    def _boot_s(self) -> float:
+        if self._measured_boots is not None:
+            return next(self._measured_boots)
+        jitter = self._settings.boot_jitter * self._random.uniform(-1.0, 1.0)
+        return max(0.0, self._settings.boot_s * (1.0 + jitter))
 
     def _launch_failed(self, launch: PlannedLaunch) -> None:
         self._counts["failures"] += 1

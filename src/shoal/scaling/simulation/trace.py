@@ -23,11 +23,14 @@ class Arrival:
 @dataclass(frozen=True)
 class SimulationSettings:
     """`boot_s` is how long an instance takes to become a ready node, varied by up to the share
-    `boot_jitter`. `failure_rate` is the share of launches that fail, `interruptions_per_hour` the
-    rate of spot interruptions, `interval_s` the time between plans."""
+    `boot_jitter`; with `measured_boots_s`, the launches take these times in turn instead: the
+    longest waits depend on the slowest boots, not on the usual one. `failure_rate` is the share of
+    launches that fail, `interruptions_per_hour` the rate of spot interruptions, `interval_s` the
+    time between plans."""
 
     boot_s: float = 90.0
     boot_jitter: float = 0.2
+    measured_boots_s: tuple[float, ...] = ()
     failure_rate: float = 0.0
     interruptions_per_hour: float = 0.0
     drain_s: float = 5.0
