@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -53,6 +54,16 @@ port_forward_option = click.option(
 )  # fmt: skip
 
 
+code_option = click.option(
+    "--code", metavar="DIR", type=click.Path(path_type=Path),
+    help="Send this directory, without what git ignores: it is the working directory of the "
+    "command and of all workers. Default: shoal.code of the cluster's file, if set.",
+)  # fmt: skip
+requirements_option = click.option(
+    "--requirements", metavar="FILE", type=click.Path(path_type=Path),
+    help="A requirements.txt, pyproject.toml or uv.lock: `python` has these packages, here and in "
+    "all workers.",
+)  # fmt: skip
 run_env_option = click.option(
     "--run-env", type=click.Choice(["auto", "host", "docker"]), default="auto",
     help="Run in the node's container (docker), on its host, or in the container if any (auto).",

@@ -24,6 +24,14 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
         raise click.BadParameter(f"{error}, not {value}") from None
 
 
+autostop_option = click.option(
+    "--autostop",
+    callback=_seconds,
+    metavar="TIME",
+    help="Terminate the cluster after this idle time: 30m, 2h, or off. Stays until set again.",
+)
+
+
 @click.command("up")
 @cluster_argument
 @click.option(
@@ -35,12 +43,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     "--max-workers", type=click.IntRange(min=0),
     help="Override the file's max_workers, also in later commands.",
 )  # fmt: skip
-@click.option(
-    "--autostop",
-    callback=_seconds,
-    metavar="TIME",
-    help="Terminate the cluster after this idle time: 30m, 2h, or off. Stays until set again.",
-)
+@autostop_option
 @click.option("--no-restart", is_flag=True, help="Apply changes without restarting Ray.")
 @click.option("--restart-only", is_flag=True, help="Only restart Ray; skip the setup.")
 @skip_checks_option

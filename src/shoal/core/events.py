@@ -247,6 +247,22 @@ class CommandDetached(Event):
 
 
 @dataclass(frozen=True)
+class JobSubmitted(Event):
+    """A Ray job was started. It goes on if this program ends."""
+
+    kind = "job_submitted"
+    job: str
+
+
+@dataclass(frozen=True)
+class JobContinues(Event):
+    """A Ray job goes on without this program."""
+
+    kind = "job_continues"
+    job: str
+
+
+@dataclass(frozen=True)
 class DashboardOpened(Event):
     """The dashboard is available at this URL until the operation ends. The URL grants access, so it
     is a secret."""

@@ -15,12 +15,12 @@ import socket
 from collections.abc import AsyncIterator, Callable
 
 from shoal.cluster.handle import ClusterHandle
-from shoal.core.errors import ConfigError, SetupError
+from shoal.core.errors import ConfigError
 from shoal.core.events import DashboardOpened, Warned
 from shoal.core.logs import suppress_and_log
+from shoal.jobs.connection import read_token
 from shoal.ops.context import Context
-from shoal.ray_runtime.ray_start import RayStart
-from shoal.remote.runner import PortForward, Runner, capture
+from shoal.remote.runner import PortForward
 from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)
@@ -69,16 +69,6 @@ async def show(
             on_open(url)
 
         await runner.forward(forwards, is_open)
-
-
-async def read_token(runner: Runner, start: RayStart) -> str:
-    """The cluster's token, from its head."""
-    command = start.with_prelude('cat "$RAY_AUTH_TOKEN_PATH"')
-    done, printed = await capture(runner, command, env=start.driver_env(), timeout=_TIMEOUT_SECONDS)
-    if not done.ok or not printed:
-        # Without the output, which could contain part of the token.
-        raise SetupError("the head has no cluster token", fix="shoal up CLUSTER", node="head")
-    return printed[0].strip()
 
 
 def _free_port() -> int:

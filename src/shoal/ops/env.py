@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.cluster.handle import ClusterHandle
+from shoal.jobs.connection import read_token
 from shoal.ops import dashboard
 from shoal.ops.context import Context
 from shoal.spec.cluster_spec import ClusterSpec
@@ -30,7 +31,7 @@ async def connection_env(ctx: Context, spec: ClusterSpec) -> ConnectionEnv:
     url = f"http://127.0.0.1:{dashboard.DEFAULT_PORT}"
     variables = {"RAY_ADDRESS": url, "RAY_API_SERVER_ADDRESS": url, "RAY_AUTH_MODE": "disabled"}
     if spec.shoal.auth == "token":
-        token = await dashboard.read_token(cluster.runner(head), start)
+        token = await read_token(cluster.runner(head), start)
         variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
     tunnel = f"shoal dashboard {spec.cluster_name} --port {dashboard.DEFAULT_PORT}"
     return ConnectionEnv(variables, tunnel)

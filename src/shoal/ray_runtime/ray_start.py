@@ -132,8 +132,9 @@ def find_python_command(
     no Ray runs there; with `ran`, only a Ray that runs or ran counts; with `session`, it is no
     error that there is none."""
     find = script_command(
-        "shoal.ray_runtime.scripts", "find_ray_python.sh", instance_id, mode, *ray_programs
-    )
+        "shoal.ray_runtime.scripts", "find_ray_python.sh", instance_id, mode, *ray_programs,
+        libraries=["worker_command.sh"],
+    )  # fmt: skip
     return f'eval "$({find})"'
 
 

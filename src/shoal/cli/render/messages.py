@@ -16,6 +16,8 @@ from shoal.core.events import (
     DashboardOpened,
     Event,
     FilesCopied,
+    JobContinues,
+    JobSubmitted,
     LaunchAttempted,
     PlanStep,
     PreflightFinding,
@@ -107,6 +109,14 @@ def _other_lines(event: Event) -> list[str]:
         return [
             f"{event.node}: running in {event.multiplexer}",
             f"  {'show the session':<20} {command}",
+        ]
+    if isinstance(event, JobSubmitted):
+        return [f"job {click.style(event.job, bold=True)} submitted"]
+    if isinstance(event, JobContinues):
+        return [
+            f"job {event.job} goes on",
+            f"  {'follow it':<20} {click.style(f'shoal job logs -f {event.job}', fg='cyan')}",
+            f"  {'stop it':<20} {click.style(f'shoal job stop {event.job}', fg='cyan')}",
         ]
     if isinstance(event, DashboardOpened):
         return [f"dashboard of {event.cluster}: {click.style(event.url, fg='cyan')}"]

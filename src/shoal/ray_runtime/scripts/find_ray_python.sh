@@ -34,13 +34,6 @@ variable() {
   [ -z "$process" ] || tr '\0' '\n' < "$process/environ" | sed -n "s/^$1=//p"
 }
 
-# worker_command: from standard input, the interpreter in the command with which a raylet starts its
-# workers, with quotes around it if there is a space in it.
-worker_command() {
-  sed -n 's/^--python_worker_command="\([^"]*\)".*/\1/p; t
-s/^--python_worker_command=\([^" ][^ ]*\).*/\1/p'
-}
-
 find_running() {
   if [ ! -d /proc/self ]; then # macOS
     # shellcheck disable=SC2009 # pgrep does not print the environment

@@ -1,0 +1,108 @@
+"""Follows a job to its end. A lost connection is opened again, and no output is shown twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+
+from shoal.core.clock import Clock
+from shoal.core.errors import ShoalError, UnreachableError
+from shoal.jobs.client import RayJob, RayJobClient
+
+_log = logging.getLogger(__name__)
+
+Connect = Callable[[], AbstractAsyncContextManager[RayJobClient]]
+
+_POLL_S = 0.25
+_MAX_POLL_S = 1.0
+_RECONNECT_S = 1.0
+# How long to try again after a lost connection: a laptop may be moved, or sleep for a while.
+PATIENCE_S = 900.0
+
+
+class JobFollower:
+    """`write` gets what the driver prints, unchanged; `on_lost` is called when a connection is
+    lost, and before it is opened again."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        id: str,
+        write: Callable[[bytes], None],
+        clock: Clock,
+        *,
+        on_lost: Callable[[UnreachableError], None] = lambda error: None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._connect = connect
+        self._id = id
+        self._write = write
+        self._clock = clock
+        self._on_lost = on_lost
+        self._patience_s = patience_s
+        self._printed = 0
+
+    async def follow(self) -> RayJob:
+        """Returns when the job has ended and its output is complete."""
+        lost_at: float | None = None
+        while True:
+            try:
+                async with self._connect() as client:
+                    await client.job(self._id)
+                    lost_at = None
+                    return await self._until_end(client)
+            except UnreachableError as error:
+                now = self._clock.monotonic()
+                if lost_at is None:
+                    lost_at = now
+                    self._on_lost(error)
+                if now - lost_at > self._patience_s:
+                    raise
+                _log.info("lost the connection to job %s: %s", self._id, error)
+                await self._clock.sleep(_RECONNECT_S)
+
+    async def print_log(self, client: RayJobClient) -> None:
+        """Write what the driver has printed so far and was not written yet."""
+        with _without_log():
+            async for chunk in client.log(self._id, follow=False, skip=self._printed):
+                self._take(chunk)
+
+    async def _until_end(self, client: RayJobClient) -> RayJob:
+        live = asyncio.ensure_future(self._follow_log(client))
+        poll = _POLL_S
+        try:
+            while not (job := await client.job(self._id)).has_ended:
+                done, _ = await asyncio.wait({live}, timeout=poll)
+                poll = min(_MAX_POLL_S, poll * 1.2)
+                if done:
+                    live.result()
+                    live = asyncio.ensure_future(self._follow_log(client))
+                    await self._clock.sleep(_POLL_S)
+        finally:
+            live.cancel()
+            await asyncio.gather(live, return_exceptions=True)
+        await self.print_log(client)
+        return job
+
+    async def _follow_log(self, client: RayJobClient) -> None:
+        with _without_log():
+            async for chunk in client.log(self._id, follow=True, skip=self._printed):
+                self._take(chunk)
+
+    def _take(self, chunk: bytes) -> None:
+        self._printed += len(chunk)
+        self._write(chunk)
+
+
+@contextlib.contextmanager
+def _without_log() -> Iterator[None]:
+    """There is no log before the driver starts, and none if it could not start."""
+    try:
+        yield
+    except UnreachableError:
+        raise
+    except ShoalError as error:
+        _log.debug("no log yet: %s", error)
