@@ -55,9 +55,7 @@ def _env_vars(
     for value in values:
         name, has_value, text = value.partition("=")
         if not name or (not has_value and name not in os.environ):
-            raise click.BadParameter(
-                f"{value!r} is not NAME=VALUE or the name of a variable."
-            )
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE or a variable.")
         variables[name] = text if has_value else os.environ[name]
     return variables
 
