@@ -28,7 +28,8 @@ _LOG_INTERVAL_S = 0.25
 @dataclass(frozen=True)
 class RayJob:
     """A job as Ray reports it. `exit_code` is the driver's, None while it runs or if it did not
-    start. Times are seconds since the epoch, None if there is none."""
+    start. `node_id` is the node of the driver, once it has one. Times are seconds since the epoch,
+    None if there is none."""
 
     id: str
     status: str
@@ -37,6 +38,7 @@ class RayJob:
     exit_code: int | None = None
     started: float | None = None
     ended: float | None = None
+    node_id: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -66,6 +68,7 @@ class RayJob:
             exit_code=reply.get("driver_exit_code"),
             started=seconds("start_time"),
             ended=seconds("end_time"),
+            node_id=reply.get("driver_node_id") or "",
             metadata=metadata,
         )
 
@@ -145,12 +148,13 @@ class RayJobClient:
             raise _unknown(id) from None
         return bool(reply["stopped"])
 
-    async def log(self, id: str, *, follow: bool, skip: int = 0) -> AsyncIterator[bytes]:
+    async def log(self, job: RayJob, *, follow: bool, skip: int = 0) -> AsyncIterator[bytes]:
         """What the driver has printed so far, from the byte `skip` on, unchanged. With `follow`,
         what it prints from then on too: without end, also after the end of the job."""
-        query = urllib.parse.urlencode(
-            {"submission_id": id, "lines": -1, "interval": _LOG_INTERVAL_S, "timeout": 60}
-        )
+        settings = {"node_id": job.node_id, "filename": f"job-driver-{job.id}.log", "lines": "-1"}
+        if follow:
+            settings["interval"] = str(_LOG_INTERVAL_S)
+        query = urllib.parse.urlencode(settings)
         path = f"/api/v0/logs/{'stream' if follow else 'file'}?{query}"
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:

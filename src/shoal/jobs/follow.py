@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from shoal.core.clock import Clock
@@ -64,45 +63,39 @@ class JobFollower:
                 _log.info("lost the connection to job %s: %s", self._id, error)
                 await self._clock.sleep(_RECONNECT_S)
 
-    async def print_log(self, client: RayJobClient) -> None:
+    async def print_log(self, client: RayJobClient, job: RayJob) -> None:
         """Write what the driver has printed so far and was not written yet."""
-        with _without_log():
-            async for chunk in client.log(self._id, follow=False, skip=self._printed):
-                self._take(chunk)
+        await self._copy_log(client, job, follow=False)
 
     async def _until_end(self, client: RayJobClient) -> RayJob:
-        live = asyncio.ensure_future(self._follow_log(client))
+        live: asyncio.Future[None] | None = None
         poll = _POLL_S
         try:
             while not (job := await client.job(self._id)).has_ended:
-                done, _ = await asyncio.wait({live}, timeout=poll)
-                poll = min(_MAX_POLL_S, poll * 1.2)
-                if done:
+                if live is not None and live.done():
                     live.result()
-                    live = asyncio.ensure_future(self._follow_log(client))
-                    await self._clock.sleep(_POLL_S)
+                    live = None
+                if live is None and job.node_id:
+                    live = asyncio.ensure_future(self._copy_log(client, job, follow=True))
+                await self._clock.sleep(poll)
+                poll = min(_MAX_POLL_S, poll * 1.2)
         finally:
-            live.cancel()
-            await asyncio.gather(live, return_exceptions=True)
-        await self.print_log(client)
+            if live is not None:
+                live.cancel()
+                await asyncio.gather(live, return_exceptions=True)
+        await self.print_log(client, job)
         return job
 
-    async def _follow_log(self, client: RayJobClient) -> None:
-        with _without_log():
-            async for chunk in client.log(self._id, follow=True, skip=self._printed):
+    async def _copy_log(self, client: RayJobClient, job: RayJob, *, follow: bool) -> None:
+        """There is no log before the driver starts, and none if it could not start."""
+        try:
+            async for chunk in client.log(job, follow=follow, skip=self._printed):
                 self._take(chunk)
+        except UnreachableError:
+            raise
+        except ShoalError as error:
+            _log.info("no log of job %s: %s", job.id, error)
 
     def _take(self, chunk: bytes) -> None:
         self._printed += len(chunk)
         self._write(chunk)
-
-
-@contextlib.contextmanager
-def _without_log() -> Iterator[None]:
-    """There is no log before the driver starts, and none if it could not start."""
-    try:
-        yield
-    except UnreachableError:
-        raise
-    except ShoalError as error:
-        _log.debug("no log yet: %s", error)

@@ -181,7 +181,9 @@ async def logs(ctx: Context, cluster: Cluster, id: str, write: Callable[[bytes],
     """Write what the job has printed so far."""
     async with connect(ctx, cluster) as client:
         job = await client.job(id)
-        await JobFollower(lambda: connect(ctx, cluster), id, write, ctx.clock).print_log(client)
+        await JobFollower(lambda: connect(ctx, cluster), id, write, ctx.clock).print_log(
+            client, job
+        )
         return job
 
 

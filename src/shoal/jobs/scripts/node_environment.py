@@ -227,7 +227,9 @@ print("\\n".join(sorted(f"{name}=={version}" for name, version in names.items() 
 def _install_by_uv(uv: str, python: str, main: Path, constraints: Path, target: Path) -> list[str]:
     """Install what is missing, and return it. uv does not look for packages outside of an
     environment; so it is asked first what the Python of Ray lacks."""
-    options = ["-r", str(main), "-c", str(constraints), "--break-system-packages"]
+    options = ["-r", str(main), "--break-system-packages"]
+    if constraints.read_text():
+        options += ["-c", str(constraints)]
     resolved = _run(
         [uv, "pip", "install", "--dry-run", "--python", sys.executable, *options], cwd=main.parent
     )

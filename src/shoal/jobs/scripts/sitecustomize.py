@@ -12,8 +12,10 @@ import sys
 
 TYPE_CHECKING = False  # without the module of that name
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
 # pathlib is not loaded yet, and may be the job's.
 _here = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120
@@ -34,17 +36,23 @@ def _take(names: list[str]) -> dict[str, ModuleType]:
     return {name: sys.modules.pop(name) for name in taken}
 
 
-class _Loaded:
-    """Loads a module that is loaded already."""
+class _RayLoader:
+    """Loads Ray as its own loader does, and then calls `restore`."""
 
-    def __init__(self, module: ModuleType) -> None:
-        self._module, self._spec = module, module.__spec__
+    def __init__(self, loader: Any, restore: Callable[[], None]) -> None:
+        self._loader, self._restore = loader, restore
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return self._module
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        try:
+            self._loader.exec_module(module)
+        finally:
+            self._restore()
 
 
 class _RayFinder:
@@ -57,17 +65,21 @@ class _RayFinder:
         sys.meta_path.remove(self)
         job_path = self._path or sys.path[:]
         job_modules = _take([n for n in _shadowed if _is_loaded_from_code(n)])
-        sys.path[:] = [entry for entry in job_path if not _is_code(entry)]
-        try:
-            import importlib.util
 
-            module = importlib.import_module("ray")
-            import ray._private.worker  # noqa: F401
-        finally:
+        def restore() -> None:
             _take(_shadowed)
             sys.modules.update(job_modules)
             sys.path[:] = job_path
-        return importlib.util.spec_from_loader("ray", _Loaded(module))  # type: ignore[arg-type]
+
+        sys.path[:] = [entry for entry in job_path if not _is_code(entry)]
+        import importlib.util
+
+        spec = importlib.util.find_spec("ray")
+        if spec is None:
+            restore()
+        else:
+            spec.loader = _RayLoader(spec.loader, restore)  # type: ignore[assignment]
+        return spec
 
 
 def _is_loaded_from_code(name: str) -> bool:
