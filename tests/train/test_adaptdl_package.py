@@ -31,6 +31,7 @@ NAMES = {
     "torch.parallel": "AdaptiveDataParallel",
     "torch.data": "ElasticSampler AdaptiveDataLoader AdaptiveDataLoaderMixin "
     "AdaptiveDataLoaderHelper current_dataloader",
+    "torch.iterator": "AdaptiveBPTTIterator",
     "torch.epoch": "current_epoch finished_epochs remaining_epochs_until",
     "torch.accumulator": "Accumulator",
     "torch.scaling_rules": "ScalingRuleBase AdaScale AdamScale LinearScale SqrtScale LEGWScale",
