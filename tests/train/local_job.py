@@ -16,9 +16,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import psutil
 
 from shoal.train import messages
 from shoal.train.job.actions import (
@@ -37,6 +40,13 @@ from shoal.train.job.state import Settings
 
 _POLL_S = 0.02
 _FROZEN_S = 1.0
+
+
+@dataclass(frozen=True)
+class Usage:
+    threads: int
+    descriptors: int
+    memory: int
 
 
 class LocalJob:
@@ -66,6 +76,7 @@ class LocalJob:
         )
         self._requests: queue.Queue[Callable[[], list[Action]]] = queue.Queue()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._cut_off: list[subprocess.Popen[bytes]] = []
         self._sockets: dict[str, socket.socket] = {}
         self._frozen_since: dict[str, float] = {}
         self._changed = threading.Condition()
@@ -91,7 +102,7 @@ class LocalJob:
     ) -> None:
         self._closing = True
         self._thread.join(10)
-        for process in self._processes.values():
+        for process in (*self._processes.values(), *self._cut_off):
             process.kill()
             process.wait()
         self._listener.close()
@@ -107,6 +118,27 @@ class LocalJob:
 
     def signal(self, worker: str, number: int = signal.SIGKILL) -> None:
         self._processes[worker].send_signal(number)
+
+    def signal_if_alive(self, worker: str, number: int) -> None:
+        if (process := self._processes.get(worker)) is not None:
+            process.send_signal(number)
+
+    def cut_off(self, worker: str) -> None:
+        """The node of that worker does not answer any more, and nothing tells of its processes."""
+        self._requests.put(lambda: self._lose_node(worker))
+
+    def usage(self, worker: str) -> Usage:
+        process = psutil.Process(self._processes[worker].pid)
+        return Usage(process.num_threads(), process.num_fds(), process.memory_info().rss)
+
+    def drain(self, worker: str, seconds: float = 120.0) -> None:
+        """The node of that worker ends in so many seconds."""
+
+        def announce() -> list[Action]:
+            now = time.monotonic()
+            return self._membership.node_draining(f"node-{worker}", now + seconds, now)
+
+        self._requests.put(announce)
 
     def members(self) -> tuple[str, ...]:
         running = self._membership.state.running
@@ -216,6 +248,12 @@ class LocalJob:
                     process.kill()
             elif frozen:
                 del self._frozen_since[worker]
+
+    def _lose_node(self, worker: str) -> list[Action]:
+        if (process := self._processes.pop(worker, None)) is not None:
+            process.send_signal(signal.SIGSTOP)  # a host that is cut off closes no connection
+            self._cut_off.append(process)
+        return self._membership.node_lost(f"node-{worker}", time.monotonic())
 
     def _perform(self, actions: list[Action]) -> None:
         for action in actions:

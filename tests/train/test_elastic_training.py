@@ -75,15 +75,6 @@ def test_a_stopped_job_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert_as_if_undisturbed(tmp_path)
 
 
-def test_loader_processes_survive_a_change_of_the_workers(tmp_path: Path) -> None:
-    with LocalJob(_SCRIPT, tmp_path, environment={"LOADER_PROCESSES": "2"}) as job:
-        job.wait_for_workers(1)
-        job.resize(2)
-        job.wait_for_workers(2)
-        _finish(job, tmp_path)
-        assert_as_if_undisturbed(tmp_path)
-
-
 async def test_by_itself_a_script_takes_a_checkpoint_on_ctrl_c_and_resumes(tmp_path: Path) -> None:
     environment = {**os.environ, "ADAPTDL_CHECKPOINT_PATH": str(tmp_path / "checkpoints")}
 

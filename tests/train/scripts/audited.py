@@ -18,6 +18,7 @@ from torch import nn
 SAMPLES = 240
 BATCH = 12
 PAUSE = float(os.environ.get("PAUSE", "0.01"))
+MICRO_BATCHES = int(os.environ.get("MICRO_BATCHES", "1"))
 LOADER_PROCESSES = int(os.environ.get("LOADER_PROCESSES", "0"))
 
 
@@ -37,6 +38,14 @@ def model_optimizer_scheduler() -> tuple[nn.Module, Any, Any]:
     return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.99)
 
 
+class FixedMicroBatches:
+    """Batch sizes of a loader that always accumulates gradients."""
+
+    @staticmethod
+    def sizes(workers: int, chosen: Any) -> tuple[int, int]:
+        return BATCH // workers // MICRO_BATCHES, MICRO_BATCHES
+
+
 def loss_of(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return ((model(x) - y) ** 2).mean()
 
@@ -51,6 +60,9 @@ def main() -> None:
     options: dict[str, Any] = {"num_workers": LOADER_PROCESSES}
     loader = elastic.AdaptiveDataLoader(Samples(), batch_size=BATCH, shuffle=True, **options)
     validation = elastic.AdaptiveDataLoader(Samples(), batch_size=4 * BATCH, **options)
+    if MICRO_BATCHES > 1:
+        helper: Any = loader._elastic
+        helper._limits = lambda: FixedMicroBatches
     net = elastic.AdaptiveDataParallel(model, optimizer, scheduler)
     for epoch in elastic.remaining_epochs_until(10_000):
         trained, validated = elastic.Accumulator(), elastic.Accumulator()
@@ -59,7 +71,8 @@ def main() -> None:
             optimizer.zero_grad()
             loss_of(net, x, y).backward()
             optimizer.step()
-            scheduler.step()
+            if loader._elastic.is_optim_step():
+                scheduler.step()
             trained.update({int(i): 1 for i in index})
             time.sleep(PAUSE)
         net.eval()

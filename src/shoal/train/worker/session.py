@@ -30,6 +30,7 @@ from shoal.train.worker.generation import Exchange, Generation, PeerLostError
 from shoal.train.worker.place import WorkerPlace
 from shoal.train.worker.rendezvous import Rendezvous
 from shoal.train.worker.state_sync import Common, Standing, sync_state
+from shoal.train.worker.tick import Tick, Undoable
 
 _PROGRESS_INTERVAL = 1.0
 _LINGER = 1.0
@@ -38,13 +39,6 @@ _STOPPED = 143  # what a shell reports for a program that SIGTERM has ended
 
 # Workers, samples per worker and micro-batch, micro-batches per step.
 Batch = tuple[int, int, int]
-
-
-class Undoable(Protocol):
-    """Something that a dropped step has to be undone in."""
-
-    def mark(self) -> Any: ...
-    def undo(self, mark: Any) -> None: ...
 
 
 class Rebuilt(Protocol):
@@ -79,12 +73,9 @@ class Session(WorkerPlace):
         self.adopt_batch: Callable[[Batch], bool] = lambda _: False
         self._incoming: dict[str, Any] | None = None
         self._log = CollectiveLog()
-        self._undoables: list[tuple[Undoable, Any]] = []
+        self._current = Tick()
         self._rebuilt: list[Rebuilt] = []
         self._exchange: Exchange | None = None
-        self._tick_open = False
-        self._reduced = False  # gradients were reduced in this tick, or it was tried
-        self._stepped = False
         self._undone: dict[int, Deltas] = {}
         self._loop_start_tick = 0
         self._stop_wanted = False
@@ -163,7 +154,7 @@ class Session(WorkerPlace):
 
     def loop_ends(self) -> None:
         self.in_loop = False
-        self._close_tick()
+        self._current.close(failed=self.failed)
 
     def boundary(self) -> bool:
         """Between two steps of a live loop. False: the membership or the position has changed, so
@@ -171,7 +162,7 @@ class Session(WorkerPlace):
         if not self.entered:
             self._enter()
             return False
-        kept = self._close_tick()
+        kept = self._current.close(failed=self.failed)
         if not kept or self.failed:
             self._recover(kept)
             return False
@@ -197,22 +188,13 @@ class Session(WorkerPlace):
                 self.propose_batch() if self.rank == 0 else None,
             )
         )
-        self._reduced = self._stepped = False
-        self._tick_open = True
-        self._undoables = [(each, each.mark()) for each, _ in self._undoables]
+        self._current.open()
         now = time.monotonic()
         if self.rank == 0 and now - self._last_progress >= _PROGRESS_INTERVAL:
             self._last_progress = now
             progress = self.progress()
             if progress is not None:
                 self.rendezvous.send(progress)
-
-    def _close_tick(self) -> bool:
-        """Whether the tick that ends here is kept, as far as this worker can tell."""
-        if not self._tick_open:
-            return True
-        self._tick_open = False
-        return self._stepped or not self._reduced or not self.failed
 
     def _read_exchange(self) -> list[Record]:
         """The records of the boundary before; what the members added until then is in the totals
@@ -246,7 +228,7 @@ class Session(WorkerPlace):
 
     def end_of_pass(self) -> bool:
         """After the last step of a loop. False: as for `boundary`."""
-        kept = self._close_tick()
+        kept = self._current.close(failed=self.failed)
         if kept and not self.failed:
             try:
                 records = self._read_exchange()
@@ -275,7 +257,7 @@ class Session(WorkerPlace):
             return self._collective_of_joiners(value, combine)
         if self.in_loop:
             return self._collective_in_loop(value, combine)
-        kept = self._close_tick()
+        kept = self._current.close(failed=self.failed)
         while True:
             if self.replaying:
                 if self._log.has_next(self.epoch):
@@ -351,10 +333,9 @@ class Session(WorkerPlace):
         self._undone = {}
         if not kept:
             self.tick -= 1
-            for undoable, mark in self._undoables:
-                undoable.undo(mark)
+            self._current.undo()
             self._undone = self.accumulation.undo(self.tick + 1)
-        elif self.in_loop and not self._reduced:
+        elif self.in_loop and not self._current.reduced:
             # Without a step nothing is final but what all members know of.
             self.tick = max(self.accumulation.merged_ticks - 1, self._loop_start_tick)
             self.accumulation.undo(self.tick + 1)
@@ -428,20 +409,20 @@ class Session(WorkerPlace):
     # --- what others register ---
 
     def register_undoable(self, undoable: Undoable) -> None:
-        self._undoables.append((undoable, None))
+        self._current.register(undoable)
 
     def register_rebuilt(self, rebuilt: Rebuilt) -> None:
         self._rebuilt.append(rebuilt)
 
     def gradients_are_reduced(self) -> None:
-        self._reduced = True
+        self._current.reduced = True
 
     def may_step(self) -> bool:
         """Whether the gradients of this tick are those of all members."""
         return not self.failed
 
     def stepped(self) -> None:
-        self._stepped = True
+        self._current.stepped = True
         self.step += 1
 
     def _checkpoint_written(self, path: str, size: int, seconds: float) -> None:
