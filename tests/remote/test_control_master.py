@@ -413,7 +413,7 @@ async def test_the_error_output_of_a_proxy_command_is_in_the_error(
     command = "echo 'TargetNotConnected: i-123' >&2; exit 1"
     runner = SshRunner("node-1", replace(target, proxy_command=command))
     with pytest.raises(UnreachableError, match="TargetNotConnected: i-123"):
-        await runner.connect(timeout=20)
+        await runner.connect(timeout=6)
 
 
 async def test_a_control_directory_that_other_users_can_read_is_rejected(
@@ -463,7 +463,7 @@ async def test_a_worker_that_the_head_cannot_reach_is_the_error_and_not_the_head
         worker.start()
     runner = SshRunner("worker", replace(target, jump=by_head))
     with pytest.raises(UnreachableError, match="through") as failure:
-        await runner.connect(timeout=20)
+        await runner.connect(timeout=6)
     assert str(by_head) in failure.value.fix
 
 

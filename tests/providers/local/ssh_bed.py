@@ -62,7 +62,8 @@ import os, pathlib, sys, time, ray
 ray.init(log_to_driver=False, logging_level="ERROR")
 count = int(sys.argv[1])
 
-@ray.remote(num_cpus=0, resources={"node:__internal_head__": 0.001})
+# A call that was under way when a link was cut is repeated.
+@ray.remote(num_cpus=0, resources={"node:__internal_head__": 0.001}, max_task_retries=-1)
 class Head:
     def __init__(self):
         self.nodes = set()
