@@ -11,6 +11,7 @@ from types import TracebackType
 
 from tests.simcloud.ec2 import Ec2
 from tests.simcloud.faults import Faults
+from tests.simcloud.gce import Gce
 from tests.simcloud.host_image import Machine
 from tests.simcloud.hosts import Host
 from tests.simcloud.keys import new_key
@@ -31,7 +32,7 @@ class SimCloud:
         await laptop.run(["ssh", f"ubuntu@{host.address}", "hostname"])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, gce: bool = False) -> None:
         self.fabric = Fabric()
         self.laptop_key = new_key("me@laptop")
         self.hosts: dict[str, Host] = {}
@@ -40,16 +41,30 @@ class SimCloud:
         self.faults = Faults()
         self.ledger = Ledger()
         self.ec2 = Ec2(self, self.faults, self.ledger)
+        self._gce = Gce(self, self.faults, self.ledger) if gce else None
         self._numbers = itertools.count(1)
         self._laptop: Host | None = None
         self._unpacking = asyncio.Lock()
+
+    @property
+    def gce(self) -> Gce:
+        """The Compute Engine of a cloud that was made with one. Its metadata server takes the
+        address of EC2's."""
+        if self._gce is None:
+            raise RuntimeError("this cloud was made without gce=True")
+        return self._gce
 
     async def __aenter__(self) -> SimCloud:
         sweep()
         await self.fabric.open()
         # Made in this thread, so that it is the test's own loopback and not the fabric's.
         local = socket.create_server(("127.0.0.1", 0))
-        await self.fabric.within(self.ec2.open(local))
+        if self._gce is None:
+            await self.fabric.within(self.ec2.open(local, self.ec2.metadata.handle))
+        else:
+            await self.fabric.within(self.ec2.open(local, self._gce.metadata.handle))
+            other = socket.create_server(("127.0.0.1", 0))
+            await self.fabric.within(self._gce.open(other))
         return self
 
     async def __aexit__(
@@ -67,6 +82,8 @@ class SimCloud:
     @on_fabric
     async def _destroy_all(self) -> None:
         await self.ec2.close()
+        if self._gce is not None:
+            await self._gce.close()
         await asyncio.gather(*(host.destroy() for host in list(self.hosts.values())))
 
     async def boot(
@@ -117,7 +134,11 @@ class SimCloud:
             host_key=new_key("laptop"),
             user=LAPTOP_USER,
             console_user=LAPTOP_USER,
-            environment=self.ec2.environment(),
+            environment={
+                **self.ec2.environment(),
+                **(self._gce.environment() if self._gce else {}),
+            },
+            image=self._gce.authority.image if self._gce else None,
         )
         laptop = await self.build(machine)
         await laptop.boot()
@@ -138,6 +159,8 @@ class SimCloud:
         for other in self.hosts.values():
             other.learn(machine)
             host.learn(other.machine)
+        for service in self._gce.names() if self._gce else ():
+            host.learn(service)
         self.hosts[machine.address] = host
         self._ever.append(host)
         try:
@@ -156,4 +179,5 @@ class SimCloud:
     async def assert_nothing_left(self) -> None:
         """Fail when a cloud's API still has anything that the test did not start with."""
         left = await self.ec2.leftovers()
+        left += await self._gce.leftovers() if self._gce else []
         assert not left, "still there: " + ", ".join(map(str, left))

@@ -153,7 +153,7 @@ class Ec2:
 
     # -- lifecycle -----------------------------------------------------------------------------
 
-    async def open(self, local: socket.socket) -> None:
+    async def open(self, local: socket.socket, metadata_handler: Any) -> None:
         """Listen at the endpoint, at the metadata address, and on the test's own loopback."""
         host, port = local.getsockname()
         self.local_url = f"http://{host}:{port}"
@@ -161,7 +161,7 @@ class Ec2:
         api = await self._serve(self._handle)
         await web.SockSite(api, local).start()
         await web.TCPSite(api, SERVICES, 80).start()
-        metadata = await self._serve(self.metadata.handle)
+        metadata = await self._serve(metadata_handler)
         await web.TCPSite(metadata, METADATA, 80).start()
 
     async def _serve(self, handler: Any) -> web.AppRunner:
