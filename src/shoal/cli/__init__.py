@@ -18,6 +18,7 @@ _COMMANDS = {
     "exec": ("exec", "Run a command on a cluster's head."),
     "submit": ("submit", "Copy a script to a cluster's head and run it there."),
     "job": ("job", "Run a program as a Ray job, with your code and its packages."),
+    "sweep": ("sweep", "Run a script many times with different parameters."),
     "train": ("train", "Run a training script with workers that come and go."),
     "attach": ("attach", "Open a shell on a cluster's head."),
     "env": ("env", "Print the environment with which programs connect to a cluster."),

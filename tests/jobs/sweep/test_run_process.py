@@ -128,7 +128,7 @@ async def test_a_killed_worker_takes_its_run_with_it(tmp_path: Path) -> None:
 
 def request(code: Path, argv: list[str]) -> dict[str, object]:
     return {
-        "sweep": "s", "run": 3, "argv": argv, "code": str(code), "env": {}, "time_limit_s": 60,
+        "sweep": "s", "run": 3, "argv": argv, "code": str(code), "time_limit_s": 60,
         "output_bytes": 1000, "artifact_bytes": 1000,
     }  # fmt: skip
 

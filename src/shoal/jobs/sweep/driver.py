@@ -136,7 +136,6 @@ class Driver:
             "run": run.number,
             "argv": spec.argv(run),
             "code": spec.code,
-            "env": spec.env,
             "time_limit_s": spec.time_limit_s,
             "output_bytes": spec.output_bytes,
             "artifact_bytes": spec.artifact_bytes,

@@ -128,7 +128,6 @@ def _environment(request: dict[str, Any], directory: Path) -> dict[str, str]:
         "SHOAL_SWEEP": request["sweep"],
         "SHOAL_RUN": str(request["run"]),
         "SHOAL_RUN_DIR": str(directory),
-        **request["env"],
     }
 
 

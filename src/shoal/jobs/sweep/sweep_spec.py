@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from shoal.jobs.sweep.command import Style, arguments_of
@@ -49,7 +49,6 @@ class SweepSpec:
     output_bytes: int = DEFAULT_OUTPUT_BYTES
     artifact_bytes: int = DEFAULT_ARTIFACT_BYTES
     max_failures: int = 0
-    env: dict[str, str] = field(default_factory=dict)
     code: str = "."
     created: float = 0.0
     skip: tuple[int, ...] = ()
