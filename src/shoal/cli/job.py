@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shoal.cli.cluster_options import cluster_argument, cluster_ref_options, complete_cluster
+from shoal.cli.env_option import env_option
 from shoal.cli.exec_options import code_option, requirements_option, start_option, stop_option
 from shoal.cli.run import output_options, run
 from shoal.cli.up import autostop_option
@@ -46,28 +47,11 @@ class _SubmitCommand(click.Command):
         return super().parse_args(ctx, args)
 
 
-def _env_vars(
-    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    import os
-
-    variables = {}
-    for value in values:
-        name, has_value, text = value.partition("=")
-        if not name or (not has_value and name not in os.environ):
-            raise click.BadParameter(f"{value!r} is not NAME=VALUE or a variable.")
-        variables[name] = text if has_value else os.environ[name]
-    return variables
-
-
 @command.command("submit", cls=_SubmitCommand)
 @click.argument("cluster", required=False, shell_complete=complete_cluster)
 @code_option
 @requirements_option
-@click.option(
-    "-e", "--env", "env_vars", multiple=True, metavar="NAME[=VALUE]", callback=_env_vars,
-    help="Set an environment variable of the job, to its value here by default. Can be repeated.",
-)  # fmt: skip
+@env_option
 @click.option(
     "--id", "--submission-id", "job_id", metavar="ID", default="", help="The id of the job."
 )

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import shoal
 from shoal.bootstrap.package_upload import upload_package
 from shoal.cluster.handle import ClusterHandle
 from shoal.core.errors import ShoalError
@@ -52,7 +51,7 @@ class SweepHead:
         """The command of the Ray job, as shell text. Uploads Shoal if the head needs it."""
         arguments = quote(["drive", self.directory, "--attempt", str(attempt)])
         if self._is_here:
-            add = f"append({str(Path(shoal.__file__).parents[1])!r})"
+            add = f"append({str(Path(__file__).parents[2])!r})"
             return f"python -I -c {quote([_DRIVER.format(add=add)])} {arguments}"
         runner, start = await self._head()
         package = await upload_package(runner, start)
