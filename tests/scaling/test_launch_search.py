@@ -6,7 +6,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from shoal.scaling import Demand, Gang, History, NodeView, Offering, Plan, Shape, Strategy, plan
+from shoal.scaling import (
+    Demand,
+    Gang,
+    History,
+    NodeView,
+    Offering,
+    Plan,
+    Request,
+    Shape,
+    Strategy,
+    plan,
+)
 from shoal.scaling.demand import LabelRule
 from shoal.spec.cluster_spec import ClusterSpec, NodeType
 from tests.scaling.clusters import (
@@ -185,3 +196,12 @@ def test_a_launch_that_helps_takes_the_place_of_one_that_does_not() -> None:
     result = planned_twice(spec(large, small, max_workers=6), [], pending, prices)
     assert counts(result) == {"large": 6}
     assert unmet(result) == 7
+
+
+def test_what_initial_workers_no_longer_need_is_left_to_tasks_at_once() -> None:
+    cheap = node_type("cheap", {"CPU": 8}, labels={"pool": "b"}, max_workers=5, priority=1)
+    other = node_type("other", {"CPU": 4}, labels={"pool": "a"}, max_workers=5)
+    cluster = spec(cheap, other, max_workers=4, initial_workers=3)
+    in_a = Shape.of({"CPU": 2}, [[LabelRule("pool", ("a",))]])
+    result = planned_twice(cluster, [], Demand((Request(in_a, 23),)), {"cheap": 0.1, "other": 0.1})
+    assert counts(result) == {"other": 4}

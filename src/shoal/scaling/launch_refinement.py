@@ -138,16 +138,18 @@ class LaunchRefinement:
         if (fewest.gangs, sum(fewest.tasks)) < (before.gangs, sum(before.tasks)):
             self._launches.unplaced = fewest
 
-    def drop_initial_surplus(self, spare: int) -> None:
-        """Drop up to so many launches for `initial_workers` that no work needs: launches for work
-        count towards that target, too."""
+    def drop_initial_surplus(self, spare: int) -> int:
+        """Drop up to so many launches for `initial_workers` that no work needs, and return how
+        many: launches for work count towards that target, too."""
         stages = [s for s in self._launches.stages if s.reason.cause is Cause.INITIAL_WORKERS]
         if spare <= 0 or not any(s.selections for s in stages) or not self._is_small():
-            return
+            return 0
         before = self._launches.all_unplaced()
+        dropped = 0
         for stage in stages:
             for index in range(len(stage.selections)):
-                spare -= self._drop_surplus_from(stage, index, before, spare)
+                dropped += self._drop_surplus_from(stage, index, before, spare - dropped)
+        return dropped
 
     def _drop_surplus_from(
         self,

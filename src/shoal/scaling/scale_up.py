@@ -111,7 +111,15 @@ class ScaleUp:
         refinement.search()
         refinement.count_fewest_left()
         # The launches for work, which count towards this target, have changed.
-        refinement.drop_initial_surplus(self._workers() - legacy_targets.initial)
+        for _ in range(MAX_DROP_ROUNDS):
+            surplus = self._workers() - legacy_targets.initial
+            if not refinement.drop_initial_surplus(surplus) or not self._launches.unplaced:
+                break
+            # What was dropped leaves space below the limits.
+            self._launch_for_gangs()
+            self._launch_for_tasks()
+            refinement.search()
+            refinement.count_fewest_left()
         self._top_up(legacy_targets.initial, because_of_initial_workers, throttled=False)
         self._apply_budget()
         self._top_up(legacy_targets.utilization, because_of_utilization, throttled=True)
