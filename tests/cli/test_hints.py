@@ -66,9 +66,16 @@ def test_every_command_in_a_hint_names_its_cluster() -> None:
     assert [
         (where, command)
         for where, command in found
-        if not re.match(r"shoal (train )?[a-z-]+ (--cluster-name )?(CLUSTER|\{\})", command)
+        if not re.match(
+            r"shoal (train |job |sweep )?[a-z-]+ (--cluster-name )?(CLUSTER|\{\})", command
+        )
         and command not in WITHOUT_CLUSTER
     ] == []
+
+
+def test_the_cluster_is_filled_in_after_one_word_or_two() -> None:
+    assert fix_for_cluster("shoal up CLUSTER", "demo") == "shoal up demo"
+    assert fix_for_cluster("shoal job list CLUSTER", "demo") == "shoal job list demo"
 
 
 def test_a_hint_does_not_explain_behind_its_command() -> None:

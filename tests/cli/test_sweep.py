@@ -182,6 +182,7 @@ def test_a_killed_driver_is_replaced_and_its_runs_end_with_it(
     assert starts(gate) == [1, 2, 2, 3, 3]
 
 
+@pytest.mark.long  # test_results.py covers how a directory is continued
 def test_an_extended_sweep_runs_only_what_is_new_and_failures_on_request(
     sweeps: Sweeps, tmp_path: Path, gate: Path
 ) -> None:
@@ -209,8 +210,8 @@ def test_a_worker_that_joins_in_the_middle_runs_some(
     _wait(lambda: len(starts(gate)) == 4, "all four run, two of them on a new node", 120)
     (gate / "open").touch()
     assert sweep.wait(120) == 0
-    nodes = {result["metrics"]["loss"] for result in sweeps.results(out).values()}
-    assert nodes == {1.0, 1.5, 2.0, 2.5}
+    losses = {result["metrics"]["loss"] for result in sweeps.results(out).values()}
+    assert losses == {1.0, 1.5, 2.0, 2.5}
 
 
 def test_a_sweep_of_a_file_can_be_detached_and_shown(

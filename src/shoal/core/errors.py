@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-_CLUSTER_PLACEHOLDER = re.compile(r"\b(shoal [a-z-]+) CLUSTER\b")
+_CLUSTER_PLACEHOLDER = re.compile(r"\b(shoal(?: [a-z-]+){1,2}) CLUSTER\b")
 
 
 def fix_for_cluster(fix: str, arguments: str) -> str:
