@@ -34,7 +34,11 @@ SKIPPED = {
     "shoal cost": "embedded clusters cost nothing",
     "shoal why": "its output depends on the load; the tests of the controller cover it",
 }
-SKIPPED_DOCUMENTS = {"your-machines.md": "needs other machines", "aws.md": "needs an AWS account"}
+SKIPPED_DOCUMENTS = {
+    "your-machines.md": "needs other machines",
+    "aws.md": "needs an AWS account",
+    "jobs.md": "tests/jobs runs the same commands",
+}
 
 
 @pytest.fixture

@@ -103,13 +103,22 @@ def exec_options(function: F) -> F:
         forwards: tuple[PortForward, ...],
         json: bool,
         run_env: RunEnv,
+        code: Path | None,
+        requirements: Path | None,
         **rest: Any,
     ) -> Any:
         from shoal.ops.execute import ExecOptions
 
         streams: Streams = "terminal" if has_terminal() else "raw"
         options = ExecOptions(
-            "events" if json else streams, start, stop, multiplexer, forwards, run_env
+            "events" if json else streams,
+            start,
+            stop,
+            multiplexer,
+            forwards,
+            run_env,
+            code,
+            requirements,
         )
         return function(options=options, json=json, **rest)
 
@@ -120,7 +129,7 @@ def exec_options(function: F) -> F:
     )  # fmt: skip
     for option in (
         *(usage_stats_option, no_cache_option, port_forward_option),
-        *(stop_option, start_option, run_env_option),
+        *(stop_option, start_option, run_env_option, requirements_option, code_option),
     ):
         command = option(command)
     return command  # type: ignore[return-value]

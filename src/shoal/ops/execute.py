@@ -53,6 +53,8 @@ class ExecOptions:
     multiplexer: Multiplexer | None = None
     forwards: Sequence[PortForward] = ()
     run_env: RunEnv = "auto"
+    code: Path | None = None
+    requirements: Path | None = None
 
 
 async def execute(ctx: Context, spec: ClusterSpec, command: str, options: ExecOptions) -> int:
@@ -90,8 +92,25 @@ def check(ctx: Context, spec: ClusterSpec, options: ExecOptions) -> None:
         )
 
 
+def chosen_code(
+    spec: ClusterSpec, code: Path | None, requirements: Path | None
+) -> tuple[Path | None, Path | None]:
+    """What was given, or what the cluster's file says."""
+    settings = spec.shoal
+    if code is None and settings.code:
+        code = Path(settings.code)
+    if requirements is None and settings.requirements:
+        requirements = Path(settings.requirements)
+    return code, requirements
+
+
 async def perform(ctx: Context, spec: ClusterSpec, command: str, options: ExecOptions) -> int:
     """Run a command on a cluster that is up."""
+    code, requirements = chosen_code(spec, options.code, options.requirements)
+    if code is not None:
+        from shoal.ops.code_session import command_with_code
+
+        command = await command_with_code(ctx, spec, command, code, requirements)
     if options.multiplexer is not None:
         await _detach(ctx, spec, command, options, options.multiplexer)
         return 0

@@ -16,6 +16,7 @@ from shoal.ops import jobs
 from shoal.ops.cluster_lookup import LocatedSpec
 from shoal.ops.context import Context, always_yes
 from shoal.ops.ephemeral_cluster import ephemeral_cluster
+from shoal.ops.execute import chosen_code
 from shoal.ops.up import UpOptions, up
 
 
@@ -41,7 +42,10 @@ async def run_job(
 ) -> int:
     """Returns the job's exit code; 0 if it is detached. `write` gets its output."""
     _check(cluster, options)
-    package = await asyncio.to_thread(jobs.make_package, ctx, options.code, options.requirements)
+    code, requirements = options.code, options.requirements
+    if not isinstance(cluster, str):
+        code, requirements = chosen_code(cluster.spec, code, requirements)
+    package = await asyncio.to_thread(jobs.make_package, ctx, code, requirements)
     if isinstance(cluster, str):
         return await _submit_and_follow(ctx, cluster, options, package, write)
     spec = cluster.spec

@@ -133,7 +133,7 @@ async def submit_package(
     if package is not None:
         await upload(client, package)
         runtime_env, command = package.runtime_env(), package.entrypoint(entrypoint)
-    if variables := {**_cluster_env(ctx, cluster), **(env_vars or {})}:
+    if variables := {**cluster_env(ctx, cluster), **(env_vars or {})}:
         runtime_env["env_vars"] = variables
     data = {**(metadata or {}), ENTRYPOINT_KEY: entrypoint}
     id = await client.submit(
@@ -199,7 +199,7 @@ async def stop(ctx: Context, cluster: Cluster, id: str) -> RayJob:
         return job
 
 
-def _cluster_env(ctx: Context, cluster: Cluster) -> dict[str, str]:
+def cluster_env(ctx: Context, cluster: Cluster) -> dict[str, str]:
     """The variables that the programs of a job need on this cluster."""
     if isinstance(cluster, str):
         return {}

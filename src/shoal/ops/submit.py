@@ -23,7 +23,13 @@ async def submit(
     return its exit code. An embedded cluster runs it in place."""
     execute.check(ctx, spec, options)
     local_path = _checked(script)
+    code, _ = execute.chosen_code(spec, options.code, options.requirements)
     async with ephemeral_cluster(ctx, spec, start=options.start, stop=options.stop):
+        if code is not None:
+            from shoal.ops.code_session import script_in
+
+            command = f"python {quote([script_in(code, local_path), *arguments])}"
+            return await execute.perform(ctx, spec, command, options)
         command = await _copy_to_head(ctx, spec, local_path, arguments, options.run_env)
         return await execute.perform(ctx, spec, command, options)
 

@@ -168,6 +168,7 @@ class ShoalSettings:
     - `autostop`: the idle time, in seconds, after which the cluster stops; 0: never.
     - `controller`: whether a controller runs on the head.
     - `lease`: the time, in seconds, without a controller after which a worker shuts down; 0: never.
+    - `code`, `requirements`: the defaults of --code and --requirements, absolute paths.
     - `environment`: a shell file on every node that is sourced before each Ray command.
     - `registry`: the login of a private container registry.
     - `fallback`: by node type, other instance types to launch if its own has no capacity.
@@ -188,6 +189,8 @@ class ShoalSettings:
     autostop: float = 0.0
     controller: bool = True
     environment: str = ""
+    code: str = ""
+    requirements: str = ""
     lease: float = 900.0
     registry: RegistrySpec | None = None
     fallback: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -250,9 +250,11 @@ class ShoalYaml(_Section):
     via_head: Flag = False
     command_timeout_s: Positive = 0
     reach_timeout_s: Positive = 0
+    requirements: Text = ""
     consolidate: Flag = False
     max_concurrent_launches: Count = 0
     autostop: Duration = 0
+    code: Text = ""
     controller: Flag = True
     environment: Text = ""
     lease: Duration = 0
