@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from shoal.core.errors import AuthError, UnreachableError
-from shoal.ops import train_job_api
+from shoal.jobs import follow
 from shoal.ops.train_job_api import RayJobApi
 from shoal.train.job.job_spec import JobSpec
 
@@ -40,17 +40,21 @@ class Requests(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.server.submitted = json.loads(self._body())
-        self._answer(json.dumps({"job_id": self.server.submitted["submission_id"]}).encode())
+        self._answer(json.dumps({"submission_id": self.server.submitted["submission_id"]}).encode())
 
     def do_GET(self) -> None:
         board = self.server
-        if self.path.endswith("/logs"):
+        if "/api/v0/logs/" in self.path:
+            # A stream that ends too early is opened again.
             board.printed = min(len(board.lines), board.printed + 1)
             text = "".join(f"{line}\n" for line in board.lines[: board.printed])
-            self._answer(json.dumps({"logs": text + "unfinished"[: 3 - board.printed]}).encode())
+            if board.printed < len(board.lines):
+                text += board.lines[board.printed][:2]
+            self._answer(text.encode())
             return
         is_over = board.printed >= len(board.lines) - 1
         status = {"status": "FAILED", "driver_exit_code": 4} if is_over else {"status": "RUNNING"}
+        status |= {"submission_id": "j", "driver_node_id": "n"}
         self._answer(json.dumps(status).encode())
 
     def _body(self) -> bytes:
@@ -68,7 +72,7 @@ class Requests(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def dashboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Dashboard]:
-    monkeypatch.setattr(train_job_api, "_POLL_S", 0.01)
+    monkeypatch.setattr(follow, "_POLL_S", 0.01)
     monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
     board = Dashboard()
     thread = threading.Thread(target=board.serve_forever, daemon=True)

@@ -104,8 +104,8 @@ class RayJobClient:
         id: str,
         *,
         runtime_env: Mapping[str, object],
-        metadata: Mapping[str, str],
-        resources: Mapping[str, float],
+        metadata: Mapping[str, str] = {},
+        resources: Mapping[str, float] = {},
     ) -> str:
         """Start a job. `resources` are for its driver; without any it runs on the head."""
         others = {k: v for k, v in resources.items() if k not in ("CPU", "GPU", "memory")}
