@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ Streams = Literal["terminal", "raw", "events"]
 
 # The exit code of a command that Ctrl-C ended.
 _INTERRUPTED = 130
+# The exit code of a shell for a command that does not exist.
+_NOT_FOUND = 127
+_REMOVED_FROM_RAY = re.compile(r"(?:^|[\s;&|])rllib\s")
 
 
 _ENDED = {
@@ -145,7 +149,7 @@ async def _attach(
         )
     except UnreachableError as error:
         raise await _explained(cluster, head, error) from error
-    await _explain_failure(ctx, cluster, head, code, ctx.clock.monotonic() - began)
+    await _explain_failure(ctx, cluster, head, command, code, ctx.clock.monotonic() - began)
     return code
 
 
@@ -173,9 +177,20 @@ async def _explained(
 
 
 async def _explain_failure(
-    ctx: Context, cluster: ClusterHandle, head: Instance, code: int, seconds: float
+    ctx: Context, cluster: ClusterHandle, head: Instance, command: str, code: int, seconds: float
 ) -> None:
-    """If a command that ran for so long failed because its cluster was lost, say so."""
+    """If a command that ran for so long failed because its cluster was lost, or because Ray no
+    longer has it, say so."""
+    if code == _NOT_FOUND and _REMOVED_FROM_RAY.search(command):
+        from shoal.core.events import Warned
+
+        ctx.emit(
+            Warned(
+                "Ray has no `rllib` command since version 2.41",
+                fix="train from a script: see examples/rllib/train.py, which uses PPOConfig",
+            )
+        )
+        return
     if code not in (0, _INTERRUPTED):
         from shoal.ops.head_restart import warn_if_cluster_was_lost  # slow, and rarely needed
 
@@ -219,7 +234,7 @@ async def run(
     except TimeoutError:
         what = f"the command did not end within {timeout:g} s"
         raise ShoalError(what, why=command, fix="allow more time", node="head") from None
-    await _explain_failure(ctx, cluster, head, done.code, ctx.clock.monotonic() - began)
+    await _explain_failure(ctx, cluster, head, command, done.code, ctx.clock.monotonic() - began)
     return done
 
 
