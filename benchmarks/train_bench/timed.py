@@ -1,6 +1,7 @@
-"""Trains until it is stopped, and writes the time of each step: `timed.py elastic|ddp FILE ...`.
+"""Trains until it is stopped, and writes the time of each step: `timed.py MODE FILE ...`.
 
-`elastic` uses the training library; `ddp` is the same loop with plain DistributedDataParallel.
+Modes: `elastic` uses the training library, `noise` lets it measure the gradient noise as well, and
+`ddp` is the same loop with plain DistributedDataParallel.
 Arguments: hidden units (the size of the model), samples per step, steps (0: until stopped).
 """
 
@@ -37,7 +38,10 @@ def main() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(INPUTS, hidden), nn.ReLU(), nn.Linear(hidden, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
-    loop = _elastic(model, optimizer, batch) if mode == "elastic" else _plain(model, batch)
+    if mode == "ddp":
+        loop = _plain(model, batch)
+    else:
+        loop = _elastic(model, optimizer, batch, measures_noise=mode == "noise")
     with open(f"{path}-{os.environ.get('SHOAL_TRAIN_WORKER', os.getpid())}", "a") as times:  # noqa: PTH123
         for step, (net, x) in enumerate(loop):
             optimizer.zero_grad()
@@ -49,11 +53,15 @@ def main() -> None:
                 break
 
 
-def _elastic(model: nn.Module, optimizer: Any, batch: int) -> Iterator[Any]:
+def _elastic(
+    model: nn.Module, optimizer: Any, batch: int, *, measures_noise: bool
+) -> Iterator[Any]:
     import shoal.train.torch as elastic
 
     elastic.init_process_group("gloo")
     loader = elastic.AdaptiveDataLoader(Samples(), batch_size=batch, shuffle=True)
+    if measures_noise:
+        loader.autoscale_batch_size(batch)  # which could grow, but for its limit
     net = elastic.AdaptiveDataParallel(model, optimizer)
     for _ in elastic.remaining_epochs_until(1_000_000):
         for x in loader:
