@@ -24,7 +24,11 @@ from typing import Any, NoReturn
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.utils import utcnow
-from moto.ec2.exceptions import DependencyViolationError, InvalidKeyPairNameError
+from moto.ec2.exceptions import (
+    DependencyViolationError,
+    EC2ClientError,
+    InvalidKeyPairNameError,
+)
 from moto.ec2.models import ec2_backends, elastic_network_interfaces
 from moto.ec2.models.amis import Ami, AmiBackend
 from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend, Zone
@@ -137,6 +141,11 @@ def patch_moto() -> None:
             name = image_id.removeprefix(_RESOLVE_SSM)
             parameter = ssm_backends[self.account_id][self.region_name].get_parameter(name)
             image_id = parameter.value
+        ami = self.amis.get(image_id)
+        if ami is not None and ami.state != "available":
+            raise EC2ClientError(
+                "InvalidAMIID.Unavailable", f"The image ID '[{image_id}]' is no longer available"
+            )
         if not kwargs.get("subnet_id") and not kwargs.get("nics"):
             subnets = self.get_default_subnets()
             zone = kwargs.get("placement") or min(subnets)
@@ -158,7 +167,10 @@ def patch_moto() -> None:
     def create_image_with_tags(
         self: Any, instance_id: str, name: str, description: str, tag_specifications: Any
     ) -> Any:
-        """EC2 also tags the snapshots of an image, in the call that creates them."""
+        """EC2 also tags the snapshots of an image, in the call that creates them, and refuses a
+        second image of the same name."""
+        if any(ami.name == name and ami.instance_id for ami in self.amis.values()):
+            raise EC2ClientError("InvalidAMIName.Duplicate", f"AMI name {name} is already in use")
         others = [s for s in tag_specifications if s["ResourceType"] != "snapshot"]
         ami = create_image(self, instance_id, name, description, others)
         for specification in tag_specifications:
@@ -339,6 +351,14 @@ def set_state(request: dict[str, Any]) -> dict[str, Any]:
     return {"state": instance.state}
 
 
+def set_image_state(request: dict[str, Any]) -> dict[str, Any]:
+    """Record a new state of an AMI, if it still exists."""
+    for backend in list(ec2_backends[DEFAULT_ACCOUNT_ID].values()):
+        if ami := backend.amis.get(request["id"]):
+            ami.state = request["state"]
+    return {}
+
+
 class Backend:
     """The WSGI application: the paths of the simulated cloud, and moto for all others."""
 
@@ -354,7 +374,9 @@ class Backend:
                 response = inventory()
             else:
                 size = int(environ.get("CONTENT_LENGTH") or 0)
-                response = set_state(json.loads(environ["wsgi.input"].read(size)))
+                request = json.loads(environ["wsgi.input"].read(size))
+                change = set_state if path == "/simcloud/set_state" else set_image_state
+                response = change(request)
         except Exception:  # the test prints it; this process continues
             start_response("500 Internal Server Error", [("Content-Type", "text/plain")])
             return [traceback.format_exc().encode()]

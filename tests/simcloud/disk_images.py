@@ -6,10 +6,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-
-# The parts of a host's disk that users change. Others are the computer's own, and large.
-_PARTS = ("home", "var/lib/shoal-instance")
 
 
 class DiskImages:
@@ -27,20 +25,26 @@ class DiskImages:
         """Have a directory of the test's own behind an AMI."""
         self._disks[image] = disk
 
-    def copy(self, image: str, root: Path) -> None:
-        """Copy the disk of a running host, whose root is seen at `root`."""
+    def copy(self, image: str, layers: Mapping[str, Path], source: str) -> None:
+        """Copy everything that a running host has changed, `layers` by their paths on the host,
+        over what its own AMI, `source`, has changed."""
         if self._directory is None:
             self._directory = Path(tempfile.mkdtemp(prefix="simcloud-images-"))
         disk = self._directory / image
-        for part in _PARTS:
-            source = root / part
-            if source.exists():
-                target = disk / part
-                target.parent.mkdir(parents=True, exist_ok=True)
-                # A file that changes meanwhile is copied as it is then, as in a snapshot.
-                subprocess.run(
-                    ["cp", "-a", "--one-file-system", str(source), str(target)], check=False
-                )
+        if base := self._disks.get(source):
+            subprocess.run(["cp", "-a", str(base), str(disk)], check=True)
+        for path, layer in layers.items():
+            target = disk / path.strip("/")
+            if layer.suffix == ".own":  # it is all that the host has there
+                shutil.rmtree(target, ignore_errors=True)
+            target.mkdir(parents=True, exist_ok=True)
+            for deleted in _whiteouts(layer):
+                there = target / deleted.relative_to(layer)
+                if there.is_dir() and not there.is_symlink():
+                    shutil.rmtree(there)
+            # A file that changes meanwhile is copied as it is then, as in a snapshot.
+            command = ["cp", "-a", "--remove-destination", f"{layer}/.", str(target)]
+            subprocess.run(command, check=False)
         self._disks[image] = disk
 
     def remove(self, image: str) -> None:
@@ -51,3 +55,11 @@ class DiskImages:
     def close(self) -> None:
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _whiteouts(layer: Path) -> list[Path]:
+    """What an overlay shows as deleted: it marks it by a device with the number 0."""
+    found = subprocess.run(
+        ["find", str(layer), "-type", "c"], check=False, capture_output=True, text=True
+    )
+    return [Path(line) for line in found.stdout.splitlines()]

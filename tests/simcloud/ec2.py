@@ -81,6 +81,10 @@ class Ec2:
         self._changing = asyncio.Lock()
         self._launched: dict[tuple[str, str], tuple[Mapping[str, str], Response]] = {}
         self._baseline: set[Thing] = set()
+        self.image_delay_s = 0.0
+        """How long an image that is created is pending."""
+        self.fail_images = 0
+        """How many of the next images fail while they are pending."""
 
     # -- for tests -----------------------------------------------------------------------------
 
@@ -331,14 +335,26 @@ class Ec2:
         images = self.instances.images
         created = re.search(rb"<imageId>([^<]+)</imageId>", reply)
         if call.action == "CreateImage" and created:
-            instance_id = call.params["InstanceId"]
+            instance_id, image = call.params["InstanceId"], created[1].decode()
             host = self.instances.host(instance_id)
             if host is not None and host.running:
-                await asyncio.to_thread(images.copy, created[1].decode(), host.root())
+                layers, source = host.disk_layers(), self.instances.image(instance_id)
+                await asyncio.to_thread(images.copy, image, layers, source)
+            if self.image_delay_s or self.fail_images:
+                await self.set_image_state(image, "pending")
+                self.instances.run_in_background(self._finish_image(image))
             if call.params.get("NoReboot") != "true":
                 await self.instances.reboot(instance_id)
         elif call.action == "DeregisterImage":
             images.remove(call.params["ImageId"])
+
+    async def _finish_image(self, image: str) -> None:
+        failed, self.fail_images = self.fail_images > 0, max(0, self.fail_images - 1)
+        await asyncio.sleep(self.image_delay_s)
+        await self.set_image_state(image, "failed" if failed else "available")
+
+    async def set_image_state(self, image: str, state: str) -> None:
+        await self._ask_backend("set_image_state", {"id": image, "state": state})
 
     async def _may_use_volume_key(self, access_key: str) -> bool:
         role = self.metadata.issued_keys.get(access_key)

@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.simcloud.console import Running
 from tests.simcloud.host_image import PROJECT, SYSTEM_PATH, Machine
+from tests.simcloud.machine import disk_layers
 from tests.simcloud.network import GATEWAY, Fabric, ipv6_of, network_of, on_fabric
 from tests.simcloud.processes import Result, execute
 from tests.simcloud.sweep import mark
@@ -48,6 +49,7 @@ class Host:
         self._commanded_down = False
         self._cut = False
         self._current_address = machine.address
+        self._disk = -1
 
     @property
     def name(self) -> str:
@@ -83,7 +85,7 @@ class Host:
             stderr=asyncio.subprocess.PIPE,
         )
         self._listener = asyncio.create_task(self._listen(self._hardware))
-        await self._order(self.machine.describe(), "made")
+        self._disk = (await self._order(self.machine.describe(), "made"))["disk"]
         self.link = await self.fabric.attach(self._hardware.pid, self.address)
 
     @on_fabric
@@ -259,6 +261,13 @@ class Host:
     def root(self) -> Path:
         """Return the machine's file system as seen from outside, for reading and writing."""
         return Path(f"/proc/{self.pid}/root")
+
+    def disk_layers(self) -> dict[str, Path]:
+        """Return what the machine has changed on its disk, by path, as seen from outside."""
+        assert self._hardware is not None
+        disk = Path(f"/proc/{self._hardware.pid}/fd/{self._disk}")
+        names = disk_layers(self.machine.describe()["visible"])
+        return {path: disk / name for path, name in names.items()}
 
     def pids(self) -> list[int]:
         """Return the machine's processes, by their ids on this computer."""

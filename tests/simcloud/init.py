@@ -83,6 +83,8 @@ def run(machine: dict[str, Any], first: bool, told: int) -> NoReturn:
         Path("/run/sshd").mkdir(mode=0o755)
         environment = {"PATH": machine["path"]}
         _run_boothooks(machine, environment)
+        if first:
+            _authorize_keys(machine["users"])
         subprocess.Popen(["/usr/sbin/sshd", "-D", "-e"], env=environment, close_fds=True)
         _wait_for_sshd()
         if Path("/usr/sbin/cron").exists():
@@ -191,7 +193,7 @@ def _write_users(users: list[dict[str, Any]], owned: list[str]) -> None:
     Path("/etc/group").write_text("\n".join(groups) + "\n")
     Path("/etc/shadow").write_text("\n".join(shadow) + "\n")
     for user in users:
-        _make_home(Path(user["home"]), user["uid"], user["authorized_keys"])
+        _make_home(Path(user["home"]), user["uid"])
         for directory in owned:
             os.chown(directory, user["uid"], user["uid"])
     sudoers = Path("/etc/sudoers.d/simcloud")
@@ -201,22 +203,32 @@ def _write_users(users: list[dict[str, Any]], owned: list[str]) -> None:
     sudoers.chmod(0o440)
 
 
-def _make_home(home: Path, uid: int, authorized_keys: list[str]) -> None:
+def _make_home(home: Path, uid: int) -> None:
     home.mkdir(parents=True, exist_ok=True)
     skeleton = Path("/etc/skel")
     if uid and skeleton.is_dir():
         for template in skeleton.iterdir():
             if template.is_file():
                 copy = home / template.name
+                if copy.exists():  # an image has the user's own
+                    continue
                 copy.write_bytes(template.read_bytes())
                 os.chown(copy, uid, uid)
-    ssh = home / ".ssh"
-    ssh.mkdir(mode=0o700, exist_ok=True)
-    keys = ssh / "authorized_keys"
-    keys.write_text("".join(key.strip() + "\n" for key in authorized_keys))
-    keys.chmod(0o600)
-    for path in (home, ssh, keys):
-        os.chown(path, uid, uid)
+    os.chown(home, uid, uid)
+
+
+def _authorize_keys(users: list[dict[str, Any]]) -> None:
+    """Add keys the way cloud-init does: after boothooks, to those that the image has."""
+    for user in users:
+        ssh = Path(user["home"], ".ssh")
+        ssh.mkdir(mode=0o700, exist_ok=True)
+        keys = ssh / "authorized_keys"
+        old = keys.read_text().splitlines() if keys.exists() else []
+        new = [key.strip() for key in user["authorized_keys"] if key.strip() not in old]
+        keys.write_text("".join(f"{line}\n" for line in [*old, *new]))
+        keys.chmod(0o600)
+        for path in (ssh, keys):
+            os.chown(path, user["uid"], user["uid"])
 
 
 def _sshd_config(machine: dict[str, Any]) -> str:

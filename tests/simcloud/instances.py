@@ -92,6 +92,10 @@ class Instances:
         instance = self._instances.get(instance_id)
         return instance.host if instance else None
 
+    def image(self, instance_id: str) -> str:
+        """Return the AMI that an instance was launched from."""
+        return str(self._instances[instance_id].record["image"])
+
     def by_address(self, address: str) -> str | None:
         """Return the id of the instance that has this private address now."""
         for instance_id, instance in self._instances.items():

@@ -6,7 +6,8 @@ namespace, where the kernel ends every process of the machine when init ends. No
 name outside its namespaces, so when this process is gone, nothing is left of the machine.
 
 It reads one JSON object a line: first the description of the machine, then orders. It writes
-one JSON object a line: `made`, `booted`, `ended`, `filled`.
+one JSON object a line: `made`, `booted`, `ended`, `filled`. With `made` goes the descriptor of the
+disk, on which the layers have the names that `disk_layers` gives them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def main() -> None:
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     socket.sethostname(machine["name"])
     disk = _enter_disk(machine)
-    _tell(made=True)
+    _tell(made=True, disk=disk)
 
     running: int | None = None  # a pidfd of init
     pid = 0
@@ -92,18 +93,36 @@ def _enter_disk(machine: dict[str, Any]) -> int:
         own = Path(f"{_WORKSHOP}{path}.own")
         own.mkdir()
         own.chmod(mode)
-        baked = Path(f"{machine['image']}{path}")
-        if machine["image"] and baked.is_dir():
+        if baked := _baked(machine, path):
             subprocess.run(["cp", "-a", f"{baked}/.", str(own)], check=True)
         kernel.mount(str(own), root + path, None, kernel.MS_BIND)
     for number, path in enumerate(apart):
-        _lay_over(_name(lower[path]), root + path, f"apart{number}")
+        layers = _name(lower[path])
+        if _baked(machine, path):
+            layers = f"{_WORKSHOP}/image{path}:{layers}"
+        _lay_over(layers, root + path, f"apart{number}")
     for descriptor in lower.values():
         os.close(descriptor)
     for path in machine["visible"]:
         _let_everyone_through(root, path)
     kernel.enter_root(root)
     return disk
+
+
+def _baked(machine: dict[str, Any], path: str) -> str | None:
+    """The directory of the machine's image that has what belongs at `path`."""
+    place = f"{machine['image']}{path}"
+    return place if machine["image"] and Path(place).is_dir() else None
+
+
+def disk_layers(visible: list[str]) -> dict[str, str]:
+    """What a machine has changed, by path: the directory of its disk that holds it."""
+    apart = [path for path in visible if _needs_own_layer(path)]
+    return {
+        "/": "system.upper",
+        **{path: f"{path[1:]}.own" for path in _OWN},
+        **{path: f"apart{number}.upper" for number, path in enumerate(apart)},
+    }
 
 
 def _needs_own_layer(path: str) -> bool:

@@ -241,7 +241,8 @@ async def test_an_image_has_the_disk_of_its_instance_and_its_snapshot_stays(
     cloud: SimCloud, account: Account
 ) -> None:
     instance_id, _ = await account.running()
-    await cloud.ec2.host(instance_id).run("echo kept > /home/ubuntu/file")
+    changes = "echo kept > /home/ubuntu/file; echo kept > /etc/file; rm /etc/debian_version"
+    await cloud.ec2.host(instance_id).run(changes)
     labels = [{"Key": "of", "Value": "test"}]
     image = account.ec2.create_image(
         InstanceId=instance_id,
@@ -254,8 +255,10 @@ async def test_an_image_has_the_disk_of_its_instance_and_its_snapshot_stays(
     )["ImageId"]
     assert account.state(instance_id) == "running"
     copy, _ = await account.running(ImageId=image)
-    done = await cloud.ec2.host(copy).run("cat /home/ubuntu/file")
-    assert done.stdout == "kept\n"
+    done = await cloud.ec2.host(copy).run(
+        "cat /home/ubuntu/file /etc/file; [ -e /etc/debian_version ] || echo removed"
+    )
+    assert done.stdout == "kept\nkept\nremoved\n"
     (snapshot,) = account.ec2.describe_snapshots(Filters=[{"Name": "tag:of", "Values": ["test"]}])[
         "Snapshots"
     ]
