@@ -123,7 +123,7 @@ async def timed(name: str, launcher: Launcher, env: Mapping[str, str]) -> float:
     """Seconds from the start of a launcher until all nodes have joined."""
     async with account(WORKERS) as (cloud, laptop):
         if launcher is ray_up:
-            _create_ray_instance_profile(cloud)
+            create_ray_instance_profile(cloud)
         cloud.ec2.boot_delay(BOOT_SECONDS)
         await wait_until_quiet(_MAX_QUIET_WAIT_SECONDS)
         started = time.monotonic()
@@ -176,7 +176,7 @@ def client(cloud: SimCloud) -> Any:
     return boto3.client("ec2", **cloud.ec2.client_options())
 
 
-def _create_ray_instance_profile(cloud: SimCloud) -> None:
+def create_ray_instance_profile(cloud: SimCloud) -> None:
     """Simulate an account in which Ray was used before: in a new one it sleeps 30 s for IAM."""
     iam = boto3.client("iam", **cloud.ec2.client_options())
     name = "ray-autoscaler-v1"

@@ -35,6 +35,11 @@ class AppliedState:
     volumes: str = ""
 
 
+def to_text(state: AppliedState) -> str:
+    """The content of the file."""
+    return json.dumps(asdict(state)) + "\n"
+
+
 def read_command(mount_points: Sequence[str] = ()) -> str:
     """A command that prints the applied state of a node that has volumes at these mount points."""
     return script_command("shoal.bootstrap.scripts", "read_applied_state.sh", _PATH, *mount_points)
@@ -51,8 +56,9 @@ def parse(line: str) -> AppliedState:
 async def write(runner: Runner, state: AppliedState) -> None:
     """Store the applied state on a node."""
     command = f"mkdir -p .shoal && cat > {_PATH}.new && mv {_PATH}.new {_PATH}"
-    text = json.dumps(asdict(state)) + "\n"
-    done = await runner.run(command, stdin=text.encode(), timeout=_SECONDS, skip_profile=True)
+    done = await runner.run(
+        command, stdin=to_text(state).encode(), timeout=_SECONDS, skip_profile=True
+    )
     if not done.ok:
         raise SetupError(
             "cannot write to the node's disk",

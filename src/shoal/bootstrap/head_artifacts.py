@@ -48,6 +48,7 @@ class HeadArtifacts:
             head_is_gone=head in plans and head.mode != "update" and not head.stops_ray,
         )
         self._credentials_task: asyncio.Task[None] | None = None
+        self._may_bake_head = head in plans and head.bake is not None
         if head not in plans:  # it runs already
             self.is_set_up.set_result(None)
             self.set_ray_runs()
@@ -66,7 +67,7 @@ class HeadArtifacts:
         head = self.head.instance
         try:
             credentials = await cluster_secrets.create_credentials(
-                self.head.runner, head.cluster, head.id
+                self.head.runner, head.cluster, head.id, in_memory=self._may_bake_head
             )
         except ShoalError as error:
             if self._credentials_task is None:

@@ -15,7 +15,9 @@ from shoal.bootstrap.containers.registry_login import login_source
 from shoal.bootstrap.node_commands import stop_ray
 from shoal.bootstrap.node_ray_start import ray_start_for
 from shoal.bootstrap.node_runner import node_runner
+from shoal.bootstrap.setup_hash import setup_hash
 from shoal.bootstrap.volumes import MountRequest
+from shoal.core.node_phase import Role
 from shoal.providers.model import Instance
 from shoal.providers.protocol import Capabilities, Provider
 from shoal.ray_runtime.ray_start import RayStart
@@ -39,6 +41,8 @@ class NodePlan:
     there is nothing to wait for.
     `lease_agent` is the command that starts the lease agent, `interruption_agent` the command
     that starts the interruption agent; empty if the node has none.
+    `setup_hash` is set if the host may have been launched from an image on which setup is complete,
+    `bake` makes such an image.
     `reach_seconds` bounds the wait for SSH, `command_seconds` each of the user's commands.
     """
 
@@ -54,6 +58,8 @@ class NodePlan:
     interruption_agent: str = ""
     volumes: tuple[MountRequest, ...] = ()
     first_boot_wait: str = ""
+    setup_hash: str = ""
+    bake: Callable[[str], Awaitable[str | None]] | None = None
     container: NodeContainer | None = None
     mode: Mode = "full"
     stops_ray: bool = False
@@ -108,6 +114,8 @@ class NodePlanner:
         container = spec.container_for(instance.node_type, instance.role)
         capabilities = self.provider.capabilities
         start = ray_start_for(capabilities, spec, instance, head)
+        hash = self.setup_hash(instance.node_type, instance.role)
+        images = capabilities.images
         return NodePlan(
             instance=instance,
             runner=self.provider.runner(spec, instance),
@@ -121,6 +129,8 @@ class NodePlanner:
             interruption_agent=self._interruption_agent(instance, start),
             volumes=volumes.mount_requests(spec, self.provider, instance),
             first_boot_wait=capabilities.first_boot_wait,
+            setup_hash=hash,
+            bake=functools.partial(images.bake, spec, instance, hash) if images and hash else None,
             container=self._container(container, instance) if container else None,
             mode=mode,
             stops_ray=stops_ray,
@@ -128,6 +138,15 @@ class NodePlanner:
             reach_seconds=spec.shoal.reach_timeout_s or capabilities.boot_timeout(instance),
             command_seconds=spec.shoal.command_timeout_s,
         )
+
+    def setup_hash(self, node_type: str, role: Role) -> str:
+        """The setup hash of such nodes; empty if no images are baked of them."""
+        spec = self.spec
+        if not spec.shoal.bake or self.provider.capabilities.images is None:
+            return ""
+        if node_type not in spec.node_types or spec.volumes_for(node_type):
+            return ""  # what setup leaves on a volume of its own is not in an image
+        return setup_hash(spec, node_type, role, self.files_digest)
 
     def _container(self, container: ContainerSpec, instance: Instance) -> NodeContainer:
         login = login_source(self.spec.shoal.registry, self.provider, container.image)

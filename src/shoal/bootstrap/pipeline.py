@@ -13,7 +13,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from shoal.bootstrap import applied_state, file_sync, node_probe, steps, version_mismatch, volumes
+from shoal.bootstrap import (
+    applied_state,
+    baking,
+    file_sync,
+    node_probe,
+    steps,
+    version_mismatch,
+    volumes,
+)
 from shoal.bootstrap.applied_state import AppliedState
 from shoal.bootstrap.containers import node_container
 from shoal.bootstrap.file_sync import HeadRelay
@@ -84,8 +92,8 @@ class _NodePipeline:
 
     `_probe` is the state of the node after its files are synced. `_is_initialized` is whether the
     initialization commands ran, `_has_new_container` whether the container was created by this
-    run, so that nothing was applied in it yet. `_head_key_installed` is set when the head can log
-    in to this node.
+    run, so that nothing was applied in it yet, `_ran_setup` whether the setup commands ran.
+    `_head_key_installed` is set when the head can log in to this node.
     """
 
     def __init__(
@@ -99,6 +107,7 @@ class _NodePipeline:
         self._probe = NodeProbe()
         self._is_initialized = False
         self._has_new_container = False
+        self._ran_setup = False
         self._head_key_installed = asyncio.Event()
 
     async def run(self) -> None:
@@ -118,11 +127,8 @@ class _NodePipeline:
         finally:
             if self._is_head and not artifacts.file_sync_seconds.done():
                 artifacts.file_sync_seconds.set_result(None)
-        if plan.container is not None and plan.start.shares_credentials:
-            container = plan.container
-            await self._step(
-                "copy secrets", lambda: node_container.copy_secrets(plan.runner, container)
-            )
+        if plan.bake is None:
+            await self._store_secrets()
         if plan.interruption_agent:  # it may be interrupted before it is ready
             await self._start_agent("interruption agent", plan.interruption_agent)
         probe = self._probe
@@ -130,6 +136,10 @@ class _NodePipeline:
             probe = await self._set_up(probe)
         if self._is_head:
             artifacts.is_set_up.set_result(None)
+        if plan.bake is not None:
+            if self._ran_setup and not probe.has_any_ray:
+                await baking.bake(plan, probe.applied_state, self._reporter)
+            await self._store_secrets()
         if plan.mode != "update" or not probe.ray_runs:
             await self._start(probe)
         if self._is_head:
@@ -144,11 +154,35 @@ class _NodePipeline:
             await self._step("create credentials", self._artifacts.create_credentials)
         else:
             credentials = await asyncio.shield(self._artifacts.credentials)
-            await self._step(
-                "accept credentials",
-                lambda: cluster_secrets.accept_credentials(self._plan.runner, credentials),
+            # The token must not be in an image.
+            accept = (
+                cluster_secrets.accept_credentials
+                if self._plan.bake is None
+                else cluster_secrets.trust_head
             )
+            await self._step("accept credentials", lambda: accept(self._plan.runner, credentials))
             self._head_key_installed.set()
+
+    async def _store_secrets(self) -> None:
+        """Store the secrets that an image must not contain on the disk, and in the container."""
+        plan = self._plan
+        if not plan.start.shares_credentials:
+            return
+        if plan.bake is not None and self._is_head:
+            await self._step(
+                "store credentials", lambda: cluster_secrets.store_credentials(plan.runner)
+            )
+        elif plan.bake is not None:
+            credentials = await asyncio.shield(self._artifacts.credentials)
+            await self._step(
+                "store credentials",
+                lambda: cluster_secrets.accept_credentials(plan.runner, credentials),
+            )
+        if plan.container is not None:
+            container = plan.container
+            await self._step(
+                "copy secrets", lambda: node_container.copy_secrets(plan.runner, container)
+            )
 
     async def _probe_and_sync(self) -> None:
         """Probe the node, mount its volumes, ensure its container, and sync its files if they
@@ -165,7 +199,8 @@ class _NodePipeline:
             return
         from_head = await self._should_sync_from_head()
         self._reporter.phase(Phase.PREPARING, "syncing files")
-        unfinished = replace(probe.applied_state, files="", setup="")
+        kept = probe.applied_state.setup if baking.is_baked(plan, probe.applied_state) else ""
+        unfinished = replace(probe.applied_state, files="", setup=kept)
         if probe.applied_state != unfinished:
             await self._write(unfinished)
         if plan.container is not None:
@@ -284,6 +319,8 @@ class _NodePipeline:
         """Run initialization and setup commands if they or the files have changed."""
         plan, desired = self._plan, self._plan.desired_state
         state = probe.applied_state
+        if baking.is_baked(plan, state):
+            state = replace(state, files=desired.files, setup=desired.setup)
         if state.files != desired.files:
             state = replace(state, files=desired.files, setup="")
         if plan.files.cluster_synced and not self._is_head:
@@ -294,6 +331,7 @@ class _NodePipeline:
             self._reporter.phase(Phase.PREPARING, "running setup commands")
             await self._initialize()
             await self._run(plan.setup.setup_commands, "setup", plan.node_runner, tries=2)
+            self._ran_setup = True
             state = replace(state, files=desired.files, setup=desired.setup)
         if state != probe.applied_state:
             if plan.stops_ray:  # until it is restarted, the old Ray runs

@@ -10,8 +10,8 @@ from typing import Any
 
 from shoal.bootstrap.claims import EXIT_CLAIMED, EXIT_OWNED_BY_OTHER_USER
 from shoal.core.clock import Clock
-from shoal.core.errors import ClaimedError, SetupError
-from shoal.core.events import Emit, Output
+from shoal.core.errors import ClaimedError, SetupError, ShoalError
+from shoal.core.events import Emit, Output, Warned
 from shoal.core.node_phase import Phase
 from shoal.providers.host_claims import claimed_error
 from shoal.providers.model import Instance
@@ -46,6 +46,11 @@ class NodeReporter:
     def phase(self, phase: Phase, detail: str = "") -> None:
         _log.info("%s: %s%s", self.node, phase.value, f" ({detail})" if detail else "")
         self._emit(self._instance.entered(phase, detail))
+
+    def warn(self, what: str, error: ShoalError) -> None:
+        _log.warning("%s: %s: %s", self.node, what, error)
+        why = f"{error.what}: {error.why}" if error.why else error.what
+        self._emit(Warned(what, why, error.fix, self.node))
 
     def output(self, line: str, stream: Stream) -> None:
         self._emit(Output(self.node, line, stream))

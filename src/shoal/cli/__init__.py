@@ -13,6 +13,7 @@ _COMMANDS = {
     "up": ("up", "Create or update a cluster."),
     "plan": ("plan", "Show what `up` would do, and the resulting price."),
     "doctor": ("doctor", "Run the preflight checks of a cluster file."),
+    "bake": ("bake", "Make images from which a cluster's nodes start without setup."),
     "down": ("down", "Terminate a cluster."),
     "status": ("status", "Show a cluster's nodes and resource usage."),
     "exec": ("exec", "Run a command on a cluster's head."),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--keep-min-workers", is_flag=True, help="Keep the head and min_workers of each type."
 )
+@click.option("--images", is_flag=True, help="Also delete the images baked for the cluster.")
 @yes_option
 @cluster_ref_options
 @output_options
@@ -29,6 +30,7 @@ def command(
     all_clusters: bool,
     workers_only: bool,
     keep_min_workers: bool,
+    images: bool,
     yes: bool,
     json: bool,
     verbose: int,
@@ -40,16 +42,22 @@ def command(
     from shoal.ops import cluster_lookup
     from shoal.ops.context import Context
     from shoal.ops.down import Keep, down, down_all
+    from shoal.ops.images import remove_images
 
     if all_clusters and not ref.is_empty:
         raise click.UsageError("Use CLUSTER or --all, not both.")
+    if images and (all_clusters or workers_only or keep_min_workers):
+        raise click.UsageError("--images is for one cluster that is terminated.")
     keep = Keep(head=workers_only, min_workers=keep_min_workers)
 
     async def operation(ctx: Context) -> bool:
         if all_clusters:
             results = await down_all(ctx, keep)
         else:
-            results = [await down(ctx, await cluster_lookup.resolve(ctx, ref), keep)]
+            spec = await cluster_lookup.resolve(ctx, ref)
+            results = [await down(ctx, spec, keep, keeps_images=not images)]
+            if images and results[0].terminated is not None:
+                return await remove_images(ctx, spec)
         return all(result.terminated is not None for result in results)
 
     if not run(operation, json=json, verbose=verbose, yes=yes):

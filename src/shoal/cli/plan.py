@@ -10,7 +10,7 @@ import click
 from shoal.cli.cluster_options import cluster_argument, cluster_ref_options, skip_checks_option
 from shoal.cli.render.messages import lines
 from shoal.cli.run import output_options, run
-from shoal.core.events import Event, PlanStep, PriceEstimated, Unchanged
+from shoal.core.events import Event, ImageChosen, PlanStep, PriceEstimated, Unchanged
 
 if TYPE_CHECKING:
     from shoal.ops.cluster_lookup import ClusterRef
@@ -45,7 +45,7 @@ def command(
 
     async def operation(ctx: Context) -> None:
         def emit(event: Event) -> None:
-            is_result = isinstance(event, (PlanStep, PriceEstimated, Unchanged))
+            is_result = isinstance(event, (PlanStep, ImageChosen, PriceEstimated, Unchanged))
             (result.append if is_result and not json else ctx.emit)(event)
 
         located = await cluster_lookup.locate_or_default(ctx, replace(ref, overrides=overrides))

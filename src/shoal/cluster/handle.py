@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -17,7 +18,7 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import ClaimedError, ConfigError, NotFoundError, ShoalError
 from shoal.core.node_phase import Role
 from shoal.providers import provider_for
-from shoal.providers.model import Finding, Instance, State, head_of
+from shoal.providers.model import Finding, Instance, LaunchRequest, State, head_of
 from shoal.providers.protocol import Capabilities, Provider
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import Runner, capture
@@ -221,6 +222,24 @@ class ClusterHandle:
     ) -> NodePlan:
         """What bootstrap must do on one node."""
         return self.planner.plan(instance, head, mode, stops_ray=stops_ray)
+
+    async def launch(self, requests: Sequence[LaunchRequest]) -> Sequence[Instance]:
+        """Launch instances, from baked images where there are."""
+        return await self.provider.launch(
+            self.spec,
+            [replace(r, setup_hash=self.planner.setup_hash(r.node_type, r.role)) for r in requests],
+        )
+
+    @property
+    def setup_hashes(self) -> dict[tuple[str, Role], str]:
+        """The setup hash of the head and of each type of workers; empty for those of which no
+        images are baked."""
+        workers = [name for name, t in self.spec.node_types.items() if t.max_workers]
+        kinds: list[tuple[str, Role]] = [
+            (self.spec.head_node_type, "head"),
+            *((name, "worker") for name in workers),
+        ]
+        return {kind: self.planner.setup_hash(*kind) for kind in kinds}
 
     async def observe(self, instances: Sequence[Instance] | None = None) -> ObservedCluster:
         """Probe all instances in parallel. `instances` is the provider's listing, if the caller

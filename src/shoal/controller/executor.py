@@ -38,7 +38,7 @@ from shoal.core.errors import (
     ShoalError,
     TransientError,
 )
-from shoal.core.events import Event, NodeChanged, Output
+from shoal.core.events import Event, NodeChanged, Output, Warned
 from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Phase
 from shoal.providers.model import Instance, LaunchRequest
@@ -297,6 +297,9 @@ class ActionExecutor:
         if isinstance(event, Output):
             output.lines.append(event.line)
             del output.lines[:-_MAX_OUTPUT_LINES]
+        elif isinstance(event, Warned):
+            why = f"{event.what}: {event.why}"
+            self._journal.record(self._decision("warning", event.node, why))
         elif isinstance(event, NodeChanged) and event.phase not in (Phase.FAILED, Phase.READY):
             self.transition(node_id, event.phase, event.detail)
 

@@ -161,7 +161,7 @@ class ProviderNodeManager:
         return await self._cluster.provider.offerings(self._cluster.spec)
 
     async def launch(self, request: LaunchRequest) -> LaunchResult:
-        instances = await self._cluster.provider.launch(self._cluster.spec, [request])
+        instances = await self._cluster.launch([request])
         return LaunchResult(instances, self._refusals.pop(request.node_type, ""))
 
     async def bootstrap(

@@ -20,7 +20,7 @@ _MAX_FAILURES = 50
 
 # "unmet": demand for which no node can be launched; "anomaly": observations that contradict each
 # other; "keep": a drain or autostop that was cancelled; "block": a node type that is not launched
-# again before the next `shoal up`.
+# again before the next `shoal up`; "warning": something that the cluster does not depend on failed.
 Action = Literal[
     "launch",
     "drain",
@@ -36,6 +36,7 @@ Action = Literal[
     "reconfigure",
     "restart",
     "stop",
+    "warning",
 ]
 
 

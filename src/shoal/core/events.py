@@ -103,6 +103,21 @@ class PriceEstimated(Event):
 
 
 @dataclass(frozen=True)
+class ImageChosen(Event):
+    """What the nodes of a type are launched from, in a cluster that bakes images. Nodes start from
+    `base` while an image is not complete (`pending`) or does not exist (`to be baked`).
+    `snapshots` is the size and the price of a baked image as text."""
+
+    kind = "image"
+    node_type: str
+    role: Role
+    image: str
+    base: str
+    state: Literal["baked", "pending", "to be baked", "not baked"]
+    snapshots: str = ""
+
+
+@dataclass(frozen=True)
 class NodeChanged(Event):
     """A node entered a phase, or the detail of its phase changed."""
 

@@ -14,7 +14,7 @@ from shoal.controller import client
 from shoal.core.errors import IncompleteError, SetupError, ShoalError, TransientError
 from shoal.core.events import ClusterGone, ClusterScaledDown, PlanStep, Stage, Unchanged, Warned
 from shoal.core.node_phase import Phase
-from shoal.ops import cost, known_clusters, ssh_config, stop_start
+from shoal.ops import cost, images, known_clusters, ssh_config, stop_start
 from shoal.ops.cluster_locks import down_mark
 from shoal.ops.context import Context, Severity
 from shoal.ops.running_work import describe_running_work
@@ -40,9 +40,12 @@ class Keep:
     min_workers: bool = False
 
 
-async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> DownResult:
+async def down(
+    ctx: Context, spec: ClusterSpec, keep: Keep | None = None, *, keeps_images: bool = True
+) -> DownResult:
     """Terminate the cluster's instances, and wait until the provider confirms it. With
-    `shoal.down: stop` in the file they are stopped instead, and the remaining costs reported."""
+    `shoal.down: stop` in the file they are stopped instead, and the remaining costs reported.
+    Baked images stay; with `keeps_images` the user is told."""
     started_at = ctx.clock.monotonic()
     cluster = ClusterHandle(providers.provider_for(spec, ctx.home, ctx.clock, ctx.emit), spec)
     instances = await cluster.instances()
@@ -58,6 +61,8 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
             ctx.emit(Stage(f"deleted leftovers: {', '.join(removed)}"))
         await _down_failed_attempt(ctx, spec)
         _forget(ctx, spec)
+        if keeps_images:
+            await images.report_kept(ctx, cluster)
     if not surplus:
         ctx.emit(Unchanged(spec.cluster_name, "there are no nodes to terminate"))
         return DownResult(0)
@@ -70,7 +75,10 @@ async def down(ctx: Context, spec: ClusterSpec, keep: Keep | None = None) -> Dow
         return DownResult(None)
 
     with down_mark(ctx, spec.cluster_name):
-        return await _terminate(ctx, cluster, keep, started_at)
+        result = await _terminate(ctx, cluster, keep, started_at)
+    if keeps_images and not kept:
+        await images.report_kept(ctx, cluster)
+    return result
 
 
 async def _terminate(

@@ -13,6 +13,7 @@ from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, ShoalError
 from shoal.core.events import PreflightFinding
+from shoal.ops import images
 from shoal.ops.context import Context
 from shoal.ops.image_checks import ImageChecks
 from shoal.providers.model import Finding, Instance, State, head_of
@@ -33,6 +34,7 @@ async def diagnose(ctx: Context, loaded: LoadedSpec) -> list[PreflightFinding]:
             check_spec(cluster),
             check_account(cluster, ctx.clock, _SECONDS),
             _check_ray_versions(cluster),
+            images.find_stale(cluster),
         ]
     )
     return locate([f for group in findings for f in group], loaded.source_of)
@@ -49,16 +51,16 @@ async def check_spec(cluster: ClusterHandle) -> list[Finding]:
 async def check_account(cluster: ClusterHandle, clock: Clock, seconds: float) -> list[Finding]:
     """The checks that query the provider and the image registries. A query that fails or times
     out is a warning, since the file may still be right."""
-    images = ImageChecks(cluster.spec, cluster.provider, clock)
+    container_images = ImageChecks(cluster.spec, cluster.provider, clock)
 
     async def check_provider() -> Sequence[Finding]:
         deep_preflight = cluster.capabilities.deep_preflight
         if deep_preflight is None:
             return []
-        return await deep_preflight(cluster.spec, images.unpacked_size)
+        return await deep_preflight(cluster.spec, container_images.unpacked_size)
 
     try:
-        checks = run_all([check_provider(), images.findings()])
+        checks = run_all([check_provider(), container_images.findings()])
         findings = await asyncio.wait_for(checks, seconds)
     except ConfigError as error:
         return [Finding("error", error.what, error.why, error.fix)]

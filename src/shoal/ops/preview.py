@@ -14,10 +14,11 @@ from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.controller import client
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ConfigError, ShoalError
-from shoal.core.events import Emit, PlanStep, PriceEstimated, Stage, Unchanged
+from shoal.core.events import Emit, ImageChosen, PlanStep, PriceEstimated, Stage, Unchanged
 from shoal.costs.estimate import PlannedNodes, estimate
 from shoal.ops import preflight
 from shoal.ops.context import Context
+from shoal.ops.images import chosen_images
 from shoal.ops.up_plan import (
     ABSENT_STATES,
     RestartPolicy,
@@ -39,12 +40,14 @@ _PREFLIGHT_SECONDS = 15.0
 @dataclass(frozen=True)
 class UpPreview:
     """What was observed, what `up` would do about it, and the price of the resulting cluster.
-    `settings` are the changes for the controller of a head that stays."""
+    `settings` are the changes for the controller of a head that stays, `images` what nodes are
+    launched from if the cluster bakes images."""
 
     observed: ObservedCluster
     plan: UpPlan
     price: PriceEstimated | None
     settings: tuple[str, ...] = ()
+    images: tuple[ImageChosen, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -56,6 +59,8 @@ class UpPreview:
             emit(step)
         for change in self.settings:
             emit(PlanStep("update", "settings", change))
+        for image in self.images:
+            emit(image)
         if self.price is not None:
             emit(self.price)
 
@@ -79,11 +84,11 @@ async def preview_up(
         raise_on_errors(ctx, _demoted(findings, skip_checks), source_of)
         raise
     offerings = _Offerings(cluster)
-    tasks: list[Coroutine[Any, Any, Any]] = [cluster.observe(instances)]
+    tasks: list[Coroutine[Any, Any, Any]] = [cluster.observe(instances), chosen_images(cluster)]
     if needs_launches(cluster.spec, instances, restart):
         account_checks = preflight.check_account(cluster, ctx.clock, _PREFLIGHT_SECONDS)
         tasks += [account_checks, offerings.load()]
-    observed, *rest = await run_all(tasks)
+    observed, images, *rest = await run_all(tasks)
     if rest:
         findings += rest[0]
     raise_on_errors(ctx, _demoted(findings, skip_checks), source_of)
@@ -99,7 +104,7 @@ async def preview_up(
     price = None
     if cluster.capabilities.costs_money:
         price = estimate(cluster.spec, nodes, offerings.offerings, offerings.price_source)
-    return UpPreview(observed, plan, price, tuple(settings))
+    return UpPreview(observed, plan, price, tuple(settings), tuple(images))
 
 
 def _raise_if_head_unusable(cluster: ClusterHandle, observed: ObservedCluster) -> None:

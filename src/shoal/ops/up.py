@@ -349,7 +349,7 @@ async def _change_instances(
 
     async def replace_and_launch() -> None:
         await cluster.terminate(plan.replaced)
-        launched.extend(await cluster.provider.launch(cluster.spec, plan.launches))
+        launched.extend(await cluster.launch(plan.launches))
 
     async def start() -> None:
         started.update({i.id: i for i in await cluster.provider.start(cluster.spec, stopped)})

@@ -73,7 +73,8 @@ def head_of(instances: Iterable[Instance]) -> Instance | None:
 class LaunchRequest:
     """A request for `count` equal instances. The token makes the request idempotent. `market` and
     `zone` are the first choice; empty means as the spec says. `hosts` are the ids of the listed
-    hosts to choose from; empty means all."""
+    hosts to choose from; empty means all. With a `setup_hash`, the instances are launched from the
+    image that was baked for it, if there is one."""
 
     node_type: str
     role: Role
@@ -82,6 +83,7 @@ class LaunchRequest:
     market: Literal["", "on-demand", "spot"] = ""
     zone: str = ""
     hosts: tuple[str, ...] = ()
+    setup_hash: str = ""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from shoal.remote.runner import Runner
 from shoal.spec.cluster_spec import ClusterSpec
 
 if TYPE_CHECKING:
+    from shoal.providers.baked_images import ImageService
     from shoal.scaling.inputs import Offering  # most commands do without that room
 
 
@@ -80,6 +81,7 @@ class Capabilities:
     `disconnect`: closes this machine's connections to instances; an idle one counts as a session,
     and keeps an instance that never became a node from terminating itself.
     `tag_status`: tags instances, by id, with their bootstrap status.
+    `images`: makes images of nodes that were set up, and launches later ones from them.
     `deep_preflight`: checks that need many calls to the cloud, made only before new instances
     are launched. Does not repeat the findings of `preflight`.
     """
@@ -115,6 +117,7 @@ class Capabilities:
     interruption_watch_command: Callable[[Instance], str] | None = None
     disconnect: Callable[[Sequence[Instance]], Coroutine[Any, Any, None]] | None = None
     tag_status: Callable[[Mapping[str, str]], Coroutine[Any, Any, None]] | None = None
+    images: ImageService | None = None
     deep_preflight: (
         Callable[[ClusterSpec, ImageSizeLookup], Coroutine[Any, Any, Sequence[Finding]]] | None
     ) = None

@@ -41,9 +41,13 @@ def revoke_command(cluster: str, head_id: str) -> str:
     return script_command(_SCRIPTS, "revoke_key.sh", _key_comment(cluster, head_id))
 
 
-async def create_credentials(head: Runner, cluster: str, head_id: str) -> Credentials:
-    """The credentials of this head's cluster, created unless they exist."""
-    command = script_command(_SCRIPTS, "create_secrets.sh", _key_comment(cluster, head_id))
+async def create_credentials(
+    head: Runner, cluster: str, head_id: str, *, in_memory: bool = False
+) -> Credentials:
+    """The credentials of this head's cluster, created unless they exist. With `in_memory`, new ones
+    are not on its disk before `store_credentials`."""
+    where = "memory" if in_memory else "disk"
+    command = script_command(_SCRIPTS, "create_secrets.sh", _key_comment(cluster, head_id), where)
     try:
         done, output = await capture(head, command, timeout=_SECONDS, skip_profile=True)
         token, public_key = output[-2:]
@@ -52,6 +56,14 @@ async def create_credentials(head: Runner, cluster: str, head_id: str) -> Creden
     if not done.ok:
         raise _error("create")
     return Credentials(token, public_key)
+
+
+async def store_credentials(head: Runner) -> None:
+    """Write the credentials that this head has in memory to its disk."""
+    command = script_command(_SCRIPTS, "store_secrets.sh")
+    done = await head.run(command, timeout=_SECONDS, skip_profile=True)
+    if not done.ok:
+        raise _error("store")
 
 
 async def trust_head(host: Runner, credentials: Credentials) -> None:

@@ -173,6 +173,7 @@ class ShoalSettings:
     - `registry`: the login of a private container registry.
     - `fallback`: by node type, other instance types to launch if its own has no capacity.
     - `on_demand_fallback`: allows on-demand instances if there is no spot capacity.
+    - `bake`: makes an image of the first node of each type that was set up, for later nodes.
     - `ssh_from`: the CIDR ranges that may connect by SSH; empty: the caller's address.
     - `tags`: tags of everything that is created in a cloud for the cluster.
     - `down`: whether `down` and `autostop` terminate or stop instances.
@@ -195,6 +196,7 @@ class ShoalSettings:
     registry: RegistrySpec | None = None
     fallback: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     on_demand_fallback: bool = False
+    bake: bool = False
     ssh_from: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
     down: DownMode = "terminate"

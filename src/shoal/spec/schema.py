@@ -261,6 +261,7 @@ class ShoalYaml(_Section):
     registry: RegistryYaml = RegistryYaml()
     fallback: dict[str, Texts] = {}
     on_demand_fallback: Flag = False
+    bake: Flag = False
     ssh_from: Texts = []
     tags: dict[str, Text] = {}
     down: Annotated[str, BeforeValidator(_one_of("terminate", "stop"))] = "terminate"

@@ -3,7 +3,7 @@ another laptop without local state, leaves nothing.
 
 An undisturbed first run counts the calls. By default a random sample of kills is tried;
 `SHOAL_CRASH_MATRIX=full` tries all of them, and `SHOAL_CRASH_SEED` repeats the sample of a run that
-printed this seed.
+printed this seed. With baked images, the calls that make and delete these are among them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.providers.aws.aws_bed import Bed
+from tests.providers.aws.aws_bed import Bed, cluster_file
 from tests.providers.aws.forking_cli import ForkingCli
 from tests.simcloud.calls import Call
 from tests.simcloud.cloud import SimCloud
-from tests.simcloud.faults import When
+from tests.simcloud.faults import Fault, Trouble, When
 
 pytestmark = pytest.mark.simcloud
 
@@ -42,9 +42,9 @@ class Crashes:
         """Kill an `up` after it launched its instances; returns its number of calls."""
         return await self._count_calls("up c.yaml --yes --json", until=LAUNCHED)
 
-    async def clean_up(self, after: str) -> int:
+    async def clean_up(self, after: str, options: str = "") -> int:
         """Check that `down` on another laptop leaves nothing; returns its number of calls."""
-        calls = await self._count_calls("down c.yaml --yes")
+        calls = await self._count_calls(f"down c.yaml --yes {options}")
         left = await self.bed.cloud.ec2.leftovers()
         assert not left, f"{after}: {left}"
         return calls
@@ -66,6 +66,20 @@ class Crashes:
             assert code == 0 or (until and until in output), output
             return f"{command} that made fewer than {nth} calls"
         return f"{command} killed {when} call {nth}, {struck[0].action}"
+
+    async def kill_at_action(self, command: str, action: str, when: When) -> str:
+        """Kill a command at its first call of this name; returns a description of the kill."""
+
+        async def kill(_: Call) -> None:
+            await self._cli.kill()
+
+        fault = self.bed.cloud.faults.add(
+            Fault(lambda call, _: call.action == action, Trouble.LOST, when=when, times=1, do=kill)
+        )
+        await self._cli.run(f"{command} --yes --json", home="/home/me/one")
+        fault.lift()
+        assert fault.struck, action
+        return f"{command} killed {when} {action}"
 
     async def _count_calls(self, command: str, *, until: str = "") -> int:
         before = len(self.bed.cloud.ledger.entries)
@@ -111,3 +125,24 @@ async def test_down_on_another_laptop_finishes_a_down_killed_at_any_call(crashes
     for nth, when in points(count):
         await crashes.launch()
         await crashes.clean_up(await crashes.kill_at_call("down", nth, when))
+
+
+async def test_down_with_images_cleans_up_after_baking_or_deletion_was_killed(
+    crashes: Crashes,
+) -> None:
+    bed = crashes.bed
+    bed.cloud.ec2.boot_delay(0)
+    shoal = {**cluster_file()["shoal"], "bake": True}
+    await bed.write(shoal=shoal, setup_commands=["true"])
+    up, down = "up c.yaml", "down c.yaml --images"
+    kills: list[tuple[str, str, When]] = [
+        (up, "CreateImage", "before"),
+        (up, "CreateImage", "after"),
+        (down, "DeregisterImage", "after"),
+        (down, "DeleteSnapshot", "before"),
+    ]
+    for command, action, when in kills if FULL else random.Random(SEED).sample(kills, SAMPLE):
+        if command == down:
+            await bed.up()
+        after = await crashes.kill_at_action(command, action, when)
+        await crashes.clean_up(after, "--images")

@@ -115,7 +115,7 @@ async def test_an_existing_role_for_the_head_needs_no_iam_permissions(account: A
     denied = ApiError("AccessDenied", "is not authorized", 403)
     account.cloud.faults.add(Fault(lambda call, _: call.service == "iam", denied))
     account.file(provider={"type": "aws", "region": "us-west-2", "head_role": "ours"})
-    (head, *_) = await account.launch()
+    (head,) = [i for i in await account.launch() if i.role == "head"]
     client = boto3.client("ec2", **account.cloud.ec2.client_options())
     (reservation,) = client.describe_instances(InstanceIds=[head.id])["Reservations"]
     assert reservation["Instances"][0]["IamInstanceProfile"]["Arn"].endswith("/ours")

@@ -16,6 +16,7 @@ from shoal.core.events import (
     DashboardOpened,
     Event,
     FilesCopied,
+    ImageChosen,
     JobContinues,
     JobSubmitted,
     LaunchAttempted,
@@ -60,6 +61,8 @@ def lines(event: Event) -> list[str]:
             f"{_SIGNS[event.action]} {event.action:<9}", fg=_COLOURS.get(event.action, "yellow")
         )
         return [f"  {sign} {event.subject:<24} {click.style(event.reason, dim=True)}"]
+    if isinstance(event, ImageChosen):
+        return [_image(event)]
     if isinstance(event, PriceEstimated):
         return _price(event)
     if isinstance(event, LaunchAttempted):
@@ -121,6 +124,16 @@ def _other_lines(event: Event) -> list[str]:
     if isinstance(event, DashboardOpened):
         return [f"dashboard of {event.cluster}: {click.style(event.url, fg='cyan')}"]
     return []
+
+
+def _image(event: ImageChosen) -> str:
+    text = {
+        "baked": f"baked from {event.base}; snapshots: {event.snapshots}",
+        "pending": f"being baked from {event.base}, which nodes start from until it is complete",
+        "to be baked": "the first node becomes an image after its setup",
+        "not baked": "it has nothing to bake, or volumes of its own",
+    }[event.state]
+    return f"  image of {f'{event.node_type} ({event.role})':<24} {event.image}: {text}"
 
 
 def _price(event: PriceEstimated) -> list[str]:

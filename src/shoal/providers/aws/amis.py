@@ -15,7 +15,8 @@ from shoal.providers.aws.instance_types import InstanceTypeInfo
 _log = logging.getLogger(__name__)
 
 LATEST_DLAMI = "latest_dlami"
-_UNKNOWN = ("InvalidAMIID.NotFound", "InvalidAMIID.Malformed", "InvalidAMIID.Unavailable")
+# The codes for an AMI that does not exist, or can no longer be used.
+UNKNOWN = ("InvalidAMIID.NotFound", "InvalidAMIID.Malformed", "InvalidAMIID.Unavailable")
 # RunInstances accepts this prefix and the name of an SSM parameter instead of an AMI id.
 RESOLVE_SSM = "resolve:ssm:"
 
@@ -60,7 +61,7 @@ async def describe(aws: AwsClient, ids: Collection[str]) -> dict[str, dict[str, 
 
     async def load(id: str) -> list[dict[str, Any]]:
         response = await aws.call(
-            "ec2", "describe_images", ignore_codes=_UNKNOWN, ImageIds=[id], IncludeDeprecated=True
+            "ec2", "describe_images", ignore_codes=UNKNOWN, ImageIds=[id], IncludeDeprecated=True
         )
         return list(response.get("Images", ()))
 

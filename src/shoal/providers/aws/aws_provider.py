@@ -30,6 +30,7 @@ from shoal.providers.aws import (
     tags,
 )
 from shoal.providers.aws.aws_client import AwsClient, region_of, regions
+from shoal.providers.aws.baked_images import BakedImages
 from shoal.providers.aws.efs import FileSystems
 from shoal.providers.aws.instances import (
     MARKET,
@@ -122,6 +123,7 @@ class AwsProvider(Provider):
             None if on_head else SecurityGroupAccess(self._aws, spec, emit),
             in_vpc=on_head or launch_config.uses_internal_ips(spec),
         )
+        self._images = BakedImages(self._aws, self._runner)
         self._head: Record | None = None
 
     @functools.cached_property
@@ -141,6 +143,7 @@ class AwsProvider(Provider):
             interruption_watch_command=interruption_watch.command_for,
             disconnect=self._disconnect,
             tag_status=functools.partial(tag_status, self._aws),
+            images=self._images,
             deep_preflight=functools.partial(run_checks.run_checks, self._aws),
         )
 
@@ -206,6 +209,7 @@ class AwsProvider(Provider):
         configs = await launch_config.resolve_launch_configs(self._aws, spec, node_types)
         checks.refuse_persistent_spot({name: config.config for name, config in configs.items()})
         launch_resources = await self._launch_resources(spec, configs)
+        to_launch = await self._images.launch_configs(spec, configs, requests)
         # The head's own key is in no key pair, so its workers get it in their user data.
         authorized_keys = [await ssh_keys.public_key(spec.auth)] if self._on_head else []
         outcomes: list[LaunchOutcome] = []
@@ -216,7 +220,7 @@ class AwsProvider(Provider):
             # be known to be terminated.
             try:
                 outcome = await self._launcher.launch(
-                    spec, request, configs[request.node_type], launch_resources, authorized_keys
+                    spec, request, to_launch[request.token], launch_resources, authorized_keys
                 )
             except ShoalError as error:
                 errors.append(error)

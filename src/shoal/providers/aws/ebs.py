@@ -85,6 +85,19 @@ def default_root_volume(
     return {"DeviceName": root, "Ebs": {"VolumeSize": size, "VolumeType": "gp3"}}
 
 
+def at_least(mapping: Mapping[str, Any], gib: int) -> dict[str, Any]:
+    """The same mapping with a volume of at least this size."""
+    volume = mapping["Ebs"]
+    return {**mapping, "Ebs": {**volume, "VolumeSize": max(volume["VolumeSize"], gib)}}
+
+
+def fits(image: Mapping[str, Any], mappings: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether an AMI fits on the root volume that these mappings configure, if they do."""
+    root = image.get("RootDeviceName")
+    sizes = [(m.get("Ebs") or {}).get("VolumeSize") for m in mappings if m["DeviceName"] == root]
+    return all(size is None or int(size) >= snapshot_gib(image) for size in sizes)
+
+
 async def customer_keys(aws: AwsClient, configs: Iterable[Mapping[str, Any]]) -> list[str]:
     """The ARNs of the KMS keys, managed by the customer, that volumes of these configurations are
     encrypted with: the account's default key, and those that the file names. A caller who may not

@@ -46,6 +46,7 @@ _PREFLIGHT_ACTIONS = [
     "ec2:GetEbsDefaultKmsKeyId",
     "ec2:DescribeRegions",
     "ec2:DescribeRouteTables",
+    "ec2:DescribeSnapshots",
     "iam:ListInstanceProfiles",
     "servicequotas:GetServiceQuota",
 ]
@@ -62,6 +63,7 @@ _RUN_INSTANCES_RESOURCES = [
     "placement-group/*",
     "snapshot/*",
 ]
+_IMAGE_RESOURCES = ["image/*", "snapshot/*"]
 _SPOT = "spot.amazonaws.com"
 
 
@@ -79,6 +81,12 @@ def head_policy(cluster: str, region: str, repositories: Sequence[str] = ()) -> 
     return _policy(
         [_read_statement(), *_instance_statements(cluster, region), *_ecr_statements(repositories)]
     )
+
+
+def bake_policy(cluster: str, region: str) -> dict[str, Any]:
+    """For a head whose cluster bakes images: make images of its own cluster's instances, tagged as
+    such. It may delete none, and read none of their data."""
+    return _policy(_bake_statements(cluster, region))
 
 
 def bucket_policy(buckets: Mapping[str, bool], pass_roles: Sequence[str] = ()) -> dict[str, Any]:
@@ -133,6 +141,7 @@ def boundary_policy() -> dict[str, Any]:
         [
             _read_statement(),
             *_instance_statements("*", "*"),
+            *_bake_statements("*", "*"),
             *_ecr_statements(["arn:aws:ecr:*:*:repository/*"]),
             _allow("UseBuckets", [*objects, "s3:AbortMultipartUpload"], buckets),
             _allow("PassRolesToWorkers", ["iam:PassRole"], [role_arn("shoal/*")]),
@@ -153,6 +162,13 @@ def caller_policy(boundary: str = "") -> dict[str, Any]:
             _read_statement(),
             _allow("ReadForPreflight", _PREFLIGHT_ACTIONS, ["*"]),
             *_instance_statements("*", "*"),
+            *_bake_statements("*", "*"),
+            _allow(
+                "DeleteImages",
+                ["ec2:DeregisterImage", "ec2:DeleteSnapshot"],
+                [_ec2_arn("*", resource) for resource in _IMAGE_RESOURCES],
+                {"StringLike": {f"aws:ResourceTag/{tags.CLUSTER}": "*"}},
+            ),
             _allow("DescribeFileSystems", ["elasticfilesystem:DescribeFileSystems"], ["*"]),
             *_ecr_statements(["arn:aws:ecr:*:*:repository/*"]),
             _allow(
@@ -261,6 +277,25 @@ def _instance_statements(cluster: str, region: str) -> list[dict[str, Any]]:
         _allow(
             "StartStopTerminateInstances", _LIFECYCLE_ACTIONS, [_ec2_arn(region, "instance/*")],
             {"StringLike": {f"aws:ResourceTag/{tags.CLUSTER}": cluster}},
+        ),
+    ]  # fmt: skip
+
+
+def _bake_statements(cluster: str, region: str) -> list[dict[str, Any]]:
+    created = [_ec2_arn(region, resource) for resource in _IMAGE_RESOURCES]
+    return [
+        _allow(
+            "BakeOwnInstances", ["ec2:CreateImage"],
+            [_ec2_arn(region, resource) for resource in ("instance/*", "volume/*")],
+            {"StringLike": {f"aws:ResourceTag/{tags.CLUSTER}": cluster}},
+        ),
+        _allow(
+            "CreateTaggedImages", ["ec2:CreateImage"], created,
+            {"StringLike": {f"aws:RequestTag/{tags.CLUSTER}": cluster}},
+        ),
+        _allow(
+            "TagOnBake", ["ec2:CreateTags"], created,
+            {"StringEquals": {"ec2:CreateAction": "CreateImage"}},
         ),
     ]  # fmt: skip
 

@@ -23,6 +23,7 @@ _PATH = "/shoal/"
 _CONTROLLER_POLICY = "controller"
 _BUCKETS_POLICY = "buckets"
 _KEYS_POLICY = "volume-keys"
+_BAKE_POLICY = "images"
 _NOT_FOUND = ("NoSuchEntity",)
 # A caller with the permissions that an earlier version printed may not list policies.
 _NOT_LISTED = (*_NOT_FOUND, "AccessDenied")
@@ -97,6 +98,14 @@ async def grant_to_head(
         document = iam_policies.bucket_policy(buckets, pass_roles)
         name = head_profile_name(cluster, aws.region)
         await _put_policy(aws, name, _BUCKETS_POLICY, document, ignore_codes=_NOT_FOUND)
+
+
+async def grant_baking(aws: AwsClient, cluster: str) -> None:
+    """Allow a head to make images of its cluster's instances. Does nothing for a head whose role
+    Shoal did not create."""
+    name = head_profile_name(cluster, aws.region)
+    document = iam_policies.bake_policy(cluster, aws.region)
+    await _put_policy(aws, name, _BAKE_POLICY, document, ignore_codes=_NOT_FOUND)
 
 
 async def grant_volume_keys(aws: AwsClient, cluster: str, keys: Sequence[str]) -> None:

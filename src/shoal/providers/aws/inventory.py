@@ -17,6 +17,7 @@ from shoal.core.events import Emit, Warned, ignore_events
 from shoal.core.polling import PollUntilDeadline
 from shoal.providers.aws import cluster_resources, ebs, iam_roles, tags
 from shoal.providers.aws.aws_client import AwsClient
+from shoal.providers.aws.image_store import ImageStore
 from shoal.providers.aws.instances import (
     TYPE,
     describe_records,
@@ -25,6 +26,7 @@ from shoal.providers.aws.instances import (
     request_termination,
 )
 from shoal.providers.aws.pricing import Prices
+from shoal.providers.baked_images import BakedImage
 from shoal.providers.model import Instance, State
 from shoal.providers.vm.waiters import TERMINAL_STATES
 
@@ -51,9 +53,9 @@ class RetainedVolume:
 
 @dataclass(frozen=True)
 class ClusterResources:
-    """What one cluster has in one region: its instances, its other resources as text, and the
-    volumes that its file retains. `created_at` is the time of the newest, as far as AWS reports
-    it. `by_shoal` is false for clusters of Ray's own launcher."""
+    """What one cluster has in one region: its instances, its other resources as text, the volumes
+    that its file retains, and the images that were baked for it. `created_at` is the time of the
+    newest, as far as AWS reports it. `by_shoal` is false for clusters of Ray's own launcher."""
 
     cluster: str
     region: str
@@ -61,6 +63,7 @@ class ClusterResources:
     instances: tuple[Instance, ...] = ()
     others: tuple[str, ...] = ()
     retained: tuple[RetainedVolume, ...] = ()
+    images: tuple[BakedImage, ...] = ()
     created_at: float = 0.0
 
     @property
@@ -188,6 +191,7 @@ async def _delete_all(aws: AwsClient, orphan: ClusterResources, emit: Emit) -> l
     deleted += await cluster_resources.delete_resources(
         aws, orphan.cluster, terminate_late_instances, emit
     )
+    deleted += await ImageStore(aws).delete(orphan.cluster, ())
     for volume in await _detached_volumes(aws, tags.cluster_filter(orphan.cluster)):
         if _is_retained(volume):
             continue
@@ -211,8 +215,10 @@ async def _list_region(
         aws.paginate("ec2", "describe_security_groups", "SecurityGroups", Filters=by_shoal),
         _key_pairs(aws, by_shoal),
         _detached_volumes(aws, by_shoal),
+        ImageStore(aws).list_images(None),
+        _leftover_snapshots(aws),
     ]
-    instances, groups, pairs, volumes = await run_all(listings)
+    instances, groups, pairs, volumes, images, snapshots = await run_all(listings)
     others: dict[str, list[_Resource]] = {}
     for title, records, name in (
         ("security group", groups, "GroupName"),
@@ -228,8 +234,10 @@ async def _list_region(
         if profile.name in iam_roles.profile_names(profile.cluster, aws.region):
             resource = (f"instance profile {profile.name}", profile.created_at)
             others.setdefault(profile.cluster, []).append(resource)
+    for id, cluster in snapshots:
+        others.setdefault(cluster, []).append((f"snapshot {id}", 0.0))
     retained = [volume for volume in volumes if _is_retained(volume)]
-    return _group_by_cluster(aws.region, instances, others, retained)
+    return _group_by_cluster(aws.region, instances, others, retained, images)
 
 
 def _is_retained(volume: Mapping[str, Any]) -> bool:
@@ -241,6 +249,7 @@ def _group_by_cluster(
     instances: Sequence[Instance],
     others: Mapping[str, Sequence[_Resource]],
     retained: Sequence[Mapping[str, Any]],
+    images: Sequence[BakedImage],
 ) -> list[ClusterResources]:
     clusters = {
         (cluster, True): ClusterResources(
@@ -266,6 +275,10 @@ def _group_by_cluster(
         known = clusters.setdefault((cluster, True), ClusterResources(cluster, region, True))
         entry = RetainedVolume(volume["VolumeId"], volume["Size"], ebs.monthly_cost(volume))
         clusters[cluster, True] = replace(known, retained=(*known.retained, entry))
+    for image in images:
+        key = (image.cluster, True)
+        known = clusters.setdefault(key, ClusterResources(image.cluster, region, True))
+        clusters[key] = replace(known, images=(*known.images, image))
     return list(clusters.values())
 
 
@@ -276,6 +289,24 @@ async def _instances(aws: AwsClient, filters: Sequence[Mapping[str, Any]]) -> li
         for i in instances
         if i.state not in TERMINAL_STATES
     ]
+
+
+async def _leftover_snapshots(aws: AwsClient) -> list[tuple[str, str]]:
+    """Snapshots without an image, and their clusters. The image of a new one may not be listed
+    yet."""
+    leftover = await ImageStore(aws).leftover_snapshots(None)
+    return [
+        (str(snapshot["SnapshotId"]), tags.as_dict(snapshot["Tags"])[tags.CLUSTER])
+        for snapshot in leftover
+        if aws.clock.now() - snapshot["StartTime"].timestamp() > _NEW_SECONDS
+    ]
+
+
+async def delete_images(
+    cluster: ClusterResources, images: Sequence[BakedImage], clock: Clock
+) -> list[str]:
+    """Delete these of a cluster's images."""
+    return await ImageStore(AwsClient(cluster.region, clock)).delete(cluster.cluster, images)
 
 
 async def _key_pairs(aws: AwsClient, filters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

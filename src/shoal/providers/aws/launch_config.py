@@ -35,7 +35,8 @@ class LaunchConfig:
     """A node type, ready to launch: its configuration merged with its launch template, the subnets
     it may be launched in, the AMI for each instance type it may use, and for each AMI the root
     volume that the file does not configure. `orders_zones` is true if the file itself says in which
-    order to try the zones."""
+    order to try the zones. `baked` are the AMIs to launch from instead, by those that they were
+    made from, and `image_keys` what identifies them."""
 
     config: Mapping[str, Any]
     instance_types: Sequence[str]
@@ -43,6 +44,13 @@ class LaunchConfig:
     images: Mapping[str, str]
     root_volumes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     orders_zones: bool = False
+    baked: Mapping[str, str] = field(default_factory=dict)
+    image_keys: Mapping[str, str] = field(default_factory=dict)
+
+    def images_for(self, instance_type: str) -> list[str]:
+        """The AMIs to try for this instance type: a baked one may have been deleted meanwhile."""
+        base = self.images[instance_type]
+        return [self.baked[base], base] if base in self.baked else [base]
 
     @property
     def mappings(self) -> list[Mapping[str, Any]]:

@@ -5,12 +5,15 @@ The way of a launch: aws_provider -> launcher -> launch_fallback -> launch_reque
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.core.errors import ShoalError
 from shoal.core.events import Emit
 from shoal.providers.aws import (
+    amis,
     iam_roles,
     key_pairs,
     launch_request,
@@ -37,6 +40,8 @@ from shoal.providers.vm.launch_records import LaunchRecords
 from shoal.providers.vm.waiters import TERMINAL_STATES
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.hashes import launch_hash
+
+_log = logging.getLogger(__name__)
 
 # The error code for a ClientToken that was used with other parameters.
 _OTHER_PARAMETERS = "IdempotentParameterMismatch"
@@ -70,28 +75,42 @@ class Launcher:
             launch.token,
             launch_hash(spec, launch.node_type),
         )
-        # The head gets the watchdog even without `autostop`: until it is a node it holds no work.
-        text = host_keys.user_data(
-            host_key,
-            str(config.config.get("UserData") or ""),
-            old_state.script(spec.auth.ssh_user),
-            boot_watchdog.script(spec.auth.ssh_user, spec.shoal.lease),
-            authorized_keys=authorized_keys,
-        )
-        data = user_data.encode(text)
         role_resources = resources if launch.role == "head" else resources.worker_resources
 
+        def encode_user_data(image: str) -> str | bytes:
+            # The head gets the watchdog even without `autostop`: until it is a node it holds no
+            # work.
+            text = host_keys.user_data(
+                host_key,
+                str(config.config.get("UserData") or ""),
+                old_state.script(spec.auth.ssh_user, config.image_keys.get(image, "")),
+                boot_watchdog.script(spec.auth.ssh_user, spec.shoal.lease),
+                authorized_keys=authorized_keys,
+            )
+            return user_data.encode(text)
+
         async def run_instances(option: LaunchOption, count: int) -> Sequence[Record]:
+            *baked, base = config.images_for(option.instance_type)
+            for image in baked:
+                try:
+                    return await run(option, count, image)
+                except ShoalError as error:
+                    if not any(code in error.why for code in amis.UNKNOWN):
+                        raise
+                    _log.info("%s is no longer there: launching from %s", image, base)
+            return await run(option, count, base)
+
+        async def run(option: LaunchOption, count: int, image: str) -> Sequence[Record]:
             request = launch_request.build_request(
                 config.config,
                 option,
                 role_resources,
                 labels=labels,
-                image=config.images[option.instance_type],
-                user_data=data,
+                image=image,
+                user_data=encode_user_data(image),
                 count=count,
                 token=launch_request.client_token(launch.token, option),
-                root_volume=config.root_volumes.get(config.images[option.instance_type]),
+                root_volume=config.root_volumes.get(image),
                 own_tags=spec.shoal.tags,
             )
             response = await self.aws.call(

@@ -23,6 +23,11 @@ from shoal.providers.vm.tags import TOKEN as TOKEN
 # On the volumes of an instance when at least one of them must outlive it.
 RETAINED = "shoal-keeps"
 
+# On baked AMIs and their snapshots: what identifies the AMI, and what it was made from.
+IMAGE_KEY = "shoal-image"
+SETUP_HASH = "shoal-setup-hash"
+BASE_IMAGE = "shoal-base-image"
+
 _MAX_NAME_LENGTH = 60
 _INVALID_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]+")
 

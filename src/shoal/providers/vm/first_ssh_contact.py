@@ -137,6 +137,12 @@ class FirstContactRunner(SshRunner):
         keys = read(self.target.known_hosts).get(self.target.host_key_alias, [])
         return keys if any(key.endswith(ONE_TIME_COMMENT) for key in keys) else []
 
+    async def replace_host_key(self) -> None:
+        """Replace the instance's host key, which must be pinned."""
+        async with self._host_key_lock:
+            known = read(self.target.known_hosts).get(self.target.host_key_alias, [])
+            await self._replace_host_key(known)
+
     async def _replace_host_key(self, known: list[str]) -> None:
         """Without sudo the one-time key stays in use: it is still the right one."""
         done, output_lines = await capture(
