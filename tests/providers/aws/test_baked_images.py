@@ -171,6 +171,7 @@ async def test_a_cluster_is_fine_without_its_image(bed: Bed) -> None:
     assert events[-1]["event"] == "ready"
 
 
+@pytest.mark.long
 async def test_an_image_that_aws_cannot_complete_is_not_used_and_is_baked_again(bed: Bed) -> None:
     await bed.shoal("down c.yaml --yes --images")
     bed.cloud.ec2.fail_images = 2
@@ -191,6 +192,7 @@ async def test_an_image_that_aws_cannot_complete_is_not_used_and_is_baked_again(
     assert [i["State"] for i in images(bed)] == ["available"], "the head's had failed"
 
 
+@pytest.mark.long
 async def test_an_image_that_was_deleted_meanwhile_does_not_stop_a_launch(bed: Bed) -> None:
     await bed.up()
 
@@ -228,6 +230,7 @@ async def test_plan_doctor_and_gc_show_images_and_down_deletes_them(bed: Bed) ->
     await bed.cloud.assert_nothing_left()
 
 
+@pytest.mark.long
 async def test_bake_leaves_nothing_but_the_images_that_up_starts_from(bed: Bed) -> None:
     await bed.shoal("down c.yaml --yes --images")
     await write(bed, workers=0)

@@ -228,3 +228,19 @@ def test_the_files_own_tags_are_on_instances_and_volumes_and_cannot_replace_shoa
     for resource_type in ("instance", "volume"):
         labels = tags_of(request, resource_type)
         assert (labels["team"], labels["shoal-cluster"]) == ("vision", "c")
+
+
+def test_placement_groups_and_efa_interfaces_reach_run_instances() -> None:
+    efa = {"DeviceIndex": 0, "InterfaceType": "efa", "NetworkCardIndex": 0}
+    second = {
+        "DeviceIndex": 1, "InterfaceType": "efa", "NetworkCardIndex": 1, "SubnetId": "subnet-1",
+        "Groups": ["sg-1"],
+    }  # fmt: skip
+    placement = {"GroupName": "fast", "PartitionNumber": 2}
+    request = build({"Placement": placement, "NetworkInterfaces": [efa, second]})
+    assert request["Placement"] == placement
+    assert request["NetworkInterfaces"] == [
+        {**efa, "SubnetId": "subnet-1", "Groups": ["sg-1"]},
+        second,
+    ]
+    assert "SubnetId" not in request and "SecurityGroupIds" not in request
