@@ -45,7 +45,7 @@ async def down(
 ) -> DownResult:
     """Terminate the cluster's instances, and wait until the provider confirms it. With
     `shoal.down: stop` in the file they are stopped instead, and the remaining costs reported.
-    Baked images stay; with `keeps_images` the user is told."""
+    Baked images stay; with `keeps_images` that is reported."""
     started_at = ctx.clock.monotonic()
     cluster = ClusterHandle(providers.provider_for(spec, ctx.home, ctx.clock, ctx.emit), spec)
     instances = await cluster.instances()
