@@ -13,7 +13,7 @@ mkdir -p .shoal
 if [ "$2" = memory ] && [ -d /dev/shm ]; then
   directory=/dev/shm/shoal-secrets-$(id -u)
   # Everyone may create files there: a directory that is someone else's is not used.
-  mkdir "$directory" 2>/dev/null || { [ -O "$directory" ] && [ ! -L "$directory" ]; }
+  mkdir "$directory" 2>/dev/null || [ -n "$(find "$directory" -prune -type d -user "$(id -u)")" ]
   chmod 700 "$directory"
 fi
 
