@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -21,17 +20,9 @@ from shoal.core.errors import (
 from shoal.providers.gcp.error_codes import error_for, is_global_quota, operation_error
 from shoal.providers.gcp.gcp_client import GcpClient
 from tests.simcloud.cloud import SimCloud
-from tests.simcloud.google_names import lead_to
 from tests.simcloud.test_gce import ZONE, body, bulk
 
 INSTANCES = f"zones/{ZONE}/instances"
-
-
-@pytest.fixture
-async def cloud(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimCloud]:
-    async with SimCloud(gce=True) as cloud:
-        lead_to(cloud.gce, monkeypatch)
-        yield cloud
 
 
 def client(project: str = "sim-project") -> GcpClient:
