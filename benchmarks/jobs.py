@@ -18,9 +18,11 @@ from tests.cli.shoal_command import SHOAL, Home
 from tests.jobs.repository import repository
 
 from benchmarks.report import report
+from shoal.core.addresses import split_host_port
+from shoal.ray_runtime.ray_start import HeadPorts
 
 WORKERS = 4
-ROUNDS = 5
+ROUNDS = 3
 FILES = 320
 FILE_BYTES = 16384
 MAX_RATIO = 1.2
@@ -90,7 +92,10 @@ def _ray_env(home: Home) -> dict[str, str]:
     script = f"{printed}\nenv -0"
     done = subprocess.run(["sh", "-c", script], env=home.env, capture_output=True, check=True)
     variables = dict(v.split("=", 1) for v in os.fsdecode(done.stdout).split("\0") if "=" in v)
-    return {name: value for name, value in variables.items() if name.startswith("RAY_")}
+    found = {name: value for name, value in variables.items() if name.startswith("RAY_")}
+    host, port = split_host_port(found.pop("RAY_ADDRESS"))
+    # The dashboard itself: Ray would have to connect to the cluster first to find it.
+    return {**found, "RAY_API_SERVER_ADDRESS": f"http://{host}:{HeadPorts(int(port)).dashboard}"}
 
 
 if __name__ == "__main__":

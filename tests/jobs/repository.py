@@ -1,8 +1,9 @@
-"""Git repositories for the tests of code snapshots."""
+"""Git repositories and packages for the tests of jobs."""
 
 from __future__ import annotations
 
 import subprocess
+import zipfile
 from pathlib import Path
 
 
@@ -22,3 +23,23 @@ def repository(directory: Path, **files: str) -> Path:
     git(directory, "add", "-A")
     git(directory, "commit", "-q", "--allow-empty", "-m", "one")
     return directory
+
+
+def wheel(directory: Path) -> Path:
+    """A package that only exists here, so that no index is needed."""
+    info = "shoaltest-1.0.dist-info"
+    path = directory / "shoaltest-1.0-py3-none-any.whl"
+    path.parent.mkdir(exist_ok=True)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("shoaltest.py", "VALUE = 6\n")
+        archive.writestr(
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: shoaltest\nVersion: 1.0\n"
+        )
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(
+            f"{info}/RECORD",
+            f"shoaltest.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n",
+        )
+    return path

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import temporary_home
 from tests.cli.shoal_command import SHOAL, Home
-from tests.jobs.repository import git, repository
+from tests.jobs.repository import git, repository, wheel
 
 _RESULT = "result: "
 
@@ -131,8 +131,10 @@ def test_a_detached_job_is_listed_followed_and_stopped(home: Home, tmp_path: Pat
 def test_an_environment_is_built_once_and_used_by_the_driver_and_by_a_worker_that_joins_later(
     home: Home, code: Path
 ) -> None:
-    wheel = _wheel(code)
-    (code / "requirements.txt").write_text(f"--no-index\n--find-links {wheel.parent}\nshoaltest\n")
+    packages = wheel(code / "out")
+    (code / "requirements.txt").write_text(
+        f"--no-index\n--find-links {packages.parent}\nshoaltest\n"
+    )
     script(
         code,
         """
@@ -195,23 +197,3 @@ def test_an_environment_that_cannot_be_built_ends_the_job_with_the_reason(
     assert done.returncode == 1
     assert "could not build the environment of requirements.txt" in done.stdout
     assert "no-such-package" in done.stdout
-
-
-def _wheel(directory: Path) -> Path:
-    """A package that only exists here, so that no index is needed."""
-    import zipfile
-
-    info = "shoaltest-1.0.dist-info"
-    path = directory / "out" / "shoaltest-1.0-py3-none-any.whl"
-    path.parent.mkdir()
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr("shoaltest.py", "VALUE = 6\n")
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: shoaltest\nVersion: 1.0\n")
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(
-            f"{info}/RECORD",
-            f"shoaltest.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n",
-        )
-    return path
