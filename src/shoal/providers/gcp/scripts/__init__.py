@@ -1,0 +1,1 @@
+"""Scripts that run on instances: sent as they are, never imported."""
