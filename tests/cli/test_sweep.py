@@ -223,6 +223,7 @@ def test_a_sweep_of_a_file_can_be_detached_and_shown(
     )
     done = sweeps.run("sweep.yaml", "--detach", "-o", str(out))
     assert done.returncode == 0, done.stderr
+    assert "shoal sweep train.py" in sweeps.home.shoal("job", "list").stdout
     assert sweeps.run("resume", str(out)).returncode == 0
     shown = sweeps.home.shoal("sweep", "show", str(out), "--svg", str(tmp_path / "plot.svg"))
     losses = [float(line.split()[2]) for line in shown.stdout.splitlines()[1:4]]

@@ -135,7 +135,7 @@ async def submit_package(
         runtime_env, command = package.runtime_env(), package.entrypoint(entrypoint)
     if variables := {**cluster_env(ctx, cluster), **(env_vars or {})}:
         runtime_env["env_vars"] = variables
-    data = {**(metadata or {}), ENTRYPOINT_KEY: entrypoint}
+    data = {ENTRYPOINT_KEY: entrypoint, **(metadata or {})}
     id = await client.submit(
         command, id, runtime_env=runtime_env, metadata=data, resources=resources or {}
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import NotFoundError, ShoalError, UnreachableError
-from shoal.jobs.client import RayJob
+from shoal.jobs.client import ENTRYPOINT_KEY, RayJob
 from shoal.jobs.sweep.journal import Result
 from shoal.jobs.sweep.results import SweepDirectory, failure_hint
 from shoal.jobs.sweep.sweep_events import (
@@ -150,10 +150,11 @@ class SweepFollower:
         self._directory.save_state(
             replace(state, cluster=self._cluster.cluster_name, job=job, attempt=attempt)
         )
+        metadata = {"shoal_sweep": spec.id, ENTRYPOINT_KEY: f"shoal sweep {spec.script}"}
         await jobs.submit(
             self._ctx, self._cluster, entrypoint, code=Path(state.code),
             environment=Path(state.requirements) if state.requirements else None,
-            env_vars=self._env_vars, job_id=job, metadata={"shoal_sweep": spec.id},
+            env_vars=self._env_vars, job_id=job, metadata=metadata,
         )  # fmt: skip
 
     async def _follow_driver(self) -> bool:
