@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from shoal.bootstrap.node_ray_start import ray_start_for
 from shoal.bootstrap.node_runner import node_runner
 from shoal.cluster import shutdown_note
+from shoal.cluster.git_refs import with_ref_files
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ClaimedError, ConfigError, NotFoundError, ShoalError
@@ -82,6 +83,7 @@ class ClusterHandle:
     def of(cls, environment: LocalEnvironment, spec: ClusterSpec) -> ClusterHandle:
         """The handle of the cluster that a spec describes, as seen from this machine."""
         home, clock = environment.home, environment.clock
+        spec = with_ref_files(spec, home)
         shutdown = shutdown_note.read(home, spec.cluster_name, clock.now())
         return cls(provider_for(spec, home, clock, environment.emit), spec, shutdown=shutdown)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from shoal.bootstrap.pipeline import Failures, bootstrap_nodes
 from shoal.bootstrap.status_tags import StatusTagger
+from shoal.cluster.git_refs import with_ref_files
 from shoal.cluster.handle import ClusterHandle
 from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.controller import client
@@ -91,6 +92,7 @@ async def _up(ctx: Context, spec: ClusterSpec, options: UpOptions) -> UpResult:
         ctx.emit(event)
 
     provider = provider_for(spec, ctx.home, ctx.clock, emit)
+    spec = with_ref_files(spec, ctx.home)
     cluster = ClusterHandle(provider, spec, force=options.force)
 
     async def preview_now() -> UpPreview:

@@ -201,3 +201,26 @@ async def test_the_head_gets_its_files_before_any_worker(bed: Bed) -> None:
     assert details.index(("head", "syncing files")) < first
     for host in bed.hosts:
         assert await bed.read(host, "stat -c %s code/data") == "3000000"
+
+
+async def test_the_nodes_check_out_the_commit_of_a_branch_whose_ref_is_packed(bed: Bed) -> None:
+    await bed.laptop.run(
+        "git init -q -b work repo; cd repo; git config user.email a@b; git config user.name a;"
+        "echo 1 > main.py; git add .; git commit -qm 1; git clone -q --bare . ../origin.git;"
+        "git pack-refs --all; test ! -e .git/refs/heads/work"
+    )
+    await bed.write(
+        file_mounts={"/tmp/commit": "repo/.git/refs/heads/work", "~/origin.git": "origin.git"},
+        setup_commands=[
+            "test -e repo || git clone -q ~/origin.git repo",
+            "cd repo && git fetch -q && git checkout -q `cat /tmp/commit`",
+        ],
+    )
+    await bed.up()
+    assert await bed.read(bed.workers[0], "cat repo/main.py") == "1"
+
+    await bed.laptop.run(
+        "cd repo; echo 2 > main.py; git commit -qam 2; git push -q ../origin.git work"
+    )
+    await bed.up()
+    assert await bed.read(bed.workers[1], "cat repo/main.py") == "2"
