@@ -22,13 +22,14 @@ from shoal.core.addresses import split_host_port
 from shoal.ray_runtime.ray_start import HeadPorts
 
 WORKERS = 4
-ROUNDS = 3
+ROUNDS = 5
 FILES = 320
 FILE_BYTES = 16384
 MAX_RATIO = 1.2
 MAX_ENVIRONMENT_SECONDS = 0.5
 TIMEOUT_SECONDS = 300.0
 COMMAND = ["--", "python", "-c", "pass"]
+PACKAGE = "humanize"  # which the Python of the nodes lacks
 
 
 def main() -> None:
@@ -45,7 +46,8 @@ def main() -> None:
             ],
             "shoal job submit": [*shoal, *COMMAND],
             "shoal job submit --requirements": [
-                *shoal, "--requirements", str(code / "requirements.txt"), *COMMAND,
+                *shoal, "--requirements", str(code / "requirements.txt"),
+                "--", "python", "-c", f"import {PACKAGE}",
             ],
         }  # fmt: skip
         seconds: dict[str, list[float]] = {name: [] for name in commands}
@@ -78,7 +80,7 @@ def main() -> None:
 
 def _code(directory: Path) -> Path:
     """A repository of 5 MiB that does not compress."""
-    repository(directory, requirements__txt="click\n")
+    repository(directory, requirements__txt=f"{PACKAGE}\n")
     numbers = random.Random(1)
     for n in range(FILES):
         text = f"VALUE = {n}\n# " + numbers.randbytes(FILE_BYTES // 2).hex() + "\n"
