@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.remote import head_connections
+from shoal.remote import head_connections, session_pool
 from shoal.remote.control_master import close_connection, is_open
 from shoal.remote.runner import capture
 from shoal.remote.ssh_runner import SshRunner
@@ -60,8 +60,10 @@ async def test_a_host_closes_the_connection_of_its_head_and_no_other(
 
 
 async def test_the_head_closes_its_connections_after_what_runs_over_them(
-    head: SshTarget, owner: str
+    head: SshTarget, owner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(session_pool, "_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(session_pool, "_LAST_IDLE_SECONDS", 0.1)
     sockets = head.control_dir
     assert await run(head, f"{head_connections.close_command(owner)}; echo done") == ["done"]
     assert not sockets.exists()

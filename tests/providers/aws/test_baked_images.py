@@ -3,6 +3,7 @@ share one cluster with a fake Ray; each brings it up first."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -208,10 +209,11 @@ async def test_an_image_that_was_deleted_meanwhile_does_not_stop_a_launch(bed: B
 
 
 async def test_plan_doctor_and_gc_show_images_and_down_deletes_them(bed: Bed) -> None:
+    await write(bed, workers=max(1, len(workers(bed))))
     await bed.up()
-    (image,) = images(bed, "worker")[-1:]
     done = await bed.shoal("plan c.yaml")
-    assert f"{image['ImageId']}: baked from ami-" in done.stdout
+    baked = set(re.findall(r"(ami-\w+): baked from ami-", done.stdout))
+    (image,) = (i for i in images(bed, "worker") if i["ImageId"] in baked)
     assert "/month" in done.stdout
 
     await write(bed, workers=len(workers(bed)), setup="true")

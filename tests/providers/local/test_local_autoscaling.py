@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 import pytest_asyncio
@@ -60,10 +61,15 @@ async def bed() -> AsyncIterator[Bed]:
         for host in hosts:
             left = "ls -d ~/.shoal /tmp/shoal-* 2>/dev/null; true"
             assert await bed.read(host, left) == ""
-            left = "pgrep -f '[s]hoal.controller|[r]aylet'; pgrep -x ssh; true"
-            assert await bed.read(host, left) == "", "down ends the controller too"
-            connections = f"ss -Htn state established dst {hosts[0].address} | grep :22"
-            assert await bed.read(host, f"{connections}; true") == ""
+            # A link that was cut carries the end of a connection only with its next packet.
+            await until(partial(_is_alone, bed, host), f"{host.address} is left alone")
+
+
+async def _is_alone(bed: Bed, host: Host) -> bool:
+    """Whether neither the controller nor Ray nor a connection of the head is on this host."""
+    left = "pgrep -f '[s]hoal.controller|[r]aylet'; pgrep -x ssh; "
+    left += f"ss -Htn state established dst {bed.head.address} | grep :22; true"
+    return await bed.read(host, left) == ""
 
 
 async def runs_ray(bed: Bed, host: Host) -> bool:
