@@ -159,6 +159,27 @@ async def test_a_node_whose_ray_died_is_restarted_and_terminated_when_it_keeps_d
     assert harness.cluster.workers == []
 
 
+async def test_work_of_a_node_whose_ray_died_waits_for_its_restart_and_not_for_a_higher_limit(
+    harness: Harness,
+) -> None:
+    harness.write_config(cluster(max_workers=1))
+    harness.cluster.set_pending_tasks(1)
+    await harness.iterate(2)
+    (worker,) = harness.cluster.workers
+    harness.cluster.set_pending_tasks(0)
+    await harness.iterate(2)
+    del harness.cluster.ray[worker]
+    harness.cluster.set_pending_tasks(1)
+    explained = []
+    for _ in range(8):
+        await harness.iterate(seconds=5)
+        waiting = status_file.parse((harness.directory / STATE).read_text()).waiting
+        explained += [f"{row.outlook} {row.fix}" for row in waiting]
+    assert explained
+    assert not [text for text in explained if "max_workers" in text]
+    assert harness.reasons("restart") == ["its Ray was lost; restarting it"]
+
+
 async def test_an_instance_that_disappeared_is_replaced(harness: Harness) -> None:
     harness.cluster.set_pending_tasks(1)
     await harness.iterate()
