@@ -189,6 +189,7 @@ def _rosenbrock_grad(x: float, y: float) -> tuple[float, float]:
     return -2 * (1 - x) - 400 * x * (y - x * x), 200 * (y - x * x)
 
 
+@pytest.mark.workers  # for as long as those take
 @pytest.mark.parametrize("variant", ["noisy", "grouped", "accumulating", "adam"])
 def test_the_minimum_of_a_narrow_valley_is_found(variant: str) -> None:
     random = np.random.RandomState(0)
