@@ -22,7 +22,7 @@ async def reaches(source: Host, address: str) -> bool:
     return (await source.run(command)).code == 0
 
 
-async def test_rules_let_the_cluster_and_the_caller_in_and_nobody_else(cloud: SimCloud) -> None:
+async def test_rules_let_the_cluster_and_the_caller_in_and_no_other_host(cloud: SimCloud) -> None:
     gcp = GcpClient("sim-project", SystemClock())
     own = {"tags": {"items": [names.network_tag(CLUSTER)]}}
     for name, fields in (("one", own), ("two", own), ("stranger", {})):
@@ -30,7 +30,7 @@ async def test_rules_let_the_cluster_and_the_caller_in_and_nobody_else(cloud: Si
     one, two, stranger = (cloud.gce.host(name) for name in ("one", "two", "stranger"))
     public = cloud.gce.vm("one").public or ""
     laptop = await cloud.laptop()
-    assert not await reaches(laptop, public), "a network without rules lets nobody in"
+    assert not await reaches(laptop, public), "a network without rules lets nothing in"
     assert not await reaches(two, one.address)
 
     await firewall.ensure_rules(gcp, CLUSTER, "default", ["192.0.2.7/32"])

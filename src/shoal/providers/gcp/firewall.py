@@ -39,7 +39,7 @@ def rules(cluster: str, network: str, ssh_from: Sequence[str]) -> list[dict[str,
 
 
 async def ensure_rules(gcp: GcpClient, cluster: str, network: str, ssh_from: Sequence[str]) -> None:
-    """Create the rules that are missing, and have SSH allowed from `ssh_from` only."""
+    """Create the rules that are missing, and allow SSH from `ssh_from` only."""
     await run_all(_ensure(gcp, rule) for rule in rules(cluster, network, ssh_from))
 
 

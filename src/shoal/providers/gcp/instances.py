@@ -66,11 +66,8 @@ def tags_of(record: Mapping[str, Any]) -> dict[str, str]:
     values = names.metadata_values((record.get("metadata") or {}).get("items"))
     real: dict[str, str] = {}
     with contextlib.suppress(ValueError, AttributeError):
-        real = (
-            {str(k): str(v) for k, v in json.loads(values[names.METADATA_TAGS]).items()}
-            if (names.METADATA_TAGS in values)
-            else {}
-        )
+        stored = json.loads(values.get(names.METADATA_TAGS, "{}"))
+        real = {str(key): str(value) for key, value in stored.items()}
     return names.read_tags(record.get("labels") or {}, real)
 
 

@@ -74,6 +74,8 @@ def count_tasks(channel: Any) -> Any:
     request.filters.state_filters.add(state="RUNNING")
     service = gcs_service_pb2_grpc.TaskInfoGcsServiceStub(channel)
     reply = service.GetTaskEvents(request, timeout=_CALL_SECONDS)
+    if len(reply.events_by_task) >= _MAX_TASKS:
+        return None
     return Counter(
         event.state_updates.node_id.hex()
         for event in reply.events_by_task

@@ -51,8 +51,8 @@ class Restarting(InPlace):
 
     def restored(self) -> None:
         state = self.state
-        members = [m for w in state.workers.values() if (g := state.current()) for m in g.members]
-        ranks = {member: rank for rank, member in enumerate(members)}
+        current = state.current()
+        ranks = {member: rank for rank, member in enumerate(current.members if current else ())}
         self._group = sorted(state.workers, key=lambda name: ranks.get(name, len(ranks)))
 
     # --- losses ---
