@@ -15,6 +15,7 @@ from shoal.cli.cluster_options import cluster_argument, cluster_ref_options, com
 from shoal.cli.env_option import env_option
 from shoal.cli.exec_options import code_option, requirements_option, start_option, stop_option
 from shoal.cli.run import output_options, run
+from shoal.cli.trailing_arguments import TrailingArgumentsCommand, trailing_arguments
 from shoal.cli.up import autostop_option
 
 if TYPE_CHECKING:
@@ -35,19 +36,7 @@ def command() -> None:
     """
 
 
-class _SubmitCommand(click.Command):
-    """Everything after `--` is the command of the job."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        entrypoint: list[str] = []
-        if "--" in args:
-            at = args.index("--")
-            args, entrypoint = args[:at], args[at + 1 :]
-        ctx.meta["shoal.entrypoint"] = entrypoint
-        return super().parse_args(ctx, args)
-
-
-@command.command("submit", cls=_SubmitCommand)
+@command.command("submit", cls=TrailingArgumentsCommand)
 @click.argument("cluster", required=False, shell_complete=complete_cluster)
 @code_option
 @requirements_option
@@ -102,7 +91,7 @@ def submit_command(
     from shoal.ops.job_run import JobOptions, run_job
     from shoal.remote.runner import quote
 
-    words: list[str] = click_ctx.meta["shoal.entrypoint"]
+    words = trailing_arguments(click_ctx)
     if not words:
         raise click.UsageError("No command. Put it after --: shoal job submit -- python train.py")
     if autostop is not None and not start:

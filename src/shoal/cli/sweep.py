@@ -14,6 +14,7 @@ from shoal.cli.cluster_options import cluster_ref_options, complete_cluster
 from shoal.cli.env_option import env_option
 from shoal.cli.exec_options import code_option, requirements_option, start_option, stop_option
 from shoal.cli.run import output_options, run
+from shoal.cli.trailing_arguments import TrailingArgumentsCommand, trailing_arguments
 
 if TYPE_CHECKING:
     from shoal.ops.cluster_lookup import ClusterRef
@@ -31,18 +32,6 @@ class _SweepGroup(click.Group):
             args = ["run", *args]
         elif args[0] in ctx.help_option_names:
             args = ["run", "--help"]
-        return super().parse_args(ctx, args)
-
-
-class _RunCommand(click.Command):
-    """Everything after `--` goes to the script of every run."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        fixed: list[str] = []
-        if "--" in args:
-            at = args.index("--")
-            args, fixed = args[:at], args[at + 1 :]
-        ctx.meta["shoal.arguments"] = tuple(fixed)
         return super().parse_args(ctx, args)
 
 
@@ -68,7 +57,7 @@ _retry_failed_option = click.option(
 )
 
 
-@command.command("run", cls=_RunCommand)
+@command.command("run", cls=TrailingArgumentsCommand)
 @click.argument(
     "arguments", nargs=-1, required=True, metavar="SCRIPT [CLUSTER] [-- ARGUMENTS]",
     shell_complete=complete_cluster,
@@ -166,7 +155,7 @@ def run_command(
 
     if len(arguments) > 2 or (len(arguments) == 2 and ref.source is not None):
         raise click.UsageError("Expected SCRIPT [CLUSTER]. Put arguments of the script after --.")
-    given["arguments"] = click_ctx.meta["shoal.arguments"]
+    given["arguments"] = trailing_arguments(click_ctx)
 
     async def operation(ctx: Context) -> int:
         options, cluster = _options(Path(arguments[0]), given)
@@ -178,10 +167,13 @@ def run_command(
     sys.exit(_run_with_view(operation, json=json, verbose=verbose))
 
 
-@command.command("resume")
-@click.argument(
+_directory_argument = click.argument(
     "arguments", nargs=-1, required=True, metavar="DIR [CLUSTER]", shell_complete=complete_cluster
 )
+
+
+@command.command("resume")
+@_directory_argument
 @_retry_failed_option
 @_detach_option
 @env_option
@@ -213,9 +205,7 @@ def resume_command(
 
 
 @command.command("stop")
-@click.argument(
-    "arguments", nargs=-1, required=True, metavar="DIR [CLUSTER]", shell_complete=complete_cluster
-)
+@_directory_argument
 @cluster_ref_options
 @output_options
 def stop_command(arguments: tuple[str, ...], ref: ClusterRef, json: bool, verbose: int) -> None:

@@ -80,12 +80,15 @@ class ClusterHandle:
         self._files_digest = files_digest
 
     @classmethod
-    def of(cls, environment: LocalEnvironment, spec: ClusterSpec) -> ClusterHandle:
+    def of(
+        cls, environment: LocalEnvironment, spec: ClusterSpec, *, force: bool = False
+    ) -> ClusterHandle:
         """The handle of the cluster that a spec describes, as seen from this machine."""
         home, clock = environment.home, environment.clock
         spec = with_ref_files(spec, home)
         shutdown = shutdown_note.read(home, spec.cluster_name, clock.now())
-        return cls(provider_for(spec, home, clock, environment.emit), spec, shutdown=shutdown)
+        provider = provider_for(spec, home, clock, environment.emit)
+        return cls(provider, spec, force=force, shutdown=shutdown)
 
     @property
     def name(self) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from shoal.bootstrap.pipeline import Failures, bootstrap_nodes
 from shoal.bootstrap.status_tags import StatusTagger
-from shoal.cluster.git_refs import with_ref_files
 from shoal.cluster.handle import ClusterHandle
 from shoal.cluster.observed_cluster import ObservedCluster
 from shoal.controller import client
@@ -34,7 +33,6 @@ from shoal.ops.up_flags import UpFlags
 from shoal.ops.up_outcome import announce_ready, incomplete, outdated_warning
 from shoal.ops.up_plan import ABSENT_STATES, RestartPolicy, UpPlan, plan_up
 from shoal.ops.verification import verify_environment, verify_nodes
-from shoal.providers import provider_for
 from shoal.providers.model import Instance, State, head_of
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.loading import SourceOf, unknown_source
@@ -91,9 +89,8 @@ async def _up(ctx: Context, spec: ClusterSpec, options: UpOptions) -> UpResult:
             launched.append(event)
         ctx.emit(event)
 
-    provider = provider_for(spec, ctx.home, ctx.clock, emit)
-    spec = with_ref_files(spec, ctx.home)
-    cluster = ClusterHandle(provider, spec, force=options.force)
+    cluster = ClusterHandle.of(replace(ctx, emit=emit), spec, force=options.force)
+    spec = cluster.spec
 
     async def preview_now() -> UpPreview:
         skipped = options.skip_checks
