@@ -41,10 +41,13 @@ def _calibration() -> bool:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="shoal") as home:
         measured = calibration.measure(Path(home))
         real = measured.figures
-        simulated = calibration.simulated(Path(home), measured.boots_s, measured.drain_s)
-    boots_s = ", ".join(f"{s:.1f}" for s in measured.boots_s)
-    print(f"\na trace of {sum(n for _, n, _ in calibration.TRACE)} tasks; boots of {boots_s} s and "
-          f"drains of {measured.drain_s:.1f} s measured")  # fmt: skip
+        simulated = calibration.simulated(Path(home), measured.settings)
+    settings = measured.settings
+    boots_s = ", ".join(f"{s:.1f}" for s in settings.measured_boots_s)
+    print(f"\na trace of {sum(n for _, n, _ in calibration.TRACE)} tasks; measured: boots of "
+          f"{boots_s} s, drains of {settings.drain_s:.1f} s, reaction within "
+          f"{settings.reaction_s:.1f} s, worker processes started in "
+          f"{settings.worker_start_s:.1f} s")  # fmt: skip
     print(f"{'':<20}{'real Ray':>12}{'simulated':>12}{'ratio':>8}")
     is_close = real.launches == simulated.launches
     print(f"{'launches':<20}{real.launches:>12}{simulated.launches:>12}")
@@ -103,7 +106,7 @@ def _day_trace() -> list[Arrival]:
         if minute % 60 == 0:
             bundles = Gang((gpu,) * 4, Strategy.STRICT_PACK)
             trace.append(Arrival(at, round(10 * level), 3600.0, gang=bundles))
-    trace.append(Arrival(12 * 3600.0, 36_000, 1200.0, Shape.of({"CPU": 4})))
+    trace.append(Arrival(12 * 3600.0, 36_800, 1200.0, Shape.of({"CPU": 4})))
     return trace
 
 

@@ -108,3 +108,71 @@ def _gang(rng: random.Random) -> Gang:
         # Ray merges such bundles into one request and drops their label selectors.
         bundles = tuple(Shape(b.resources) for b in bundles)
     return Gang(bundles, strategy, rng.choice([1, 1, 1, 2, 3]))
+
+
+# Sizes that cost the same per CPU, as on AWS, with what is special about some of them.
+_FAMILY = {
+    "large": ({"CPU": 2.0, "memory": 8.0}, 0.096),
+    "4xlarge": ({"CPU": 16.0, "memory": 64.0}, 0.768),
+    "16xlarge": ({"CPU": 64.0, "memory": 256.0}, 3.072),
+    "memory": ({"CPU": 8.0, "memory": 64.0}, 0.504),
+    "gpu": ({"CPU": 8.0, "memory": 32.0, "GPU": 1.0}, 0.752),
+    "gpus": ({"CPU": 32.0, "memory": 128.0, "GPU": 4.0}, 3.912),
+    "disk": ({"CPU": 4.0, "memory": 16.0, "disk": 2.0}, 0.312),
+}
+_MARKET = "market"
+
+
+def varied_scenario(seed: int) -> Scenario:
+    """A cluster of up to five sizes of a family, some of them as spot and on-demand, with minimums,
+    custom resources, launching nodes, and label selectors in order of preference."""
+    rng = random.Random(seed)
+    names = rng.sample(sorted(_FAMILY), rng.randint(1, 5))
+    types, prices, labels = {}, {}, {}
+    for name in names:
+        resources, price = _FAMILY[name]
+        for market in rng.choice([["on-demand"], ["on-demand"], ["on-demand", "spot"]]):
+            types[f"{name}-{market}"] = resources
+            prices[f"{name}-{market}"] = price if market == "on-demand" else round(price * 0.35, 4)
+            labels[f"{name}-{market}"] = {_MARKET: market}
+    limit = rng.choice([4, 12, 100, 100])
+    spec = cluster(types, max_workers=limit)
+    node_types = {
+        name: replace(
+            spec.node_types[name],
+            labels=labels[name],
+            max_workers=rng.choice([2, 5, 100, 100]),
+            min_workers=rng.choice([0, 0, 0, 0, limit // 100]),
+        )
+        for name in types
+    }
+    spec = replace(spec, node_types={"head": spec.node_types["head"], **node_types})
+    tasks = [
+        Request(_varied_shape(rng), rng.choice([1, 2, 5, 20, 60]))
+        for _ in range(rng.choice([0, 1, 2, 3]))
+    ]
+    gangs = [
+        Gang(
+            (_varied_shape(rng),) * rng.randint(1, 4) + (_varied_shape(rng),) * rng.randint(0, 2),
+            rng.choice([Strategy.PACK, Strategy.SPREAD, Strategy.STRICT_SPREAD]),
+            rng.choice([1, 1, 2, 5]),
+        )
+        for _ in range(rng.choice([0, 1, 1, 2]))
+    ]
+    floors = [
+        Request(_varied_shape(rng), rng.choice([1, 4, 16])) for _ in range(rng.choice([0, 0, 1]))
+    ]
+    demand = Demand(tuple(tasks), tuple(gangs), tuple(floors))
+    return Scenario(spec, tuple(_nodes(rng, spec)), demand, prices)
+
+
+def _varied_shape(rng: random.Random) -> Shape:
+    need: dict[str, float] = {"CPU": rng.choice([0.25, 1, 1, 2, 4, 12])}
+    if rng.random() < 0.3:
+        need["memory"] = rng.choice([1, 3, 10, 30])
+    if rng.random() < 0.25:
+        need[rng.choice(["GPU", "GPU", "disk"])] = rng.choice([0.5, 1, 1, 2])
+    selectors: list[list[LabelRule]] = []
+    if rng.random() < 0.2:
+        selectors = [[LabelRule(_MARKET, (rng.choice(["on-demand", "spot"]),))]]
+    return Shape.of(need, selectors)

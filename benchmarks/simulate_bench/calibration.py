@@ -1,7 +1,8 @@
 """The same trace on an embedded cluster with real Ray and in simulation.
 
 The simulation gets what a user would measure once for a provider: how long the nodes took to become
-ready, and how long one takes to drain. Everything else must come out by itself.
+ready, how long one takes to drain, and, from the first wave of tasks, how soon the controller
+reacts and how long Ray takes to start a worker process. Everything else must come out by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,12 @@ from shoal.scaling.simulation.result import percentiles
 
 SHOAL = str(Path(sys.executable).parent / "shoal")
 DRIVER = Path(__file__).parent / "driver.py"
-# Seconds from the start, number of tasks, seconds each: a wave for an empty cluster, one that finds
-# all nodes busy, and one that finds some of them free.
-TRACE = [(0.0, 6, 45.0), (50.0, 4, 30.0), (85.0, 8, 30.0)]
+# Seconds from the start, number of tasks, seconds each: a wave for an empty cluster; one that finds
+# all nodes busy and gets new ones before they are free; and one for which three nodes are free and
+# two soon will be, before the one that is launched for it is ready. With boots of 25 to 45 s these
+# orders have five seconds to spare: a second more or less must not decide how many nodes are
+# launched.
+TRACE = [(0.0, 6, 75.0), (50.0, 4, 60.0), (125.0, 8, 30.0)]
 SETUP_SECONDS = 25
 IDLE_SECONDS = 30
 CPUS, MAX_WORKERS, PRICE = 2, 8, 0.36
@@ -51,8 +55,7 @@ class Measured:
     """The figures of the real run, and what the simulation needs to know of the provider."""
 
     figures: Figures
-    boots_s: tuple[float, ...]
-    drain_s: float
+    settings: SimulationSettings
 
 
 def measure(home: Path) -> Measured:
@@ -66,22 +69,35 @@ def measure(home: Path) -> Measured:
             text=True,
             check=True,
         )
-        waits = json.loads(done.stdout.strip().splitlines()[-1])
+        tasks = json.loads(done.stdout.strip().splitlines()[-1])
         lives = _lives_when_all_are_gone(home)
     seconds = sum(at["gone"] - at["created"] for at in lives)
-    p50, p95 = percentiles(Counter(waits), (0.5, 0.95))
-    return Measured(
-        Figures(seconds * PRICE / 3600, p50, p95, len(lives)),
-        tuple(at["ready"] - at["created"] for at in lives if "ready" in at),
-        statistics.median(at["gone"] - at["draining"] for at in lives if "draining" in at),
+    p50, p95 = percentiles(Counter(ran - at for at, ran in tasks), (0.5, 0.95))
+    figures = Figures(seconds * PRICE / 3600, p50, p95, len(lives))
+    return Measured(figures, _settings(tasks, lives))
+
+
+def _settings(
+    tasks: Sequence[tuple[float, float]], lives: Sequence[Mapping[str, float]]
+) -> SimulationSettings:
+    """How the provider, the controller and Ray behaved."""
+    first_wave = sorted(tasks[: TRACE[0][1]])
+    nodes = sorted(lives[: len(first_wave) // CPUS], key=lambda at: at["ready"])
+    ran = sorted(ran for _, ran in first_wave)
+    return SimulationSettings(
+        measured_boots_s=tuple(at["ready"] - at["created"] for at in lives if "ready" in at),
+        drain_s=statistics.median(at["gone"] - at["draining"] for at in lives if "draining" in at),
+        reaction_s=max(0.0, nodes[0]["created"] - first_wave[0][0]),
+        worker_start_s=max(
+            0.0, statistics.median(t - nodes[i // CPUS]["ready"] for i, t in enumerate(ran))
+        ),
     )
 
 
-def simulated(home: Path, boots_s: tuple[float, ...], drain_s: float) -> Figures:
+def simulated(home: Path, settings: SimulationSettings) -> Figures:
     """Run the trace in simulation, with the same cluster file."""
     spec = load_file(str(home / "c.yaml")).spec
     trace = [Arrival(at, n, seconds, Shape.of({"CPU": 1})) for at, n, seconds in TRACE]
-    settings = SimulationSettings(measured_boots_s=boots_s, drain_s=drain_s)
     result = simulate(spec, [Offering("worker", price_per_hour=PRICE)], trace, settings)
     return Figures(result.cost, result.wait_p50, result.wait_p95, result.launches)
 

@@ -3,7 +3,7 @@
     python driver.py TRACE
 
 TRACE is a JSON list of [seconds from the start, number of tasks, how many seconds each runs]. All
-tasks need one CPU. Prints a JSON list of how long each task waited until it ran.
+tasks need one CPU. Prints a JSON list of when each task was submitted and when it ran.
 """
 
 from __future__ import annotations
@@ -29,4 +29,4 @@ submitted = []
 for at, count, seconds in json.loads(sys.argv[1]):
     time.sleep(max(0.0, begin + at - time.time()))
     submitted += [(time.time(), work.remote(seconds)) for _ in range(count)]
-print(json.dumps([ray.get(task) - at for at, task in submitted]))
+print(json.dumps([(at, ray.get(task)) for at, task in submitted]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -17,6 +18,10 @@ from shoal.spec.cluster_spec import (
     ScalingSpec,
     ShoalSettings,
 )
+
+# Tests with random cases use the same few each time, so that a failure is due to the change.
+# SHOAL_EXAMPLES=20000 draws so many new ones per test; do that after changes to the packing itself.
+EXAMPLES = int(os.environ.get("SHOAL_EXAMPLES", "0"))
 
 HEAD = NodeView("head", "head", Phase.READY, is_head=True)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from shoal.core.node_phase import Phase
 from shoal.scaling import Demand, Gang, History, NodeView, Offering, Request, Strategy, plan
 from shoal.scaling.demand import Shape
-from tests.scaling.clusters import HEAD, demand, node_type, spec
+from tests.scaling.clusters import EXAMPLES, HEAD, demand, node_type, spec
 
 InstanceType = tuple[dict[str, float], float]
 Bins = list[dict[str, float]]
@@ -52,7 +51,7 @@ def cheapest(
     return best
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(EXAMPLES or 40))
 def test_a_small_case_is_solved_at_the_optimal_cost(seed: int) -> None:
     r = random.Random(seed)
     instance_types: list[InstanceType] = []
@@ -117,7 +116,7 @@ def holds(work: Work, bins: Bins, gangs: list[set[int]] | None = None) -> bool:
     return False
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SHOAL_EXAMPLES", "0")) or 40))
+@pytest.mark.parametrize("seed", range(EXAMPLES or 40))
 def test_gangs_floors_and_limits_are_met_at_the_optimal_cost(seed: int) -> None:
     """And at that cost with the fewest instances. If the limits do not allow all, something is
     unmet."""

@@ -16,11 +16,17 @@ from shoal.core.node_phase import Phase
 from shoal.scaling import Demand, Gang, History, NodeView, Offering, Plan, Strategy, plan
 from shoal.scaling.demand import LabelRule, Request, Shape
 from shoal.spec.cluster_spec import ClusterSpec, NodeType
-from tests.scaling.clusters import HEAD, carried_out, counts, demand, node_type, ready, spec
+from tests.scaling.clusters import (
+    EXAMPLES,
+    HEAD,
+    carried_out,
+    counts,
+    demand,
+    node_type,
+    ready,
+    spec,
+)
 
-# Derandomized, so that a failure is due to the change under test. Search longer and at random
-# after changes to the packing itself: SHOAL_EXAMPLES=1000 pytest ...
-EXAMPLES = int(os.environ.get("SHOAL_EXAMPLES", "0"))
 bounded = settings(
     max_examples=EXAMPLES or 60,
     derandomize=not EXAMPLES,

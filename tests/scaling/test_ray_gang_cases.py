@@ -102,6 +102,16 @@ def test_gangs_of_all_strategies_share_nodes() -> None:
     assert not result.unmet
 
 
+def test_a_task_for_a_whole_node_comes_on_top_of_the_nodes_that_gangs_share() -> None:
+    gangs = [
+        gang(Strategy.STRICT_SPREAD, *[{"GPU": 2}] * 3),
+        gang(Strategy.PACK, *[{"GPU": 2}] * 5),
+    ]
+    result = planned(AWS, demand(tasks(1, GPU=8), gangs=gangs))
+    assert counts(result) == {"p2.8xlarge": 4}
+    assert not result.unmet
+
+
 def test_equal_spread_gangs_and_tasks_share_nodes() -> None:
     spread = gang(Strategy.STRICT_SPREAD, *[{"GPU": 2}] * 3, count=3)
     result = planned(AWS, demand(tasks(6, GPU=1), gangs=[spread]), free(P2_X8, 2))

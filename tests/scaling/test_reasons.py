@@ -8,16 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shoal.scaling import Cause, Demand, Gang, History, Plan, Unmet, plan
+from shoal.scaling.inputs import LaunchFailure
 from shoal.scaling.scaling_plan import MINIMUM_SUBJECT
 from shoal.spec.cluster_spec import ClusterSpec, NodeType
-from tests.scaling.clusters import HEAD, carried_out, spec
+from tests.scaling.clusters import EXAMPLES, HEAD, carried_out, spec
 from tests.scaling.test_properties import (
-    EXAMPLES,
     Case,
     bounded,
     cases,
     demands,
     gangs,
+    legacy_cases,
     planned,
     types,
 )
@@ -54,6 +55,48 @@ def test_raising_the_limit_that_a_row_blames_meets_it(case: Case, pending: Deman
             assert lifted != cluster
             again = plan(lifted, nodes, pending, History(), 1000.0, offerings)
             assert not unmet_count(again, row.subject), row
+
+
+@few
+@given(cases(), demands, st.data())
+def test_work_goes_when_the_failures_and_limits_that_it_blames_are_gone(
+    case: Case, pending: Demand, data: st.DataObject
+) -> None:
+    cluster, nodes, offerings = case
+    workers = [name for name in cluster.node_types if name != "head"]
+    stopped = data.draw(st.lists(st.sampled_from(workers), unique=True), label="stopped")
+    history = History()
+    if data.draw(st.booleans(), label="is blocked"):
+        history = History(blocked=dict.fromkeys(stopped, "setup failed"))
+    else:
+        for name in stopped:
+            history = history.with_failure(LaunchFailure(name, 990.0))
+    result = plan(cluster, nodes, pending, history, 1000.0, offerings)
+    lifted_history = {
+        Cause.LIMIT: history,
+        Cause.CAPACITY: replace(history, failures=()),
+        Cause.BLOCKED: History(),
+    }
+    for row in result.unmet:
+        if after := lifted_history.get(row.reason.cause):
+            again = plan(raised(cluster, row), nodes, pending, after, 1000.0, offerings)
+            assert not unmet_count(again, row.subject), row
+
+
+@few
+@given(legacy_cases(), demands)
+def test_nothing_is_deferred_without_the_speed_that_a_row_blames(
+    case: Case, pending: Demand
+) -> None:
+    cluster, nodes, offerings = case
+    result = planned(case, pending)
+    for row in result.unmet:
+        if row.reason.cause is Cause.SPEED:
+            scaling = replace(cluster.scaling, upscaling_speed=1e6)
+            shoal = replace(cluster.shoal, max_concurrent_launches=0)
+            faster = replace(cluster, scaling=scaling, shoal=shoal)
+            again = plan(faster, nodes, pending, History(), 1000.0, offerings)
+            assert not unmet_count(again, row.subject)
 
 
 @few

@@ -44,6 +44,37 @@ def test_launches_take_the_measured_boots_in_turn() -> None:
     assert (result.launches, result.wait_p50, result.wait_max) == (6, 50.0, 200.0)
 
 
+def test_a_task_waits_for_a_worker_process_unless_one_is_idle_on_its_node() -> None:
+    settings = replace(STEADY, worker_start_s=2.0)
+    first, more, again = (
+        Arrival(0.0, 1, 60.0, CPU),
+        Arrival(200.0, 3, 60.0, CPU),
+        Arrival(300.0, 4, 60.0, CPU),
+    )
+    # The node has one worker process, then three, then four.
+    assert simulated(first, settings=settings).wait_max == 102.0
+    assert simulated(first, more, settings=settings).wait_p50 == 2.0
+    result = simulated(first, more, again, settings=settings)
+    assert (result.wait_p50, result.wait_p90) == (0.0, 102.0)
+    # Processes that start are part of what the node costs.
+    assert simulated(first, settings=settings).cost == pytest.approx(462 * 0.36 / 3600)
+
+
+def test_launches_and_drains_follow_what_happens_after_the_reaction_time() -> None:
+    settings = replace(STEADY, reaction_s=3.0, interval_s=1.0)
+    result = simulated(Arrival(0.0, 4, 600.0, CPU), settings=settings)
+    assert result.wait_max == 103.0
+    # 100 s of boot, 600 s of work, 300 s idle and 3 s until that is seen
+    assert result.cost == pytest.approx(1003 * 0.36 / 3600)
+
+
+def test_plans_are_at_least_the_interval_apart() -> None:
+    arrivals = [Arrival(i * 0.1, 1, 600.0, CPU) for i in range(100)]
+    often = simulated(*arrivals, settings=replace(STEADY, interval_s=1.0))
+    seldom = simulated(*arrivals, settings=replace(STEADY, interval_s=10.0))
+    assert seldom.plans < often.plans < len(arrivals)
+
+
 def test_work_that_fits_on_a_free_node_does_not_wait() -> None:
     result = simulated(Arrival(0.0, 1, 60.0, CPU), Arrival(200.0, 4, 60.0, CPU))
     assert (result.wait_p50, result.launches) == (0.0, 1)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.scaling.exact_search import MAX_BINS, Bin, pack_exactly
+from shoal.scaling.exact_search import MAX_BINS, PACK_STEPS, QUICK_PACK_STEPS, Bin, pack_exactly
 from shoal.scaling.free_capacity import FreeCapacity, Row
 from shoal.scaling.greedy_packing import BinType, item_values
 from shoal.scaling.instance_mix import MixProblem, best_packing
+from shoal.scaling.packing_bounds import cannot_fit
 from shoal.scaling.repacking import MAX_BINS_REPACKED, repack
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 
@@ -79,13 +80,9 @@ def _resized(space: ResourceSpace, items: Sequence[Item], counts: Sequence[int])
 
 
 def _could_hold(free_capacity: FreeCapacity, items: Sequence[Item]) -> bool:
-    """Whether the capacity suffices on every axis, so that a better packing may exist."""
-    rows = free_capacity.rows
-    return all(
-        sum(item.amounts[axis] * item.count for item in items)
-        <= sum(row.free[axis] * row.count for row in rows)
-        for axis in range(len(free_capacity.space.names))
-    )
+    """Whether the items may fit, so that a better packing may exist."""
+    bins = [(row.free, row.labels, row.count) for row in free_capacity.rows]
+    return not cannot_fit(free_capacity.space, items, bins)
 
 
 def _weight(space: ResourceSpace, items: Sequence[Item], left: Sequence[int]) -> float:
@@ -129,7 +126,8 @@ def _pack_thoroughly(
         return None
     free = None if quick else repack(free_capacity.space, items, bins)
     if free is None and len(bins) <= MAX_BINS:
-        free = pack_exactly(free_capacity.space, items, bins)
+        steps = QUICK_PACK_STEPS if quick else PACK_STEPS
+        free = pack_exactly(free_capacity.space, items, bins, steps)
     if free is None:
         return None
     result = FreeCapacity(free_capacity.space)

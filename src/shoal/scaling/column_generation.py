@@ -17,6 +17,8 @@ from shoal.scaling.resource_vectors import Item, ResourceSpace
 MAX_COLUMN_ITEMS = 40
 _TOLERANCE = 1e-9
 _MIN_GAIN = 1e-6
+# Pivots in a degenerate basis change nothing at first; with more than these they go in circles.
+_MAX_IDLE_PIVOTS = 10
 
 
 class FractionalMix:
@@ -47,13 +49,22 @@ class FractionalMix:
         self.values = self._dual_prices()
 
     def improve(self, max_patterns: int) -> None:
-        """Pivot until no improving pattern is found or `max_patterns` have been tried."""
+        """Pivot until no improving pattern is found, the cost no longer falls, or `max_patterns`
+        have been tried."""
         self._patterns_left = max_patterns
-        while self._patterns_left > 0:
+        lowest, pivots_since = self._cost(), 0
+        while self._patterns_left > 0 and pivots_since <= len(self._demand) + _MAX_IDLE_PIVOTS:
             gain, index, pattern = self._best_column()
             if gain <= 1.0 + _MIN_GAIN or not self._pivot(index, pattern):
                 return
             self.values = self._dual_prices()
+            pivots_since += 1
+            if self._cost() < lowest * (1.0 - _TOLERANCE):
+                lowest, pivots_since = self._cost(), 0
+
+    def _cost(self) -> float:
+        pairs = zip(self.basis_types, self.amounts, strict=True)
+        return sum([self._bin_types[index].price * amount for index, amount in pairs])
 
     def _solve(self, demand: Sequence[float]) -> list[float]:
         return [sum([a * d for a, d in zip(row, demand, strict=True)]) for row in self._inverse]

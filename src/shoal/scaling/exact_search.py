@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shoal.scaling.greedy_packing import BinType, copies_that_fit
+from shoal.scaling.packing_bounds import cannot_fit
 from shoal.scaling.resource_vectors import Item, LabelClass, ResourceSpace, Vector
 
 Bin = tuple[Vector, LabelClass]
@@ -21,6 +23,8 @@ Bin = tuple[Vector, LabelClass]
 MAX_BINS = 14
 MAX_ITEMS = 24
 PACK_STEPS = 4_000
+# For many sets of bins one after the other.
+QUICK_PACK_STEPS = 1_500
 COVER_STEPS = 1_500
 COPIES_STEPS = 5_000
 # Differences below this part of the cheapest bin are rounding errors.
@@ -77,20 +81,19 @@ class _PackingSearch:
         )
         ordered = [bins[b] for b in self._order]
         self._free = [list(free) for free, _ in ordered]
+        self._space = space
+        self._bin_groups = [(*bin_, n) for bin_, n in Counter(ordered).items()]
         self._matching = [
             [space.matches(i.selector, labels) for _, labels in ordered] for i in self._items
         ]
         self._labels = [labels for _, labels in ordered]
         self._gangs_in: list[frozenset[int]] = [frozenset()] * len(bins)
+        self._failed: set[object] = set()
+        self._last_short = 0
         self._steps = steps
 
     def search(self) -> list[Vector] | None:
-        for axis in range(len(self._free[0]) if self._free else 0):
-            if sum(i.amounts[axis] * i.count for i in self._items) > sum(
-                f[axis] for f in self._free
-            ):
-                return None
-        if not self._place_item(0):
+        if cannot_fit(self._space, self._items, self._bin_groups) or not self._place_item(0):
             return None
         free = dict(zip(self._order, map(tuple, self._free), strict=True))
         return [free[b] for b in range(len(free))]
@@ -112,14 +115,24 @@ class _PackingSearch:
         if item == len(self._items):
             return True
         bins = range(len(self._free))
-        for later in range(item, len(self._items)):
-            if sum(self._copies(later, b) for b in bins) < self._items[later].count:
+        # What did not fit last time is checked first.
+        for later in (max(item, self._last_short), *range(item, len(self._items))):
+            if sum([self._copies(later, b) for b in bins]) < self._items[later].count:
+                self._last_short = later
                 return False
         copies_after = [0]
         for b in reversed(bins):
             copies_after.append(copies_after[-1] + self._copies(item, b))
         copies_after.reverse()
-        return self._place_copies(item, 0, self._items[item].count, copies_after, None)
+        # Another placement of the items before may have left the same.
+        bins_left = Counter(zip(map(tuple, self._free), self._labels, self._gangs_in, strict=True))
+        state = (item, frozenset(bins_left.items()))
+        if state in self._failed:
+            return False
+        if self._place_copies(item, 0, self._items[item].count, copies_after, None):
+            return True
+        self._failed.add(state)
+        return False
 
     def _place_copies(
         self,
@@ -133,8 +146,6 @@ class _PackingSearch:
         takes at most as many copies as that one did: the mirrored placement has been tried."""
         if not left:
             return self._place_item(item + 1)
-        if copies_after[bin_] < left:
-            return False
         self._steps -= 1
         if self._steps < 0:
             return False
@@ -144,7 +155,8 @@ class _PackingSearch:
         limit = min(left, self._copies(item, bin_))
         if previous and previous[0] == before:
             limit = min(limit, previous[1])
-        for copies in range(limit, -1, -1):
+        fewest = max(0, left - copies_after[bin_ + 1])
+        for copies in range(limit, fewest - 1, -1):
             for axis, amount in nonzero:
                 free[axis] -= amount * copies
             if gang and copies:

@@ -25,6 +25,8 @@ def select_for_gangs(
     """Instances for what the gangs lack beyond the free capacity: for all of them or, if the limits
     do not allow that, for as many as they do, smallest first. STRICT_SPREAD gangs come first,
     because they cannot use what others leave on a node of theirs."""
+    if not instance_selector.is_any_open():
+        return []
     free_capacity = free_capacity.copy()
     space = free_capacity.space
     selected = _select_for_spread(instance_selector, free_capacity, gang_groups)

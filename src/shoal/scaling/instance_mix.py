@@ -30,6 +30,10 @@ MAX_EXACT_INSTANCES = 8
 WINDOW = 5
 # Greedy packing is repeated only while items x bin types stays below this.
 MAX_GREEDY_WORK = 8_000
+# The same where only the packing counts, because the bins exist.
+MAX_PACKING_WORK = 2_000
+# A round that looks at more items than this, for all the bins that it packs, is the last.
+MAX_ITEM_VISITS = 1_000_000
 # How many patterns column generation may try.
 MAX_PATTERNS = 1_500
 # Up to so many items, bins are also selected for one item after the other.
@@ -197,16 +201,16 @@ def _greedy(
     makes larger bins look cheaper, and the packing that leaves least wins. With `ignore_price`, the
     first packing that leaves nothing."""
     size = max(1, len(problem.items) * len(problem.bin_types))
-    rounds = max(1, min(6, MAX_GREEDY_WORK // size))
+    work = MAX_PACKING_WORK if ignore_price else MAX_GREEDY_WORK
+    rounds = max(1, min(6, work // size))
     highest_price = max((b.price for b in problem.bin_types), default=0.0)
     mixes: list[tuple[Mix, list[PackedBins]]] = []
+    visits = 0
     as_many_as_possible = [1.0] * len(values)
-    for surcharge, start in (
-        (0.0, values),
-        (highest_price, values),
-        (highest_price * 100, values),
-        (highest_price * 100, as_many_as_possible),
-    ):
+    starts = [(0.0, values)]
+    if len(problem.bin_types) > 1:
+        starts += [(highest_price, values), (highest_price * 100, values)]
+    for surcharge, start in (*starts, (highest_price * 100, as_many_as_possible)):
         prices = list(start)
         for _ in range(rounds):
             packer = GreedyPacker(problem.space, problem.items, problem.bin_types, prices)
@@ -214,6 +218,9 @@ def _greedy(
             mixes.append((_mix_from_bins(problem, packed, packer.left), packed))
             if ignore_price and not any(packer.left):
                 return mixes[-1]
+            visits += len(packed) * len(problem.items)
+            if visits > MAX_ITEM_VISITS:
+                break
             if rounds > 1:
                 prices = _updated_values(problem, packed, prices)
         if not all(any(mix.left) for mix, _ in mixes):

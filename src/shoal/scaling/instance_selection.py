@@ -11,6 +11,7 @@ from shoal.scaling.free_capacity import FreeCapacity
 from shoal.scaling.greedy_packing import BinType, copies_that_fit
 from shoal.scaling.instance_mix import MAX_EXACT_INSTANCES, Mix, MixProblem, cheapest_mix, exact_mix
 from shoal.scaling.offerings import InstanceOption
+from shoal.scaling.packing_bounds import needed_units
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 from shoal.scaling.strict_spread import LaunchChoices
 
@@ -74,6 +75,8 @@ class InstanceSelector:
         self.bin_types = [replace(b, price=b.price + surcharge) for b, _ in cheapest.values()]
         self.options = [option for _, option in cheapest.values()]
         self._single_priority = len({option.priority for option in self.options}) <= 1
+        # A mix that is not enough for everything is looked for again with all options.
+        self._last_mix: tuple[object, Mix] | None = None
 
     def options_for(self, item: Item) -> list[int]:
         """The options that can hold the item, ignoring limits."""
@@ -143,19 +146,19 @@ class InstanceSelector:
     def _could_hold(self, items: Sequence[Item]) -> bool:
         """Whether the limits allow enough of every resource, so that trying makes sense."""
         for axis in range(len(self._space.names)):
-            needed = sum(item.amounts[axis] * item.count for item in items)
-            capacity, instances = 0, self.remaining
             largest = sorted(
                 ((b.capacity[axis], self.remaining_by_type[self._types[b.group]])
                  for b in self.bin_types), reverse=True)  # fmt: skip
-            for amount, allowed in largest:
-                n = max(0, min(allowed, instances))
-                capacity += amount * n
-                instances -= n
-                if capacity >= needed:
-                    break
-            if capacity < needed:
-                return False
+            for unit, needed in needed_units(items, axis):
+                capacity, instances = 0, self.remaining
+                for amount, allowed in largest:
+                    n = max(0, min(allowed, instances))
+                    capacity += amount // unit * n
+                    instances -= n
+                    if capacity >= needed:
+                        break
+                if capacity < needed:
+                    return False
         return True
 
     def can_select_all(self, items: Sequence[Item]) -> bool:
@@ -206,7 +209,11 @@ class InstanceSelector:
         )
 
     def _cheapest_mix(self, items: Sequence[Item], options: Sequence[int]) -> Mix:
-        return cheapest_mix(self._problem(items, options))
+        limits, total_limit = self.limits()
+        key = (tuple(items), tuple(options), tuple(limits), total_limit)
+        if self._last_mix is None or self._last_mix[0] != key:
+            self._last_mix = (key, cheapest_mix(self._problem(items, options)))
+        return self._last_mix[1]
 
     def _with_existing(self, mix: Mix, options: Sequence[int], existing: ExistingCapacity) -> Mix:
         """In small cases, a cheaper mix found by placing other items in the free capacity."""

@@ -73,13 +73,31 @@ class LaunchSearch:
             self._place_by_moving(chosen)
         best = min(starts, key=lambda chosen: (self._rank(chosen), chosen))
         if self._leaves_unmet(best) and (all_sets := self._sets_within_limits()):
-            best = min([best, *all_sets], key=lambda chosen: (self._rank(chosen), chosen))
+            best = self._best_of_all(best, all_sets)
         else:
             while len(self._unplaced) < MAX_SETS and (better := self._better_neighbour(best)):
                 best = better
         if self._leaves_unmet(best):
             return self._exchanged(best)
         return self._cheapest(best) if 0 < sum(best) <= MAX_EXACT_INSTANCES else best
+
+    def _best_of_all(self, best: InstanceSet, sets: Sequence[InstanceSet]) -> InstanceSet:
+        """The best of these sets. Larger ones come first: what they leave unmet, a part of them
+        leaves as well, so that most parts need not be tried."""
+        tried: list[tuple[InstanceSet, Rank]] = []
+        for chosen in sorted(sets, key=lambda s: (-sum(s), self._price(s), s)):
+            unmet, price = self._rank(best)[:3], self._price(best)
+            is_cheaper = self._price(chosen) < price - _MIN_SAVING
+            if any(
+                (rank[:3] > unmet or (rank[:3] == unmet and not is_cheaper))
+                and all(a <= b for a, b in zip(chosen, larger, strict=True))
+                for larger, rank in tried
+            ):
+                continue
+            tried.append((chosen, self._rank(chosen)))
+            if tried[-1][1] < self._rank(best):
+                best = chosen
+        return best
 
     def counts(self, selections: Sequence[Selection]) -> InstanceSet:
         """The selections as a set."""

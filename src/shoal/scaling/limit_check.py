@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from shoal.scaling.bin_packing import pack
 from shoal.scaling.free_capacity import FreeCapacity
-from shoal.scaling.instance_selection import InstanceSelector
+from shoal.scaling.instance_selection import InstanceSelector, add_selection
+from shoal.scaling.offerings import InstanceOption
 from shoal.scaling.resource_vectors import Item, ResourceSpace
 from shoal.scaling.strict_spread import place_gang
 
@@ -35,26 +37,43 @@ class BindingLimits:
 
 
 class LimitCheck:
-    """Answers for each unmet row, from what the plan left of the limits."""
+    """Answers for each unmet row, from what the plan left of the limits. `options` are the
+    instances that there are to launch; `minimums` are those that come first, by node type."""
 
     def __init__(
-        self, space: ResourceSpace, selector: InstanceSelector, rows: Sequence[UnmetItems]
+        self,
+        space: ResourceSpace,
+        selector: InstanceSelector,
+        options: Sequence[InstanceOption],
+        rows: Sequence[UnmetItems],
+        minimums: Mapping[str, int] | None = None,
     ) -> None:
         self._space = space
         self._selector = selector
+        self._options = options
         self._rows = rows
+        self._minimums = minimums or {}
 
     def binding(self, row: UnmetItems) -> BindingLimits:
         """The fewest limits to raise so that the row can be met beside the other unmet rows."""
         types = tuple(sorted(t for t in row.types if t in self._selector.remaining_by_type))
-        together = [row]
-        if len(self._rows) <= _MAX_ROWS_TOGETHER:
-            together += [r for r in self._rows if r is not row and r.types & row.types]
-        if self._can_meet(together, lifts_cluster=True, lifted_types=()):
+        together = self._together(row)
+        has_type = any(self._selector.remaining_by_type[t] > 0 for t in types)
+        if has_type and self._can_meet(together, lifts_cluster=True, lifted_types=()):
             return BindingLimits(True, ())
-        if self._can_meet(together, lifts_cluster=False, lifted_types=types):
+        has_any = self._selector.remaining > 0
+        if has_any and self._can_meet(together, lifts_cluster=False, lifted_types=types):
             return BindingLimits(False, types)
         return BindingLimits(True, types)
+
+    def allow(self, row: UnmetItems) -> bool:
+        """Whether the limits allow instances for the row beside the other unmet rows."""
+        return self._can_meet(self._together(row), lifts_cluster=False, lifted_types=())
+
+    def _together(self, row: UnmetItems) -> list[UnmetItems]:
+        if len(self._rows) > _MAX_ROWS_TOGETHER:
+            return [row]
+        return [row, *(r for r in self._rows if r is not row and r.types & row.types)]
 
     def _can_meet(
         self, rows: Sequence[UnmetItems], *, lifts_cluster: bool, lifted_types: Collection[str]
@@ -64,8 +83,9 @@ class LimitCheck:
             for name, n in self._selector.remaining_by_type.items()
         }
         remaining = _UNLIMITED if lifts_cluster else self._selector.remaining
-        selector = InstanceSelector(self._space, self._selector.all_options, by_type, remaining)
+        selector = InstanceSelector(self._space, self._options, by_type, remaining)
         free_capacity = FreeCapacity(self._space)
+        self._add_minimums(selector, free_capacity)
         for row in rows:
             for left in range(min(row.gangs, _MAX_SPREAD_GANGS), 0, -1):
                 choices = selector.choices(row.items, left)
@@ -75,4 +95,18 @@ class LimitCheck:
                 for option, n in launched.items():
                     selector.add(option, n)
         items = [item for row in rows if not row.gangs for item in row.items]
+        if self._minimums:
+            unplaced = pack(free_capacity, items)
+            items = [self._space.resized(i, n) for i, n in zip(items, unplaced, strict=True)]
         return selector.select_all(items) is not None
+
+    def _add_minimums(self, selector: InstanceSelector, free_capacity: FreeCapacity) -> None:
+        """They come first: they use up limits, and offer their capacity."""
+        lacking = dict(self._minimums)
+        for index, option in enumerate(selector.options):
+            name = option.node_type
+            allowed = min(selector.remaining, selector.remaining_by_type[name])
+            n = min(lacking.get(name, 0), allowed)
+            if n > 0:
+                lacking[name] -= n
+                add_selection(free_capacity, selector.add(index, n))

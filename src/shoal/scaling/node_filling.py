@@ -46,6 +46,8 @@ class _Node(NamedTuple):
 
 
 _Score = tuple[bool, bool, int, float, float]
+_NodePattern = list[tuple[int, int]]  # (item, copies on one node)
+_Use = tuple[_NodePattern, tuple[float, _Score]]
 
 
 class NodeFilling:
@@ -89,7 +91,8 @@ class NodeFilling:
         left = [item.count for item in items]
         order = sorted(range(len(items)), key=lambda i: self._order(items[i]))
         unvisited = self._nodes.copy()
-        while any(left) and (best := self._best(unvisited, items, order, left, spread)):
+        uses: dict[_Node, _Use] = {}
+        while any(left) and (best := self._best(unvisited, items, order, left, spread, uses)):
             node, pattern = best
             n = min(unvisited[node], *(left[i] // copies for i, copies in pattern))
             _subtract(unvisited, node, n)
@@ -101,7 +104,7 @@ class NodeFilling:
                 for index, b in reversed(list(enumerate(self._bin_types)))
                 if self._limits[b.group] > 0
             }
-            best = self._best(open_types, items, order, left, spread)
+            best = self._best(open_types, items, order, left, spread, uses)
             if best is None:
                 break
             node, pattern = best
@@ -142,15 +145,20 @@ class NodeFilling:
         order: Sequence[int],
         left: Sequence[int],
         spread: bool,
-    ) -> tuple[_Node, list[tuple[int, int]]] | None:
-        """The node that is used best, and what it gets."""
+        uses: dict[_Node, _Use],
+    ) -> tuple[_Node, _NodePattern] | None:
+        """The node that is used best, and what it gets. `uses` keeps what is known of each node: it
+        changes only when there is too little left of an item."""
         best, best_score = None, None
         for node in nodes:
-            pattern = _pattern(self.space, node, items, order, left, spread)
-            if pattern:
-                score = (self._scarcity(node, items, pattern), _score(node, items, pattern))
-                if best_score is None or score > best_score:
-                    best, best_score = (node, pattern), score
+            use = uses.get(node)
+            if use is None or any(left[i] < copies for i, copies in use[0]):
+                pattern = _pattern(self.space, node, items, order, left, spread)
+                scarcity = self._scarcity(node, items, pattern)
+                use = uses[node] = (pattern, (scarcity, _score(node, items, pattern)))
+            pattern, score = use
+            if pattern and (best_score is None or score > best_score):
+                best, best_score = (node, pattern), score
         return best
 
     def _scarcity(
@@ -172,7 +180,7 @@ def _pattern(
     order: Sequence[int],
     left: Sequence[int],
     spread: bool,
-) -> list[tuple[int, int]]:
+) -> _NodePattern:
     """How many copies of which items one node takes, first come first served."""
     free = list(node.free)
     pattern = []

@@ -84,9 +84,9 @@ def node_type_resources(node_type: NodeType, offerings: Iterable[Offering]) -> R
 
 class Offerings:
     """The offerings at one time. `options` has one entry per node type, market and zone that is not
-    in backoff; `backing_off` has the others by node type. Types in `blocked`, with the reason, are
-    in neither. `resources` and `price` are known for every type, whether it can be launched now or
-    not."""
+    in backoff; `backing_off` has the others by node type, and `options_after_backoff` all of them.
+    Types in `blocked`, with the reason, are only in `all_options`. `resources` and `price` are
+    known for every type, whether it can be launched now or not."""
 
     def __init__(
         self, spec: ClusterSpec, offerings: Iterable[Offering], history: History, now: float
@@ -99,6 +99,8 @@ class Offerings:
         self.backing_off: dict[str, list[OfferingBackoff]] = {}
         self.blocked = history.blocked
         self.options: list[InstanceOption] = []
+        self.options_after_backoff: list[InstanceOption] = []
+        self.all_options: list[InstanceOption] = []
         self.price: dict[str, float] = {}
         self._priced_types: set[str] = set()
         self._labels: dict[tuple[str, str, str], Mapping[str, str]] = {}
@@ -110,8 +112,10 @@ class Offerings:
                 self._labels[name, offering.market, offering.zone] = option.labels
                 if option.is_price_known:
                     self._priced_types.add(name)
+                self.all_options.append(option)
                 if name in self.blocked:
                     continue
+                self.options_after_backoff.append(option)
                 backoff = _backoff(offering, history.failures, now)
                 if backoff is None:
                     self.options.append(option)

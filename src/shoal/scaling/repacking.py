@@ -75,10 +75,14 @@ class _Repacking:
         ]
         self._weight = space.weight
         self._free = [list(free) for free, _ in bins]
+        self._labels = [labels for _, labels in bins]
+        self._slack = [self._slack_of(b) for b in range(len(bins))]
         self._contents = [[0] * len(self._items) for _ in bins]
-        self._matches = [
-            [space.matches(item.selector, labels) for _, labels in bins] for item in self._items
+        self._matching = [
+            [b for b, (_, labels) in enumerate(bins) if space.matches(item.selector, labels)]
+            for item in self._items
         ]
+        self._changes: list[tuple[int, int, int]] = []
         self._steps = steps
 
     def search(self) -> list[Vector] | None:
@@ -100,55 +104,54 @@ class _Repacking:
             return True
         if not depth:
             return False
-        for b in self._by_slack():
-            if b == avoided or not self._matches[kind][b]:
+        tried = set()
+        for b in sorted(self._matching[kind], key=self._slack.__getitem__):
+            # Bins with the same contents lead to the same moves.
+            like_others = (*self._free[b], *self._contents[b], self._labels[b])
+            if b == avoided or like_others in tried:
                 continue
+            tried.add(like_others)
             for displaced in self._displaceable(kind, b):
-                self._change(b, displaced, -1)
-                self._change(b, (kind,), 1)
-                if self._place_all(displaced, depth - 1, b):
+                before = len(self._changes)
+                for other in displaced:
+                    self._change(b, other, -1)
+                self._change(b, kind, 1)
+                if all(self._place_within(other, depth - 1, b) for other in displaced):
                     return True
-                self._change(b, (kind,), -1)
-                self._change(b, displaced, 1)
+                self._undo(before)
                 if self._steps < 0:
                     return False
         return False
 
-    def _place_all(self, kinds: Sequence[int], depth: int, avoided: int) -> bool:
-        free = [list(f) for f in self._free]
-        contents = [list(c) for c in self._contents]
-        if all(self._place_within(kind, depth, avoided) for kind in kinds):
-            return True
-        self._free, self._contents = free, contents
-        return False
-
     def _place_in_free(self, kind: int, avoided: int | None = None) -> bool:
         """Place an item where the least is left over."""
-        nonzero, matches = self._items[kind].nonzero, self._matches[kind]
-        for b in self._by_slack():
+        nonzero, apart = self._items[kind].nonzero, self._apart[kind]
+        slack = self._slack
+        best = -1
+        for b in self._matching[kind]:
+            if best >= 0 and slack[b] >= slack[best]:
+                continue
             free = self._free[b]
-            if (
-                b != avoided
-                and matches[b]
-                and all(free[axis] >= n for axis, n in nonzero)
-                and not any(self._contents[b][k] for k in self._apart[kind])
-            ):
-                self._change(b, (kind,), 1)
-                return True
-        return False
-
-    def _by_slack(self) -> list[int]:
-        slack = [sum(f * w for f, w in zip(free, self._weight, strict=True)) for free in self._free]
-        return sorted(range(len(slack)), key=slack.__getitem__)
+            for axis, amount in nonzero:
+                if free[axis] < amount:
+                    break
+            else:
+                if b != avoided and not (apart and any(self._contents[b][k] for k in apart)):
+                    best = b
+        if best >= 0:
+            self._change(best, kind, 1)
+        return best >= 0
 
     def _displaceable(self, kind: int, b: int) -> Iterator[tuple[int, ...]]:
         """Which items of a bin an item could replace."""
         contents = tuple(self._contents[b])
-        free = tuple(self._free[b])
+        lacking = [(a, n - self._free[b][a]) for a, n in self._items[kind].nonzero]
+        lacking = [(a, n) for a, n in lacking if n > 0]
         present = [k for k, n in enumerate(contents) if n and k != kind]
         if self._apart[kind] and contents[kind]:
             return  # a copy of itself would take its place
         in_the_way = self._apart[kind].intersection(present)
+        amounts = [item.amounts for item in self._items]
         for count in range(1, _MAX_DISPLACED + 1):
             for displaced in itertools.combinations_with_replacement(present, count):
                 self._steps -= 1
@@ -156,17 +159,28 @@ class _Repacking:
                     return
                 if any(displaced.count(k) > contents[k] for k in displaced):
                     continue
-                if not in_the_way.issubset(displaced):
+                if in_the_way and not in_the_way.issubset(displaced):
                     continue
-                gained = [
-                    sum(n) for n in zip(*(self._items[k].amounts for k in displaced), strict=True)
-                ]
-                if all(free[a] + gained[a] >= n for a, n in self._items[kind].nonzero):
+                if all(sum([amounts[k][a] for k in displaced]) >= n for a, n in lacking):
                     yield displaced
 
-    def _change(self, b: int, kinds: Sequence[int], sign: int) -> None:
+    def _change(self, b: int, kind: int, sign: int) -> None:
+        """Put an item in a bin, or take it out."""
+        self._changes.append((b, kind, sign))
+        self._apply(b, kind, sign)
+
+    def _undo(self, before: int) -> None:
+        """Take back all changes but the first ones."""
+        while len(self._changes) > before:
+            b, kind, sign = self._changes.pop()
+            self._apply(b, kind, -sign)
+
+    def _apply(self, b: int, kind: int, sign: int) -> None:
         free = self._free[b]
-        for kind in kinds:
-            self._contents[b][kind] += sign
-            for axis, amount in self._items[kind].nonzero:
-                free[axis] -= sign * amount
+        self._contents[b][kind] += sign
+        for axis, amount in self._items[kind].nonzero:
+            free[axis] -= sign * amount
+        self._slack[b] = self._slack_of(b)
+
+    def _slack_of(self, b: int) -> float:
+        return sum([f * w for f, w in zip(self._free[b], self._weight, strict=True)])

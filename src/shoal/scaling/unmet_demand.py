@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from shoal.scaling.demand import Resources, Shape, floor_name
 from shoal.scaling.instance_selection import InstanceSelector
 from shoal.scaling.limit_check import BindingLimits, LimitCheck, UnmetItems
-from shoal.scaling.offerings import OfferingBackoff, Offerings
+from shoal.scaling.offerings import InstanceOption, OfferingBackoff, Offerings
 from shoal.scaling.resource_vectors import Item, ResourceSpace, implicit_amount
 from shoal.scaling.scale_up import ScaleUpResult
 from shoal.scaling.scaling_plan import MINIMUM_SUBJECT, Cause, Reason, Unmet
@@ -36,16 +36,15 @@ class Explainer:
         self._offerings = offerings
         self._instance_selector = instance_selector
         self._now = now
+        self._rows: list[UnmetItems] = []
+        self._minimums: Mapping[str, int] = {}
 
     def explain(self, workload: Workload, scale_up_result: ScaleUpResult) -> list[Unmet]:
         """One entry for everything that the scale-up left over."""
-        unmet = [
-            self._minimum(name, n) for name, n in sorted(scale_up_result.below_minimum.items())
-        ]
+        self._minimums = scale_up_result.below_minimum
+        unmet = [self._minimum(name, n) for name, n in sorted(self._minimums.items())]
         rows = self._unmet_rows(workload, scale_up_result)
-        self._limit_check = LimitCheck(
-            self._space, self._instance_selector, [row.needs for row in rows]
-        )
+        self._rows = [row.needs for row in rows]
         unmet += [self._unmet(row) for row in rows]
         if scale_up_result.deferred:
             unmet.append(self._deferred(scale_up_result))
@@ -114,8 +113,9 @@ class Explainer:
         for shape in row.shapes:
             reason_and_fix = self._not_launchable(shape)
             if reason_and_fix:
-                return Unmet(row.subject, row.count, *reason_and_fix)
-        reason, fix = self._binding_limits(self._limit_check.binding(row.needs))
+                return Unmet(row.subject, row.count, *self._with_limits(*reason_and_fix, row.needs))
+        limits = self._limit_check(self._instance_selector.all_options)
+        reason, fix = self._binding_limits(limits.binding(row.needs))
         if row.gang_group:
             size = len(row.gang_group.gang.bundles)
             nodes = f" on {size} different nodes" if row.gang_group.strict_spread else ""
@@ -124,15 +124,42 @@ class Explainer:
             reason = Reason(Cause.LIMIT, text, {**reason.numbers, "bundles": size})
         return Unmet(row.subject, row.count, reason, fix)
 
+    def _limit_check(self, options: Sequence[InstanceOption]) -> LimitCheck:
+        return LimitCheck(self._space, self._instance_selector, options, self._rows, self._minimums)
+
+    def _with_limits(self, reason: Reason, fix: str, needs: UnmetItems) -> tuple[Reason, str]:
+        """Why nothing is launched, with the limits that would be in the way of that as well."""
+        if reason.cause is Cause.CAPACITY:
+            limits = self._limit_check(self._offerings.options_after_backoff)
+        elif reason.cause is Cause.BLOCKED:
+            limits = self._limit_check(self._offerings.all_options)
+        else:
+            return reason, fix
+        if limits.allow(needs):
+            return reason, fix
+        return self._and(reason, fix, limits.binding(needs))
+
+    def _and(self, reason: Reason, fix: str, binding: BindingLimits) -> tuple[Reason, str]:
+        limits, raise_limits = self._binding_limits(binding)
+        numbers = {**reason.numbers, **limits.numbers}
+        text = f"{reason.text}; also, {limits.text}"
+        return Reason(reason.cause, text, numbers), f"{fix}, and {raise_limits}"
+
     def _minimum(self, name: str, lacking: int) -> Unmet:
         subject = f"{MINIMUM_SUBJECT}{name}"
-        backing_off = self._offerings.backing_off.get(name)
-        if backing_off and self._offerings.cheapest(name) is None:
-            return Unmet(subject, lacking, self._backing_off(backing_off))
-        if name in self._offerings.blocked:
-            return Unmet(subject, lacking, *self._blocked(name))
         is_cluster_full = self._instance_selector.remaining < lacking
         is_type_full = self._instance_selector.remaining_by_type[name] < lacking
+        backing_off = self._offerings.backing_off.get(name)
+        not_launchable = None
+        if backing_off and self._offerings.cheapest(name) is None:
+            not_launchable = self._backing_off(backing_off)
+        elif name in self._offerings.blocked:
+            not_launchable = self._blocked(name)
+        if not_launchable:
+            binding = BindingLimits(is_cluster_full, (name,) if is_type_full else ())
+            if is_cluster_full or is_type_full:
+                not_launchable = self._and(*not_launchable, binding)
+            return Unmet(subject, lacking, *not_launchable)
         types = (name,) if is_type_full or not is_cluster_full else ()
         return Unmet(subject, lacking, *self._binding_limits(BindingLimits(is_cluster_full, types)))
 
@@ -175,12 +202,11 @@ class Explainer:
             return None
         backing_off = [b for t in types for b in self._offerings.backing_off.get(t, ())]
         if backing_off:
-            fix = "add another node type, zone or market that it fits on"
-            return self._backing_off(backing_off), fix
+            return self._backing_off(backing_off)
         blocked = [t for t in types if t in self._offerings.blocked]
         return self._blocked(blocked[0]) if blocked else None
 
-    def _backing_off(self, backing_off: Sequence[OfferingBackoff]) -> Reason:
+    def _backing_off(self, backing_off: Sequence[OfferingBackoff]) -> tuple[Reason, str]:
         first = min(backing_off, key=lambda b: (b.until, b.offering.node_type, b.offering.zone))
         offering, failure = first.offering, first.last_failure
         ago, wait = self._now - failure.at, first.until - self._now
@@ -193,7 +219,8 @@ class Explainer:
             f"{what} of {offering.node_type} ({offering.market}{zone}) failed{why}; "
             f"next try at {retry_at}"
         )
-        return Reason(Cause.CAPACITY, text, {"failed_s_ago": ago, "retry_in_s": wait})
+        reason = Reason(Cause.CAPACITY, text, {"failed_s_ago": ago, "retry_in_s": wait})
+        return reason, "wait, or add another node type, zone or market that it fits on"
 
     def _blocked(self, name: str) -> tuple[Reason, str]:
         text = f"{name} is not launched any more: {self._offerings.blocked[name]}"

@@ -17,7 +17,7 @@ _UNKNOWN: Resources = {}
 
 @dataclass(eq=False)
 class SimulatedNode:
-    """One node from launch to termination."""
+    """One node from launch to termination. `workers` are the worker processes started on it."""
 
     id: str
     node_type: SimulatedNodeType
@@ -33,6 +33,7 @@ class SimulatedNode:
     idle_since: float = 0.0
     busy_s: float = 0.0
     busy_since: float = 0.0
+    workers: int = 0
     running: dict[int, RunningWork] = field(default_factory=dict)
     view: NodeView | None = None
 
@@ -134,6 +135,14 @@ class Fleet:
             free[axis] += amount * n
         node.free = tuple(free)
         self._index(node)
+
+    def start_workers(self, node: SimulatedNode, copies: int) -> int:
+        """Give so many tasks, which are about to start, worker processes: idle ones first. Returns
+        how many had to be started."""
+        busy = sum(work.copies for work in node.running.values())
+        started = max(0, busy + copies - node.workers)
+        node.workers += started
+        return started
 
     def copies_that_fit(self, node: SimulatedNode, item: Item, limit: int) -> int:
         """How many copies fit on a node now."""

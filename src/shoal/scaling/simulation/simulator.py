@@ -66,6 +66,7 @@ class _Simulation:
         self._number = itertools.count()
         self._now = 0.0
         self._next_plan: float | None = None
+        self._earliest_plan = 0.0
         self._cost = 0.0
         self._ready_s = self._busy_s = 0.0
         self._waits: Counter[float] = Counter()
@@ -141,18 +142,29 @@ class _Simulation:
             count = self._fleet.copies_that_fit(node, item, entry.count)
             if not count:
                 return False
-            self._start_tasks(node, entry, work_class, count)
+            worker_start_s = self._settings.worker_start_s
+            slow = self._fleet.start_workers(node, count) if worker_start_s else 0
+            self._start_tasks(node, entry, work_class, count - slow, 0.0)
+            self._start_tasks(node, entry, work_class, slow, worker_start_s)
             self._queues.take(entry, count)
-            self._waits[round(self._now - entry.arrived, 1)] += count
         return True
 
     def _start_tasks(
-        self, node: SimulatedNode, entry: QueueEntry, work_class: TaskClass, count: int
+        self,
+        node: SimulatedNode,
+        entry: QueueEntry,
+        work_class: TaskClass,
+        count: int,
+        delay_s: float,
     ) -> None:
+        """Start tasks, which hold their resources from now on and run after a delay."""
+        if not count:
+            return
         run = next(self._number)
         origin = QueueEntry(work_class, count, entry.arrived, entry.seconds)
         self._fleet.start(node, run, work_class.item, count, origin, self._now)
-        self._schedule(self._now + entry.seconds, lambda: self._finish([(node, run)]))
+        self._schedule(self._now + delay_s + entry.seconds, lambda: self._finish([(node, run)]))
+        self._waits[round(self._now + delay_s - entry.arrived, 1)] += count
 
     def _start_gangs(self) -> None:
         for work_class in self._queues.gangs():
@@ -198,7 +210,7 @@ class _Simulation:
         for work_class in self._queues.tasks():
             self._start_tasks_on(node, work_class)
         if not node.running and not node.is_head:
-            self._plan_at(self._now + node.node_type.idle_timeout_s)
+            self._plan_at(self._seen(self._now + node.node_type.idle_timeout_s))
 
     def _launch(self, launch: PlannedLaunch) -> None:
         for _ in range(launch.count):
@@ -292,12 +304,15 @@ class _Simulation:
             self._busy_s += node.busy_s + current_s
 
     def _plan_soon(self) -> None:
-        self._plan_at(self._now)
+        self._plan_at(self._seen(self._now))
+
+    def _seen(self, time: float) -> float:
+        """When a plan can see what happens at a time."""
+        return time + self._settings.reaction_s
 
     def _plan_at(self, time: float) -> None:
-        """Run the planner at its next regular time after this one."""
-        interval = self._settings.interval_s
-        plan_time = -(-time // interval) * interval
+        """Run the planner at this time, or as soon after its last run as it runs again."""
+        plan_time = max(time, self._earliest_plan)
         if self._next_plan is None or plan_time < self._next_plan or self._next_plan < self._now:
             self._next_plan = plan_time
             self._schedule(plan_time, lambda: self._plan(plan_time))
@@ -306,6 +321,7 @@ class _Simulation:
         if self._next_plan != plan_time:
             return
         self._next_plan = None
+        self._earliest_plan = self._now + self._settings.interval_s
         views = [
             n.view if n.running and n.view is not None else self._fleet.view(n, self._now)
             for n in self._nodes.values()
@@ -350,7 +366,7 @@ class _Simulation:
         idle = (
             n.idle_since + n.node_type.idle_timeout_s for n in self._fleet.idle if not n.is_head
         )
-        idle_deadlines = [time for time in idle if time > self._now]
+        idle_deadlines = [time for time in map(self._seen, idle) if time > self._now]
         if idle_deadlines:
             self._plan_at(min(idle_deadlines))
 

@@ -26,7 +26,9 @@ class SimulationSettings:
     `boot_jitter`; with `measured_boots_s`, the launches take these times in turn instead: the
     longest waits depend on the slowest boots, not on the usual one. `failure_rate` is the share of
     launches that fail, `interruptions_per_hour` the rate of spot interruptions, `interval_s` the
-    time between plans."""
+    least time between plans, `reaction_s` the time from a change until a plan sees it.
+    `worker_start_s` is how long Ray takes to start a worker process, which a task needs unless one
+    is idle on its node."""
 
     boot_s: float = 90.0
     boot_jitter: float = 0.2
@@ -35,4 +37,6 @@ class SimulationSettings:
     interruptions_per_hour: float = 0.0
     drain_s: float = 5.0
     interval_s: float = 1.0
+    reaction_s: float = 0.0
+    worker_start_s: float = 0.0
     seed: int = 0
