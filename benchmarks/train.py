@@ -6,6 +6,7 @@ need: the figures are about stalls and overhead, not about throughput.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -21,9 +22,10 @@ from tests.train.local_job import LocalJob
 
 from benchmarks.report import report
 from benchmarks.train_bench import timed
+from benchmarks.train_bench.contained import contained
 from shoal.train import messages
 
-ROUNDS = 20
+ROUNDS = int(os.environ.get("ROUNDS", "20"))
 SCRIPT = Path(timed.__file__)
 SMALL, LARGE = 4096, 95_000  # hidden units: 0.27 M and 6.3 M parameters, 2 MB and 50 MB of state
 STEPS = 300
@@ -39,7 +41,7 @@ def main() -> None:
     met = []
     stalls = {}
     for name, hidden in (("2 MB", SMALL), ("50 MB", LARGE)):
-        stalls[name] = _stalls(hidden, ROUNDS if hidden == SMALL else ROUNDS // 2)
+        stalls[name] = _stalls(hidden, ROUNDS)
         for kind, values in stalls[name].items():
             p50, p95 = statistics.median(values), _quantile(values, 0.95)
             bar50, bar95 = BARS[kind]
@@ -201,9 +203,8 @@ def _step_seconds(mode: str) -> float:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         times = Path(name) / "times"
-        workers = []
         for rank in ("0", "1"):
             place = {
                 "MASTER_ADDR": "127.0.0.1",
@@ -216,12 +217,21 @@ def _step_seconds(mode: str) -> float:
                 "ADAPTDL_NUM_REPLICAS": "2",
             }
             command = [sys.executable, str(SCRIPT), mode, str(times), "4096", "512", str(STEPS)]
-            workers.append(subprocess.Popen(command, env={**os.environ, **place}))
-        for worker in workers:
-            if worker.wait(180) != 0:
-                raise RuntimeError(f"a worker of {mode} failed")
-        moments = [float(line) for line in next(Path(name).glob("times-*")).read_text().split()]
+            stack.enter_context(contained(command, **place))
+        moments = _await_moments(Path(name), STEPS)
     return statistics.median(b - a for a, b in itertools.pairwise(moments[50:]))
+
+
+def _await_moments(directory: Path, count: int) -> list[float]:
+    """The times of one worker's steps, when it has made so many."""
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline:
+        for path in directory.glob("times-*"):
+            lines = path.read_text().split("\n")[:-1]
+            if len(lines) >= count:
+                return [float(line) for line in lines]
+        time.sleep(0.1)
+    raise TimeoutError(f"no worker made {count} steps in 180 s")
 
 
 def _quantile(values: list[float], share: float) -> float:

@@ -36,6 +36,7 @@ from shoal.train.job.actions import (
     StartWorker,
 )
 from shoal.train.job.membership import Membership
+from shoal.train.job.sizing import SIZE
 from shoal.train.job.state import Settings
 
 _POLL_S = 0.02
@@ -47,6 +48,10 @@ class Usage:
     threads: int
     descriptors: int
     memory: int
+
+
+def usage_of(process: psutil.Process) -> Usage:
+    return Usage(process.num_threads(), process.num_fds(), process.memory_info().rss)
 
 
 class LocalJob:
@@ -63,6 +68,8 @@ class LocalJob:
         args: tuple[str, ...] = (),
         environment: dict[str, str] | None = None,
         restarts: bool = False,
+        detects: bool = False,
+        objective: str = SIZE,
     ) -> None:
         self.messages: list[messages.WorkerMessage] = []
         self.records: list[Record] = []
@@ -72,7 +79,13 @@ class LocalJob:
         self._directory = directory
         self._environment = environment or {}
         self._membership = Membership(
-            Settings(max_workers=workers, min_workers=minimum, restarts=restarts)
+            Settings(
+                max_workers=workers,
+                min_workers=minimum,
+                restarts=restarts,
+                detects=detects,
+                objective=objective,
+            )
         )
         self._requests: queue.Queue[Callable[[], list[Action]]] = queue.Queue()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -128,8 +141,7 @@ class LocalJob:
         self._requests.put(lambda: self._lose_node(worker))
 
     def usage(self, worker: str) -> Usage:
-        process = psutil.Process(self._processes[worker].pid)
-        return Usage(process.num_threads(), process.num_fds(), process.memory_info().rss)
+        return usage_of(psutil.Process(self._processes[worker].pid))
 
     def drain(self, worker: str, seconds: float = 120.0) -> None:
         """The node of that worker ends in so many seconds."""
@@ -289,6 +301,7 @@ class LocalJob:
             "SHOAL_TRAIN_WORKER": action.worker,
             "SHOAL_TRAIN_HOST": "127.0.0.1",
             "SHOAL_TRAIN_CHECKPOINT_DIR": str(self._directory / "checkpoints"),
+            "SHOAL_TRAIN_MAX_WORKERS": str(self._membership.state.settings.max_workers),
             "ADAPTDL_JOB_ID": "test",
             "ADAPTDL_SHARE_PATH": str(self._directory),
             **self._environment,

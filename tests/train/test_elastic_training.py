@@ -19,6 +19,7 @@ from tests.train.training_audit import assert_as_if_undisturbed, epochs
 pytestmark = pytest.mark.workers
 
 _SCRIPT = Path(audited.__file__)
+_QUICK_STEPS = {"PAUSE": "0.005"}
 
 
 def _finish(job: LocalJob, directory: Path) -> None:
@@ -38,7 +39,7 @@ def test_workers_join_and_leave_while_the_script_trains(tmp_path: Path) -> None:
         assert_as_if_undisturbed(tmp_path)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_killed_worker_costs_no_sample_and_is_replaced(tmp_path: Path, rank: int) -> None:
     with LocalJob(_SCRIPT, tmp_path, workers=2, minimum=2) as job:
         job.wait_for_workers(2)
@@ -46,6 +47,22 @@ def test_a_killed_worker_costs_no_sample_and_is_replaced(tmp_path: Path, rank: i
         killed = job.members()[rank]
         job.signal(killed)
         job.wait_until(lambda: killed not in job.members() and len(job.members()) == 2)
+        _finish(job, tmp_path)
+        assert_as_if_undisturbed(tmp_path, allow_lost_counts=audited.BATCH)
+
+
+@pytest.mark.long  # job/test_training_on_hosts.py has the same with real hosts
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_worker_whose_machine_falls_silent_costs_no_sample(tmp_path: Path, rank: int) -> None:
+    with LocalJob(_SCRIPT, tmp_path, workers=2, minimum=2, environment=_QUICK_STEPS) as job:
+        job.wait_for_workers(2)
+        job.wait_for_step(30)
+        silent, survivor = job.members()[rank], job.members()[1 - rank]
+        threads = job.usage(survivor).threads
+        job.cut_off(silent)
+        job.wait_until(lambda: job.members() == (survivor,), timeout=20)
+        job.wait_for_step(job.step() + 5)
+        assert job.usage(survivor).threads <= threads  # none waits for that machine
         _finish(job, tmp_path)
         assert_as_if_undisturbed(tmp_path, allow_lost_counts=audited.BATCH)
 

@@ -49,3 +49,25 @@ def test_a_script_of_torchrun_runs_unmodified_and_survives_a_kill(tmp_path: Path
     steps = [start["epoch"] for start in starts()]
     assert steps == sorted(steps)
     assert steps[1] > 0
+
+
+def test_a_script_that_makes_its_own_group_is_started_again_with_all_workers(
+    tmp_path: Path,
+) -> None:
+    with LocalJob(Path(plain_ddp.__file__), tmp_path, workers=2, detects=True) as job:
+        job.wait_until(lambda: len(job.processes()) == 2, timeout=120)
+        job.wait_until(lambda: (tmp_path / "w1.log").read_text().count('"workers": 2') == 1)
+        (tmp_path / "enough").touch()
+        assert job.wait_for_end().status == 0, job.describe()
+        assert any(record.kind == "kind" for record in job.records)
+
+
+def test_a_script_that_uses_one_worker_says_so(tmp_path: Path) -> None:
+    script = tmp_path / "code.py"
+    script.write_text("print('trained')")
+    with LocalJob(script, tmp_path, workers=3, minimum=3, detects=True) as job:
+        assert job.wait_for_end().status == 0, job.describe()
+        (note,) = [record.text for record in job.records if record.kind == "note"]
+    assert "it runs on one worker" in note
+    assert (tmp_path / "w1.log").read_text() == "trained\n"
+    assert not (tmp_path / "w2.log").exists()

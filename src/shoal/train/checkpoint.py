@@ -65,6 +65,10 @@ class State:
         return buffer.getvalue
 
 
+# Brings together what the workers hold, when a script itself saves all states.
+before_saving: Callable[[], None] | None = None
+
+
 def states() -> list[State]:
     return list(_states.values())
 
@@ -113,6 +117,8 @@ def save_state(state: State, directory: str | None, sync: bool = True) -> None:
 
 def save_all_states() -> None:
     """Write a checkpoint of all states now. Workers other than rank 0 only take part."""
+    if before_saving is not None:
+        before_saving()
     for state in states():
         state.sync()
     path = env.checkpoint_path()

@@ -52,6 +52,11 @@ def set_place(place: Place | None) -> None:
     _place = place
 
 
+def has_place() -> bool:
+    """Whether a session knows rank and sizes; otherwise the environment does."""
+    return _place is not None
+
+
 def checkpoint_path() -> str | None:
     """The directory or URL of durable checkpoints, or None."""
     return os.environ.get("SHOAL_TRAIN_CHECKPOINT_DIR") or os.environ.get("ADAPTDL_CHECKPOINT_PATH")

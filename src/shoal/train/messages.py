@@ -70,6 +70,13 @@ class UsesLibrary(WorkerMessage):
 
 
 @dataclass(frozen=True)
+class UsesProcessGroup(WorkerMessage):
+    """The script makes a process group of its own, as under torchrun."""
+
+    TYPE: ClassVar[str] = "uses_process_group"
+
+
+@dataclass(frozen=True)
 class Store(WorkerMessage):
     """Rank 0 of that generation has created its TCPStore."""
 
@@ -110,6 +117,7 @@ class Switched(WorkerMessage):
     TYPE: ClassVar[str] = "switched"
     generation: int
     step: int
+    stall_s: float = 0.0  # how long this worker did not train because of it
 
 
 @dataclass(frozen=True)
@@ -137,6 +145,46 @@ class Progress(WorkerMessage):
     throughput: float  # samples per second, all workers
     generation: int
     epochs: int = 0  # how many the script wants; 0: not known
+    # Samples per second that count as much as those of the initial batch size; None where the
+    # gradient noise is not measured.
+    goodput: float | None = None
+
+
+@dataclass(frozen=True)
+class Metrics(WorkerMessage):
+    """What the script reports, such as its loss; at most once a second, from rank 0 only."""
+
+    TYPE: ClassVar[str] = "metrics"
+    values: dict[str, float]
+
+
+@dataclass(frozen=True)
+class GoodputReport(WorkerMessage):
+    """What rank 0 predicts from the steps that it has measured, after each fit.
+
+    `sizes` has rows of workers, nodes, throughput, goodput and batch size. `perf_params` are those
+    of the model of step times, `grad_params` the squared norm and the variance of the gradients,
+    if they are measured.
+    """
+
+    TYPE: ClassVar[str] = "goodput"
+    replicas: int
+    nodes: int
+    sizes: tuple[tuple[float, ...], ...]
+    perf_params: tuple[float, ...]
+    grad_params: tuple[float, ...] | None
+    init_batch_size: int
+    max_batch_size: int | None
+    fit_seconds: float
+
+    def model(self) -> dict[str, Any]:
+        """The model, for the job's journal."""
+        names = ("alpha_c", "beta_c", "alpha_n", "beta_n", "alpha_r", "beta_r", "gamma")
+        values: dict[str, Any] = dict(zip(names, self.perf_params, strict=True))
+        if self.grad_params is not None:
+            values.update(sqr=self.grad_params[0], var=self.grad_params[1])
+        values.update(init_batch_size=self.init_batch_size, max_batch_size=self.max_batch_size)
+        return values
 
 
 @dataclass(frozen=True)
@@ -233,6 +281,14 @@ class Checkpoint(ControllerMessage):
 
 
 @dataclass(frozen=True)
+class Notice(ControllerMessage):
+    """The node of this worker goes away."""
+
+    TYPE: ClassVar[str] = "notice"
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Stop(ControllerMessage):
     """Write a durable checkpoint, then exit with 143."""
 
@@ -247,6 +303,7 @@ _FROM_WORKER: dict[str, type[WorkerMessage]] = _by_type(
     (
         Hello,
         UsesLibrary,
+        UsesProcessGroup,
         Store,
         Formed,
         FormFailed,
@@ -254,13 +311,15 @@ _FROM_WORKER: dict[str, type[WorkerMessage]] = _by_type(
         Switched,
         Lost,
         Progress,
+        Metrics,
+        GoodputReport,
         Checkpointed,
         Left,
         Note,
     )
 )
 _FROM_CONTROLLER: dict[str, type[ControllerMessage]] = _by_type(
-    (Generation, Commit, Cancel, Abort, Checkpoint, Stop)
+    (Generation, Commit, Cancel, Abort, Checkpoint, Notice, Stop)
 )
 
 
@@ -278,7 +337,7 @@ def _parse(line: str, kinds: dict[str, type[_M]]) -> _M:
 
 def _plain(name: str, value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(value)
+        return tuple(tuple(each) if isinstance(each, list) else each for each in value)
     if name in ("store", "master") and value is not None:
         return StoreAddress(**value)
     return value

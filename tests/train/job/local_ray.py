@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from shoal.train.job.fair_share import JobUse
+
 
 class Ref:
     """The result of a call."""
@@ -121,6 +123,9 @@ class LocalPlacements:
                 self.nodes[free[0]] -= 1
                 placed[worker] = self._placed[worker] = free[0]
         return placed
+
+    def uses_by_job(self) -> dict[str, JobUse]:
+        return {}
 
     def restore(self, workers: set[str]) -> None:
         for worker in [*self._requests, *self._placed]:

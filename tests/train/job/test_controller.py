@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import AsyncIterator
@@ -105,7 +106,11 @@ async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     def stand_in(spec: JobSpec) -> list[str]:
         return [sys.executable, str(STAND_IN), spec.script]
 
+    async def end(self: agent_actor.AgentActor, why: str) -> None:
+        await self.close()  # its process would exit, which is the one of these tests
+
     monkeypatch.setattr(agent_actor, "worker_command", stand_in)
+    monkeypatch.setattr(agent_actor.AgentActor, "_end", end)
     cluster = Cluster(tmp_path, ray, nodes)
     yield cluster
     for handle in ray.actors.values():
@@ -220,6 +225,50 @@ async def test_a_node_whose_agent_is_silent_is_lost(cluster: Cluster) -> None:
     assert cluster.entries("node_lost")
 
 
+async def test_a_lost_node_is_noticed_while_ray_does_not_answer(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.nodes.nodes = {A: 1, B: 1}
+    await cluster.start("SECONDS = 600", workers=2)
+    await cluster.await_members("w1", "w2")
+    (agent,) = [a for a in cluster.ray.actors.values() if B in a.name]
+    answer = threading.Event()
+
+    def hang() -> dict[str, float]:
+        answer.wait(60)
+        return {}
+
+    with monkeypatch.context() as outage:
+        outage.setattr(placements, "draining_nodes", hang)
+        for task in agent.instance._tasks:
+            task.cancel()
+        await cluster.await_members("w1")
+        heartbeat = cluster.spec.path / "heartbeat"
+        heartbeat.unlink()
+        await until(heartbeat.exists, "the job counts as running")
+        answer.set()
+    assert cluster.entries("node_lost")
+
+
+async def test_a_worker_whose_shared_files_cannot_be_copied_is_started_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    async def lost_with_its_node(self: agent_actor.AgentActor) -> bytes:
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("the node is gone")
+        return b""
+
+    monkeypatch.setattr(agent_actor.AgentActor, "shared_files", lost_with_its_node)
+    cluster.nodes.nodes = {A: 1, B: 1, C: 1}
+    await cluster.start("SECONDS = 600", workers=2)
+    await until(lambda: len(cluster.members()) == 2, "a second worker trains", timeout=60)
+    assert "w2" not in cluster.members()
+    assert len(calls) == 2
+
+
 async def test_an_agent_that_was_given_up_ends_its_workers(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +314,23 @@ async def test_training_goes_on_while_the_gcs_is_away(
         await until(lambda: len(cluster.entries("progress")) > before + 3, "training goes on")
     os.kill(cluster.pid("w1"), signal.SIGKILL)
     await cluster.await_members("w2")
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "what"),
+    [
+        ("STATUS = -9", 137, "a worker was killed 3 times at step 0: out of memory"),
+        ("STATUS = -11", 139, "a worker crashed 3 times at step 0"),
+    ],
+)
+async def test_a_script_that_is_killed_again_and_again_ends_with_one_message(
+    cluster: Cluster, script: str, status: int, what: str
+) -> None:
+    await cluster.start(f"LIBRARY = False; TEXT = 'last words'; {script}")
+    ended = await cluster.await_end()
+    assert (ended["status"], ended["what"]) == (status, what)
+    last = cluster.entries("worker_exit")[-1]
+    assert ended["time"] - last["time"] < 2
 
 
 async def test_stopping_a_job_ends_it_with_143(cluster: Cluster) -> None:

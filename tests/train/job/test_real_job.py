@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.cli.shoal_command import Home
+from tests.cli.shoal_command import Home, daemons_of
 
 pytest.importorskip("torch", reason="needs torch")
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
@@ -63,6 +63,10 @@ if sys.argv[1] == "raise":
     raise ValueError("a bug")
 sys.exit(int(sys.argv[1]))
 """
+
+
+# On two cores more workers train no faster, and the job would give them back.
+ALL_WORKERS = ("--objective", "size")
 
 
 class Jobs:
@@ -169,7 +173,7 @@ def test_gpus_where_there_are_none_are_refused(jobs: Jobs) -> None:
 
 
 def test_a_job_grows_shrinks_and_survives_a_kill_and_a_freeze(jobs: Jobs) -> None:
-    job = jobs.start("code.py", "-m", "3", "--", "1000")
+    job = jobs.start("code.py", "-m", "3", *ALL_WORKERS, "--", "1000")
     members = jobs.await_workers(job, 3)
     jobs.await_steps(job)
     jobs.process(job, members[1]).kill()
@@ -192,19 +196,51 @@ def test_a_job_grows_shrinks_and_survives_a_kill_and_a_freeze(jobs: Jobs) -> Non
 
 
 def test_training_goes_on_while_the_controller_is_restarted(jobs: Jobs) -> None:
-    job = jobs.start("code.py", "-m", "2", "--", "1000")
+    job = jobs.start("code.py", "-m", "2", *ALL_WORKERS, "--", "1000")
     members = jobs.await_workers(job, 2)
     pids = [jobs.process(job, worker).pid for worker in members]
-    (controller,) = [
-        p for p in psutil.process_iter(["cmdline"])
-        if p.info["cmdline"] and p.info["cmdline"][0].startswith("ray::Controller")
-    ]  # fmt: skip
+    # Other tests may have training jobs on other clusters at the same time.
+    raylets = daemons_of(jobs.home.instance_id("head"), "raylet")
+    children = [child for raylet in raylets for child in raylet.children()]
+    (controller,) = [c for c in children if c.cmdline()[0].startswith("ray::Controller")]
     controller.kill()
     wait_for(lambda: "restored" in [e["kind"] for e in jobs.entries(job)], "the controller is back")
     jobs.await_steps(job)
     assert [jobs.process(job, worker).pid for worker in members] == pids
     assert jobs.generations(job)[-1]["members"] == members
     assert jobs.home.shoal("train", "stop", job).returncode == 0
+
+
+def test_two_jobs_at_once_do_not_disturb_each_other(jobs: Jobs) -> None:
+    first = jobs.start("code.py", "-m", "2", *ALL_WORKERS, "--", "1000")
+    second = jobs.start("code.py", "-m", "2", *ALL_WORKERS, "--", "1000")
+    members = {job: jobs.await_workers(job, 2) for job in (first, second)}
+    jobs.process(first, members[first][1]).kill()
+    wait_for(lambda: "worker_lost" in [e["kind"] for e in jobs.entries(first)], "the loss")
+    jobs.await_workers(first, 2)
+    assert jobs.home.shoal("train", "stop", first).returncode == 0
+    wait_for(lambda: not jobs.processes(first), "no process of the first is left")
+    jobs.await_steps(second)
+    assert [g["members"] for g in jobs.generations(second)][-1] == members[second]
+    assert "worker_lost" not in [e["kind"] for e in jobs.entries(second)]
+    states = {j["job"]: j["state"] for j in jobs.home.json("train", "list")}
+    assert (states[first], states[second]) == ("stopped", "running")
+    assert jobs.home.shoal("train", "stop", second).returncode == 0
+
+
+@pytest.mark.long
+def test_jobs_that_compete_share_the_cluster_and_the_last_one_gets_all_of_it(jobs: Jobs) -> None:
+    first = jobs.start("code.py", "-m", "4", *ALL_WORKERS, "--", "100000")
+    jobs.await_workers(first, 4)
+    second = jobs.start("code.py", "-m", "4", *ALL_WORKERS, "--", "100000")
+    for job in (first, second):
+        jobs.await_workers(job, 2)
+        jobs.await_steps(job)
+    assert jobs.home.shoal("train", "stop", first).returncode == 0
+    jobs.await_workers(second, 4)
+    assert "worker_lost" not in [e["kind"] for e in jobs.entries(second)]
+    assert jobs.home.shoal("train", "stop", second).returncode == 0
+    wait_for(lambda: not jobs.processes(second), "no process is left")
 
 
 def test_a_job_that_ends_brings_its_files_back(jobs: Jobs, tmp_path: Path) -> None:
@@ -214,6 +250,7 @@ def test_a_job_that_ends_brings_its_files_back(jobs: Jobs, tmp_path: Path) -> No
     assert (tmp_path / "out" / "model.pt").exists()
 
 
+@pytest.mark.long
 def test_with_restarts_all_workers_start_again_from_a_checkpoint(jobs: Jobs) -> None:
     job = jobs.start("code.py", "-m", "1", "--rescale-mode", "restart", "--", "1000")
     (worker,) = jobs.await_workers(job, 1)

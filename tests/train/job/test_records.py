@@ -24,6 +24,8 @@ async def test_jobs_are_listed_with_their_state_and_progress(tmp_path: Path) -> 
     (done / STATUS_FILE).write_text(json.dumps({"status": 0}))
     failed = make_job(tmp_path, "failed", created=2.0)
     (failed / STATUS_FILE).write_text(json.dumps({"status": 3}))
+    stopped = make_job(tmp_path, "stopped", created=2.5)
+    (stopped / STATUS_FILE).write_text(json.dumps({"status": 143}))
     running = make_job(tmp_path, "running", created=3.0)
     (running / HEARTBEAT_FILE).touch()
     Journal(running).add("progress", epoch=2, step=40, workers=3, batch_size=8, throughput=1.5)
@@ -32,8 +34,8 @@ async def test_jobs_are_listed_with_their_state_and_progress(tmp_path: Path) -> 
     os.utime(lost / HEARTBEAT_FILE, (0, 0))
     jobs = list_jobs(tmp_path)
     assert [(j["job"], j["state"], j["status"]) for j in jobs] == [
-        ("lost", "lost", None), ("running", "running", None), ("failed", "failed", 3),
-        ("done", "succeeded", 0),
+        ("lost", "lost", None), ("running", "running", None), ("stopped", "stopped", 143),
+        ("failed", "failed", 3), ("done", "succeeded", 0),
     ]  # fmt: skip
     assert (jobs[1]["epoch"], jobs[1]["step"], jobs[1]["workers"]) == (2, 40, 3)
 

@@ -62,6 +62,11 @@ class AgentActor:
         """What rank 0 has downloaded for all workers, as a tar file."""
         return await asyncio.to_thread(share_archive.pack, self._directory / "share")
 
+    async def add_shared_files(self, files: bytes) -> None:
+        """What the scripts of this node need before they start."""
+        await self._ready.wait()
+        await asyncio.to_thread(share_archive.extract, files, self._directory / "share")
+
     async def start_worker(
         self,
         worker: str,
@@ -69,11 +74,8 @@ class AgentActor:
         replicas: int,
         restarts: int,
         gpus: Sequence[str],
-        shared: bytes = b"",
     ) -> None:
-        """`shared` are the files that this node needs before the script starts."""
         await self._ready.wait()
-        await asyncio.to_thread(share_archive.extract, shared, self._directory / "share")
         if worker in self._cancelled:
             return
         assert self._agent is not None

@@ -32,6 +32,7 @@ class AgentHandle:
     actor: Any
     heard: float
     connected: bool = False
+    has_shared_files: bool = False
 
 
 class AgentHandles:
@@ -66,7 +67,7 @@ class AgentHandles:
     def adopt(self, id: str, node: str) -> None:
         """An agent of the controller before this one."""
         actor = ray.get_actor(id, NAMESPACE)
-        self.by_node[node] = AgentHandle(id, node, actor, time.monotonic(), True)
+        self.by_node[node] = AgentHandle(id, node, actor, time.monotonic(), True, True)
 
     def hear(self, id: str) -> bool:
         """A heartbeat. Returns whether the agent is known."""

@@ -36,7 +36,9 @@ from shoal.train.job.actions import (
 )
 from shoal.train.job.agent import AgentEvent, ExitEvent, MessageEvent, OutputEvent
 from shoal.train.job.agent_handles import AgentHandle, AgentHandles
+from shoal.train.job.fair_share import JobUse
 from shoal.train.job.job_spec import (
+    AUTO,
     CODE_FILE,
     HEARTBEAT_FILE,
     JOB_FILE,
@@ -48,16 +50,21 @@ from shoal.train.job.job_spec import (
 )
 from shoal.train.job.journal import Entry, Journal
 from shoal.train.job.membership import Membership
+from shoal.train.job.sizing import Prices
 from shoal.train.job.state import Settings
 from shoal.train.job.waiting_notes import WaitingNotes
-from shoal.train.messages import Progress
+from shoal.train.messages import Generation, Progress
 
 _log = logging.getLogger(__name__)
 
 _TICK_S = 0.1
+_HEARTBEAT_S = 0.5
 _DRAIN_POLL_S = 0.5
+_SHARE_POLL_S = 2.0
 _RESTORE_S = 5.0
 _CLOSE_S = 10.0
+_COLLECT_S = 120.0
+_COPY_S = 600.0
 _RETRY_S = 1.0
 # Followers of the job read its end before the controller goes.
 _LINGER_S = 10.0
@@ -77,6 +84,9 @@ class Controller:
                 spec.rescale_timeout_s,
                 spec.checkpoint_timeout_s,
                 restarts=spec.rescale_mode == RESTART,
+                detects=spec.rescale_mode == AUTO,
+                objective=spec.objective,
+                prices=Prices(spec.worker_price, spec.other_price),
             )
         )
         self._notes = WaitingNotes(spec.resources(), time.monotonic())
@@ -176,7 +186,7 @@ class Controller:
     async def _run(self) -> None:
         try:
             await self._begin_or_restore()
-            await self._watch()
+            await asyncio.gather(self._watch(), self._poll_ray())
         except Exception as error:
             _log.exception("the controller failed")
             self._begin_finish(Finish(1, "the job's controller failed", repr(error)))
@@ -202,30 +212,45 @@ class Controller:
             await asyncio.to_thread(self._placements.restore, workers)
         requested = [e["worker"] for e in self._journal.earlier if e["kind"] == "request"]
         number = 1 + max((int(worker[1:]) for worker in requested), default=0)
-        targets = [e["target"] for e in self._journal.earlier if e["kind"] == "resize"]
-        if targets:
-            self._membership.state.target = targets[-1]
+        sizes = [e for e in self._journal.earlier if e["kind"] in ("resize", "decision")]
+        self._membership.restore_size(sizes)
+        if any(e["kind"] == "kind" for e in self._journal.earlier):
+            self._membership.restore_kind()
         reports = [report for reports in by_node.values() for report in reports]
         now = time.monotonic()
         self._perform(self._membership.restore(reports, now, next_worker=number))
 
     async def _watch(self) -> None:
-        next_drain_poll = 0.0
+        """Losses and deadlines. Never waits for Ray, which can take long when a node is lost."""
+        next_heartbeat = 0.0
         while self._finish is None:
             await asyncio.sleep(_TICK_S)
             now = time.monotonic()
+            if now >= next_heartbeat:
+                next_heartbeat = now + _HEARTBEAT_S
+                with suppress_and_log(_log, "write the heartbeat", OSError):
+                    (self._spec.path / HEARTBEAT_FILE).touch()
             for node in self._agents.give_up_silent(now):
                 self._perform(self._membership.node_lost(node, now))
             self._perform(self._membership.tick(now))
             for note in self._notes.check(self._membership.state, now):
                 self._journal.add("note", note, "warning")
-            # Ray's GCS can be away for a while, and the disk can be full: training goes on.
+
+    async def _poll_ray(self) -> None:
+        """Ray's GCS can be away for a while: training goes on."""
+        next_drain_poll = next_share_poll = 0.0
+        while self._finish is None:
+            await asyncio.sleep(_TICK_S)
             with suppress_and_log(_log, "ask for placements", Exception):
                 await self._place()
+            now = time.monotonic()
+            if now >= next_share_poll:
+                next_share_poll = now + _SHARE_POLL_S
+                with suppress_and_log(_log, "ask for other jobs", Exception):
+                    await self._check_other_jobs()
             if now >= next_drain_poll:
                 next_drain_poll = now + _DRAIN_POLL_S
                 with suppress_and_log(_log, "ask for draining nodes", Exception):
-                    (self._spec.path / HEARTBEAT_FILE).touch()
                     await self._check_draining()
 
     async def _place(self) -> None:
@@ -241,6 +266,11 @@ class Controller:
             now = time.monotonic()
             self._perform(self._membership.node_draining(node, now + seconds, now))
 
+    async def _check_other_jobs(self) -> None:
+        uses = await asyncio.to_thread(self._placements.uses_by_job)
+        own = uses.pop(self._spec.id, JobUse(0, 0))
+        self._perform(self._membership.other_jobs(own, uses, time.monotonic()))
+
     # --- actions ---
 
     def _perform(self, actions: list[Action]) -> None:
@@ -249,8 +279,7 @@ class Controller:
                 values = dict(action.values)
                 self._journal.add(action.kind, action.text, action.level, **values)
             elif isinstance(action, Send):
-                if agent := self._agents.by_node.get(action.node):
-                    agent.actor.deliver.remote(action.worker, action.message)
+                self._send(action)
             elif isinstance(action, StartWorker):
                 self._keep(self._start_worker(action))
             elif isinstance(action, KillWorker):
@@ -282,27 +311,50 @@ class Controller:
 
     async def _start_worker(self, action: StartWorker) -> None:
         try:
-            is_new = action.node not in self._agents.by_node
             agent = self._agent(action.node)
             gpus = await asyncio.to_thread(self._placements.gpu_ids, action.worker)
-            # A joiner expects what rank 0 has downloaded when the job began.
-            shared = self._shared_files(action.node) if is_new else b""
-            agent.actor.start_worker.remote(
-                action.worker, action.rank, action.replicas, action.restarts, gpus, shared
+            await agent.actor.start_worker.remote(
+                action.worker, action.rank, action.replicas, action.restarts, gpus
             )
         except Exception as error:
-            _log.exception("could not start %s", action.worker)
-            exit = Exit(signal=signal.SIGTERM, lines=(f"could not be started: {error}",))
-            self._perform(self._membership.exited(action.worker, exit, time.monotonic()))
+            self._could_not_start(action.worker, error)
 
-    def _shared_files(self, node: str) -> Any:
+    def _could_not_start(self, worker: str, error: Exception) -> None:
+        _log.warning("could not start %s: %s", worker, error)
+        exit = Exit(signal=signal.SIGTERM, lines=(f"could not be started: {error}",))
+        self._perform(self._membership.exited(worker, exit, time.monotonic()))
+
+    def _send(self, action: Send) -> None:
+        agent = self._agents.by_node.get(action.node)
+        if agent is None:
+            return
+        message = action.message
+        starts_script = isinstance(message, Generation) and action.worker in message.joiners
+        source = self._source_of_shared_files(agent) if starts_script else None
+        if source is not None:
+            self._keep(self._copy_and_send(source, agent, action))
+        else:
+            agent.actor.deliver.remote(action.worker, message)
+
+    def _source_of_shared_files(self, agent: AgentHandle) -> AgentHandle | None:
+        """The agent that has what rank 0 has downloaded, if this one does not have it yet."""
         running = self._membership.state.running
-        source = (
-            self._agents.by_node.get(running.nodes[0]) if running and not self._spec.share else None
-        )
-        if source is None or source.node == node:
-            return b""
-        return source.actor.shared_files.remote()
+        if running is None or self._spec.share or agent.has_shared_files:
+            return None
+        source = self._agents.by_node.get(running.nodes[0])
+        return source if source is not agent else None
+
+    async def _copy_and_send(self, source: AgentHandle, agent: AgentHandle, action: Send) -> None:
+        """The message starts the script of a joiner, which expects these files."""
+        try:
+            copying = agent.actor.add_shared_files.remote(source.actor.shared_files.remote())
+            await asyncio.wait_for(asyncio.wrap_future(copying.future()), _COPY_S)
+        except Exception as error:  # one of the two nodes may be lost
+            agent.actor.kill.remote(action.worker)
+            self._could_not_start(action.worker, error)
+            return
+        agent.has_shared_files = True
+        agent.actor.deliver.remote(action.worker, action.message)
 
     def _agent(self, node: str) -> AgentHandle:
         if agent := self._agents.by_node.get(node):
@@ -349,7 +401,8 @@ class Controller:
         node = running.nodes[0] if running else next(iter(self._agents.by_node), "")
         if agent := self._agents.by_node.get(node):
             with suppress_and_log(_log, "collect the output", Exception):
-                archive = await agent.actor.output_files.remote()
+                call = agent.actor.output_files.remote()
+                archive = await asyncio.wait_for(asyncio.wrap_future(call.future()), _COLLECT_S)
                 write_atomically(self._spec.path / OUTPUT_FILE, archive)
 
     def _keep(self, work: Any) -> None:

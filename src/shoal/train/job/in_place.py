@@ -85,6 +85,8 @@ class InPlace:
             self._form_failed(f"{worker.id}: {message.error}", now)
         elif isinstance(message, Switched) and pending.committed:
             pending.switched.add(worker.id)
+            if worker.trained:  # a joiner costs nothing
+                pending.stall_s = max(message.stall_s, pending.stall_s)
             worker.trained = worker.prepared = True
             if switching.settle(self.state, self.state.step, now):
                 self._join_failures = 0
@@ -238,9 +240,18 @@ class InPlace:
         if state.pending is None:
             plan = planning.plan_generation(state, now, only_prepared=is_urgent)
             if plan is not None:
-                switching.announce(state, plan.members, plan.joiners, plan.reason, now)
+                switching.announce(
+                    state, plan.members, plan.joiners, plan.reason, now, master=self._master(plan)
+                )
             elif state.members() and all(w.is_due(now) for w in state.members()):
                 self._warn_all_leave()
+
+    def _master(self, plan: planning.Plan) -> StoreAddress | None:
+        """Until it is known what the script calls, it runs alone, with torchrun's variables."""
+        state = self.state
+        if state.settings.detects and state.running is None and len(plan.members) == 1:
+            return state.workers[plan.members[0]].address
+        return None
 
     def commit(self, now: float) -> None:
         if switching.commit_if_ready(self.state, now):

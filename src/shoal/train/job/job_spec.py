@@ -18,10 +18,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from shoal.train.job.sizing import SIZE
+
 NAMESPACE = "shoal-train"
 # One GPU for each worker where the cluster has GPUs, else none.
 AUTO_GPUS = -1.0
-# How the number of workers changes.
+# How the number of workers changes; AUTO: as the script's own calls require.
+AUTO = "auto"
 IN_PLACE = "in-place"
 RESTART = "restart"
 JOB_FILE = "job.json"
@@ -50,6 +53,9 @@ class JobSpec:
     checkpoint_timeout_s: float = 120.0
     rescale_timeout_s: float = 60.0
     rescale_mode: str = IN_PLACE
+    objective: str = SIZE
+    worker_price: float = 0.0  # dollars per hour; 0 if not known
+    other_price: float = 0.0  # of the head
     collects_output: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     created: float = 0.0

@@ -9,35 +9,52 @@ in `in_place.py` and `restarting.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from shoal.train.job.actions import Action, Exit, ReleaseWorker, WorkerReport
+from shoal.train.job.automatic_size import AutomaticSize, starts_with
 from shoal.train.job.crashes import Crashes
+from shoal.train.job.fair_share import FairShare, JobUse
 from shoal.train.job.in_place import InPlace
 from shoal.train.job.restarting import Restarting
 from shoal.train.job.restore import restore
+from shoal.train.job.sizing import SIZE
 from shoal.train.job.state import STOPPED, Settings, State, Worker
 from shoal.train.messages import (
     Checkpointed,
+    GoodputReport,
     Hello,
     Left,
+    Metrics,
     Note,
+    Notice,
     Prepared,
     Progress,
     Stop,
     StoreAddress,
     UsesLibrary,
+    UsesProcessGroup,
     WorkerMessage,
 )
+
+# A script that has called neither the library nor torch.distributed by then gets a note.
+_UNKNOWN_KIND_S = 120.0
 
 
 class Membership:
     """Every method takes the time, and returns the actions that follow."""
 
     def __init__(self, settings: Settings) -> None:
-        self.state = State(settings, target=settings.max_workers)
+        requested = starts_with(settings.max_workers, settings.min_workers, settings.objective)
+        self.state = State(settings, settings.max_workers if settings.restarts else requested)
+        self.state.is_size_fixed = settings.restarts or settings.objective == SIZE
         self._rescaling = (Restarting if settings.restarts else InPlace)(self.state)
+        self._automatic_size = AutomaticSize(self.state)
+        self._fair_share = FairShare()
         self._crashes = Crashes()
+        self._noted_one_worker = False
 
     # --- events ---
 
@@ -58,6 +75,16 @@ class Membership:
             workers = [Worker(m, trained=True) for m in lost]
             self._rescaling.repair(workers, f"{', '.join(lost)} lost", now)
         return self._advance(now)
+
+    def restore_size(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        """Before `restore`: what the journal says about the number of workers."""
+        if entries:
+            self.state.requested = int(entries[-1]["target"])
+            self.state.is_size_fixed |= any(entry["kind"] == "resize" for entry in entries)
+
+    def restore_kind(self) -> None:
+        """Before `restore`: the script is known to make its own process group."""
+        self._restart_from_now_on()
 
     def placed(self, worker_id: str, node: str, now: float) -> list[Action]:
         """The resources of a requested worker are available on this node."""
@@ -119,6 +146,7 @@ class Membership:
         if affected and state.finished is None:
             for worker in affected:
                 worker.deadline = deadline
+                state.send(worker.id, Notice(max(0.0, deadline - now)))
             text = f"node {node[:8]} is going away in {max(0.0, deadline - now):.0f} s"
             state.record("notice", text, "warning", node=node, deadline=deadline)
             state.request_checkpoint("a node is going away")
@@ -129,8 +157,22 @@ class Membership:
 
     def resize(self, target: int, now: float) -> list[Action]:
         """Train with up to this many workers from now on."""
-        self.state.target = max(1, target)
+        self.state.requested = max(1, target)
+        self.state.is_size_fixed = True
         self.state.record("resize", f"{target} workers requested", target=target)
+        return self._advance(now)
+
+    def other_jobs(self, own: JobUse, others: Mapping[str, JobUse], now: float) -> list[Action]:
+        """What the training jobs on this cluster have, and what they wait for."""
+        state = self.state
+        before = state.target
+        if self._fair_share.update(own, others, state.settings.min_workers, now):
+            state.share_limit = self._fair_share.limit
+            if state.target != before:
+                why = "another training job waits for resources"
+                if state.share_limit is None:
+                    why = "no other training job waits for resources"
+                state.record("share", f"{state.target} workers at most: {why}", limit=state.target)
         return self._advance(now)
 
     def stop(self, now: float) -> list[Action]:
@@ -156,10 +198,16 @@ class Membership:
             worker.address = StoreAddress(message.host, message.port)
         elif isinstance(message, UsesLibrary):
             state.uses_library = True
+        elif isinstance(message, UsesProcessGroup):
+            self._restart_from_now_on()
+        elif isinstance(message, GoodputReport):
+            self._automatic_size.report(message, now)
         elif isinstance(message, Prepared):
             worker.prepared = True
         elif isinstance(message, Progress):
             state.advance_step(message.step)
+        elif isinstance(message, Metrics):
+            state.record("metrics", values=message.values)
         elif isinstance(message, Left):
             worker.leaving = True
         elif isinstance(message, Checkpointed):
@@ -173,11 +221,38 @@ class Membership:
         else:
             self._rescaling.handle(worker, message, now)
 
+    def _restart_from_now_on(self) -> None:
+        """The script makes its own process group: its workers change by restart."""
+        state = self.state
+        if state.is_kind_known or not state.settings.detects:
+            return
+        state.settings = replace(state.settings, restarts=True)
+        state.requested, state.is_size_fixed = state.settings.max_workers, True
+        state.record(
+            "kind",
+            "the script makes its own process group, as under torchrun: "
+            "its workers are started again when their number changes",
+        )
+        self._rescaling = Restarting(state)
+        self._rescaling.restored()
+
+    def _note_one_worker(self) -> None:
+        state = self.state
+        if self._noted_one_worker or state.is_kind_known or state.settings.max_workers == 1:
+            return
+        self._noted_one_worker = True
+        state.record(
+            "note",
+            "the script uses neither shoal.train (or adaptdl) nor torch.distributed: "
+            "it runs on one worker",
+        )
+
     # --- ends ---
 
     def _script_ended(self) -> None:
         if not self.state.ending:
             self.state.ending = True
+            self._note_one_worker()
             self._rescaling.discard_joiners()
 
     def _crashed(self, worker: Worker, exit: Exit, now: float) -> None:
@@ -202,6 +277,8 @@ class Membership:
         return state.take_actions()
 
     def _plan(self, now: float) -> None:
+        if any(w.connected and now - w.started_at > _UNKNOWN_KIND_S for w in self._scripts()):
+            self._note_one_worker()
         if self.state.stop_at is None and not self.state.ending:
             self._rescaling.plan(now)
 
@@ -216,6 +293,9 @@ class Membership:
                 self.state.finish(STOPPED, "stopped", f"without a checkpoint after {seconds:g} s")
         elif self.state.ending and not remaining:
             self.state.finish(0)
+
+    def _scripts(self) -> list[Worker]:
+        return [] if self._noted_one_worker else self.state.scripts()
 
     def _runs_first(self, worker: Worker) -> bool:
         """Whether it runs the script for the first generation, which has not trained yet."""

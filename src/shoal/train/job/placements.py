@@ -16,17 +16,19 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from shoal.core.logs import suppress_and_log
+from shoal.train.job.fair_share import JobUse
 from shoal.train.job.job_spec import JobSpec
 
 _log = logging.getLogger(__name__)
 
 _GPU_SECONDS = 60
+_PREFIX = "shoal-train/"
 
 
 class Placements:
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
-        self._prefix = f"shoal-train/{spec.id}/"
+        self._prefix = f"{_PREFIX}{spec.id}/"
         self._groups: dict[str, Any] = {}
         self._waiting: set[str] = set()
         self._gpu_holders: dict[str, Any] = {}
@@ -65,6 +67,18 @@ class Placements:
                 placed[worker] = next(iter(row["bundles_to_node_id"].values()))
                 self._waiting.discard(worker)
         return placed
+
+    def uses_by_job(self) -> dict[str, JobUse]:
+        """What the training jobs on this cluster have, and what they wait for."""
+        uses: dict[str, JobUse] = {}
+        for row in placement_group_table().values():
+            if not row["name"].startswith(_PREFIX) or row["state"] == "REMOVED":
+                continue
+            job = row["name"].removeprefix(_PREFIX).split("/")[0]
+            use = uses.get(job, JobUse(0, 0))
+            placed = row["state"] == "CREATED"
+            uses[job] = JobUse(use.placed + placed, use.waiting + (not placed))
+        return uses
 
     def restore(self, workers: set[str]) -> None:
         """After a restart: keep the groups of these workers and remove all others of the job."""

@@ -24,10 +24,11 @@ from shoal.train.job.journal import Entry, read_journal
 # A controller that was killed comes back within seconds.
 _ALIVE_S = 30.0
 _LAST_LINES = 20_000
+_ENDED = {0: "succeeded", 143: "stopped"}
 _REASONS = {
-    "started", "resize", "announce", "cancel", "commit", "generation", "worker_lost", "node_lost",
-    "notice", "all_lost", "restart", "restored", "discard", "form_failed", "checkpoint", "stop",
-    "end",
+    "started", "resize", "decision", "share", "kind", "announce", "cancel", "commit",
+    "generation", "worker_lost", "node_lost", "notice", "all_lost", "restart", "restored",
+    "discard", "form_failed", "checkpoint", "stop", "end",
 }  # fmt: skip
 
 
@@ -81,7 +82,7 @@ def read_reasons(directory: Path) -> list[Entry]:
 def _state(directory: Path) -> dict[str, Any]:
     try:
         status = int(json.loads((directory / STATUS_FILE).read_text())["status"])
-        return {"state": "succeeded" if status == 0 else "failed", "status": status}
+        return {"state": _ENDED.get(status, "failed"), "status": status}
     except (OSError, ValueError, KeyError):
         pass
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shoal.train.job.actions import Action, Finish, Record, Send
+from shoal.train.job.sizing import SIZE, Prices
 from shoal.train.messages import Checkpoint, ControllerMessage, Generation, StoreAddress
 
 LEAVE_BEFORE_DEADLINE_S = 30.0
@@ -18,6 +19,9 @@ class Settings:
     rescale_timeout_s: float = 60.0
     checkpoint_timeout_s: float = 120.0
     restarts: bool = False  # a change of the membership ends all workers and starts them again
+    detects: bool = False  # what the script calls decides on `restarts`
+    objective: str = SIZE
+    prices: Prices = field(default_factory=Prices)
 
 
 @dataclass
@@ -56,6 +60,7 @@ class Pending:
     formed: set[str] = field(default_factory=set)
     switched: set[str] = field(default_factory=set)
     committed: bool = False
+    stall_s: float = 0.0  # the longest of a worker that trained before
 
     @property
     def number(self) -> int:
@@ -72,7 +77,7 @@ class Pending:
 @dataclass
 class State:
     settings: Settings
-    target: int
+    requested: int  # workers, if no other job waits for resources
     workers: dict[str, Worker] = field(default_factory=dict)
     running: Generation | None = None
     pending: Pending | None = None
@@ -84,17 +89,31 @@ class State:
     step: int = 0  # the last one that is known of
     restarts: int = 0
     last_checkpoint: str = ""
+    is_size_fixed: bool = False  # by the user, or because nothing is measured
+    share_limit: int | None = None  # workers at most, because other jobs wait for resources
+    rescale_s: float | None = None  # how long training was stalled for the last change
     ending: bool = False  # a script has ended: no worker joins any more
     stop_at: float | None = None  # when workers that have not stopped are killed
     actions: list[Action] = field(default_factory=list)
 
+    @property
+    def target(self) -> int:
+        """How many workers the job should have."""
+        return self.requested if self.share_limit is None else min(self.requested, self.share_limit)
+
+    @property
+    def is_kind_known(self) -> bool:
+        """Whether the script uses several workers, and how."""
+        return self.uses_library or self.settings.restarts
+
     def first_size(self) -> int:
         """How many workers the first generation has, where they are available."""
+        if self.settings.detects and not self.is_kind_known:
+            return 1
         return max(1, min(self.settings.min_workers, self.target))
 
     def wanted(self) -> int:
-        knows_others = self.uses_library or self.settings.restarts
-        return self.target if knows_others else self.first_size()
+        return self.target if self.is_kind_known else self.first_size()
 
     def members(self) -> list[Worker]:
         """The living members of the running generation in rank order."""

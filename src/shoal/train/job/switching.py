@@ -66,6 +66,8 @@ def settle(state: State, step: int, now: float) -> bool:
         return False
     for worker in state.members():
         worker.leaving = worker.leaving or worker.id not in members
+    if state.running is not None:
+        state.rescale_s = pending.stall_s
     state.running, state.pending = pending.announcement, None
     text = f"{len(members)} worker{'s' if len(members) != 1 else ''}: {pending.reason}"
     state.record(

@@ -48,6 +48,7 @@ def worker_environment(
         SHOAL_TRAIN_WORKER=worker,
         SHOAL_TRAIN_HOST=host,
         SHOAL_TRAIN_DIR=str(directory),
+        SHOAL_TRAIN_MAX_WORKERS=str(spec.max_workers),
         SHOAL_TRAIN_CHECKPOINT_DIR=spec.checkpoint_dir,
         ADAPTDL_JOB_ID=spec.id,
         ADAPTDL_SHARE_PATH=spec.share or str(directory / "share"),

@@ -38,6 +38,7 @@ class Accumulator(MutableMapping[Any, Any]):
         self._session = session
         self._open: dict[Any, Any] | None = None
         self._state = _AccumulatorState(name)
+        session.history.created(name, session.epoch, self)
         if not checkpoint.load_state(self._state):
             session.accumulation.totals.setdefault(name, dict(*args, **kwargs))
 

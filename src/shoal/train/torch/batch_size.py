@@ -35,7 +35,10 @@ class BatchSizeLimits:
         """Samples per worker and micro-batch, and micro-batches per step. What was chosen for
         another number of workers gives the total."""
         if self.maximum is None or chosen is None:
-            return math.ceil(self.initial / workers), 1
+            local = math.ceil(self.initial / workers)
+            highest = self.local_bounds[1] if self.local_bounds and self.accumulation else None
+            passes = math.ceil(local / highest) if highest else 1
+            return math.ceil(local / passes), passes
         chosen_workers, local, micro_batches = chosen
         if chosen_workers != workers:
             total = min(chosen_workers * local * micro_batches, self.maximum)

@@ -93,14 +93,21 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
         self._elastic_sampler = ElasticSampler(dataset, shuffle)
 
     def __iter__(self) -> Any:
-        return self._elastic.run(self, len(self.dataset), self._drop_last)
+        return self._elastic.run(self, self._drop_last)
 
     def __len__(self) -> int:
         """How many batches this worker still has in this pass."""
         size = current_session().size
         local = math.ceil(self._elastic.batch_size / size)
-        length = len(self.dataset)
-        return len(StepPlan(length, 0, size, local, 1, self._drop_last))
+        return len(StepPlan(self._pass_length(0), 0, size, local, 1, self._drop_last))
+
+    def _pass_length(self, index: int) -> int:
+        """How many samples a pass has. Called when the samples before `index` are used."""
+        return len(self.dataset)
+
+    def _pass_order(self, plan: StepPlan, pass_number: int) -> list[int]:
+        """The samples of a pass in their order, the same on every worker."""
+        return pass_order(plan.length, self._shuffle, pass_number)
 
     def _start_processes(self) -> None:
         """Start the loader's processes while the other workers train."""
@@ -112,7 +119,7 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
         """What the inner DataLoader makes of this worker's part of the plan. A worker without
         samples computes with one that is not its own, which then counts for nothing."""
         rank = current_session().rank
-        self._step_batches.order = pass_order(plan.length, self._shuffle, pass_number)
+        self._step_batches.order = self._pass_order(plan, pass_number)
         self._step_batches.ranges = [
             share
             for step in range(len(plan))

@@ -18,6 +18,7 @@ from shoal.train import checkpoint, messages
 from shoal.train.torch import epoch as epochs
 from shoal.train.torch import metrics
 from shoal.train.torch.batch_size import BatchSizeLimits, check_limits
+from shoal.train.torch.goodput_report import goodput_report
 from shoal.train.torch.sampler import StepPlan
 from shoal.train.worker.runtime import current_session
 from shoal.train.worker.session import Batch
@@ -37,6 +38,7 @@ class Batches(Protocol):
     """What the loop needs of the loader that it belongs to."""
 
     def _start_processes(self) -> None: ...
+    def _pass_length(self, index: int) -> int: ...
     def _batches(self, plan: StepPlan, pass_number: int) -> Iterator[Any]: ...
 
 
@@ -71,8 +73,10 @@ class AdaptiveDataLoaderHelper:
         self.max_batch_size: int | None = None
         self.local_bsz_bounds: tuple[int, int] | None = None
         self._gradient_accumulation = False
+        self.is_stream = False  # the length of a pass is not known before its end
         self._state = _LoaderState(f"adaptdl-dataloader-epoch{self._session.epoch}-{number}")
         checkpoint.load_state(self._state)
+        self._session.history.created(self._state.name, self._session.epoch, self)
         self._loops: dict[int | None, int] = {}  # loops of this script, in each epoch
         self._plan: StepPlan | None = None
         self._last_plan: StepPlan | None = None
@@ -83,8 +87,23 @@ class AdaptiveDataLoaderHelper:
         self._rank_samples = 0
         self._training = False
         self._propose_after = 0.0
+        self._reported_fits = 0
         self._rate_from: tuple[float, int] | None = None
         self._starts: dict[int, int] = {}  # the index at which each recent tick began
+
+    @property
+    def name(self) -> str:
+        """The same in every worker, and in a later run of the script."""
+        return self._state.name
+
+    @property
+    def passes(self) -> int:
+        """How many passes over the data are finished."""
+        return self._state.passes
+
+    def sizes(self) -> tuple[int, int]:
+        """Samples per worker and micro-batch, and micro-batches per step, from here on."""
+        return self._limits().sizes(self._session.size, self._state.batch)
 
     # --- what a script may ask ---
 
@@ -147,6 +166,20 @@ class AdaptiveDataLoaderHelper:
         self.max_batch_size = max_batch_size
         self.local_bsz_bounds = local_bsz_bounds
         self._gradient_accumulation = gradient_accumulation
+
+    def limit_batch(
+        self, maximum: int, per_worker: tuple[int, int] | None, accumulate: bool | None
+    ) -> None:
+        """As `autoscale_batch_size`, but the bounds are those of one worker: a batch that is larger
+        than one worker may have in one forward is split over workers, or over several forwards."""
+        lowest, highest = per_worker or (None, None)
+        if lowest is not None and highest is not None and not 1 <= lowest <= highest:
+            raise ValueError(f"per_worker must be two positive numbers in order, not {per_worker}")
+        check_limits(self.batch_size, maximum, (lowest, maximum) if lowest else None)
+        self.max_batch_size = maximum
+        self.local_bsz_bounds = per_worker
+        needs_it = highest is not None and highest < self.batch_size
+        self._gradient_accumulation = needs_it if accumulate is None else accumulate
 
     def to_tensorboard(self, writer: Any, global_step: int, tag_prefix: str = "") -> None:
         """Write the batch sizes of the running loop, or of the last one."""
@@ -225,25 +258,26 @@ class AdaptiveDataLoaderHelper:
             session.replaying and epoch is not None and epoch < epochs.finished_epochs()
         )
 
-    def run(self, loader: Batches, length: int, drop_last: bool) -> Iterator[Any]:
+    def run(self, loader: Batches, drop_last: bool) -> Iterator[Any]:
         epoch = self._session.epoch
         with self._loop():
             if not self._session.entered:
                 loader._start_processes()
             try:
-                yield from self._run_to_the_end(loader, length, drop_last)
+                yield from self._run_to_the_end(loader, drop_last)
             except GeneratorExit:  # the script has left the loop early
                 self._finish_loop()
                 raise
             finally:
-                self._loops[epoch] = self._loops.get(epoch, 0) + 1
+                _count(self._loops, epoch)
 
-    def _run_to_the_end(self, loader: Batches, length: int, drop_last: bool) -> Iterator[Any]:
+    def _run_to_the_end(self, loader: Batches, drop_last: bool) -> Iterator[Any]:
         session = self._session
         while not self.is_done():
             if session.replaying:
                 session.go_live()
-            local, micro = self._limits().sizes(session.size, self._state.batch)
+            length = loader._pass_length(self._state.index)
+            local, micro = self.sizes()
             plan = StepPlan(length, self._state.index, session.size, local, micro, drop_last)
             if len(plan) > 0 and not self._is_enough(length):
                 self._plan = self._last_plan = plan
@@ -285,7 +319,7 @@ class AdaptiveDataLoaderHelper:
         """With a batch size that changes, an epoch is as much progress as one pass at the initial
         batch size, in one pass over the data or more."""
         is_adaptive = self.max_batch_size is not None and self._training
-        return is_adaptive and self._session.epoch is not None
+        return is_adaptive and self._session.epoch is not None and not self.is_stream
 
     def _is_enough(self, length: int) -> bool:
         if not self._has_progress_goal:
@@ -296,7 +330,7 @@ class AdaptiveDataLoaderHelper:
         state = self._state
         state.index = 0
         state.passes += 1
-        state.done[self._session.epoch] = state.done.get(self._session.epoch, 0) + 1
+        _count(state.done, self._session.epoch)
 
     def _run_segment(self, loader: Batches, plan: StepPlan) -> Iterator[Any]:
         """Steps with one plan, until the pass ends or a boundary says that something changed."""
@@ -339,11 +373,22 @@ class AdaptiveDataLoaderHelper:
             self._state.index = self._starts[min(undone)]
         self._starts = {}
 
+    def _report_goodput(self) -> None:
+        """After each fit: what the job would get from other numbers of workers."""
+        session = self._session
+        if not session.rendezvous.is_elastic or metrics.fits() == self._reported_fits:
+            return
+        self._reported_fits = metrics.fits()
+        report = goodput_report(session.worker, session.num_nodes, session.size)
+        if report is not None:
+            session.rendezvous.send(report)
+
     def _progress(self) -> messages.Progress | None:
         plan = self._plan
         if plan is None:
             return None
         session = self._session
+        self._report_goodput()
         now, samples = time.monotonic(), self._state.passes * plan.length + self._state.index
         rate = 0.0
         if self._rate_from is not None and now > self._rate_from[0]:
@@ -361,4 +406,20 @@ class AdaptiveDataLoaderHelper:
             throughput=rate,
             generation=session.generation.number if session.generation is not None else 0,
             epochs=epochs.total_epochs(),
+            goodput=_goodput(rate, plan.batch),
         )
+
+
+def _goodput(rate: float, batch_size: int) -> float | None:
+    function = metrics.get_goodput_fn()
+    if function is None or not rate:
+        return None
+    return rate * float(function.efficiency(batch_size))
+
+
+def _count(loops: dict[int | None, int], epoch: int | None) -> None:
+    """One loop more in that epoch. Loops of earlier ones are done, whatever their number is."""
+    loops[epoch] = loops.get(epoch, 0) + 1
+    if epoch is not None:
+        for old in [at for at in loops if at is not None and at < epoch - 1]:
+            del loops[old]

@@ -85,20 +85,25 @@ class _Step:
 
 
 class _Fitter:
-    """Fits the model now and then, in a thread, so that training does not wait for it."""
+    """Fits the model now and then, in a thread, so that training does not wait for it: when a new
+    number of workers has been measured for some steps, and every few seconds from then on."""
 
     def __init__(self) -> None:
+        self.fits = 0
+        self.seconds = 0.0  # how long the last fit took
         self._thread: threading.Thread | None = None
-        self._next_fit: float | None = None
+        self._next_fit = 0.0
+        self._place: tuple[int, int] | None = None
 
     def fit_if_due(self, state: _MetricsState) -> None:
         now = _clock()
         if self._thread is not None and self._thread.is_alive():
             return
-        if self._next_fit is None:
-            steps = sum(sums["optim_count"] for sums in state.profile.values())
-            if steps < _FIRST_FIT_STEPS:
+        place = env.num_nodes(), env.num_replicas()
+        if place != self._place:
+            if measured_steps(state, *place) < _FIRST_FIT_STEPS:
                 return
+            self._place = place
         elif now < self._next_fit:
             return
         self._next_fit = now + _SECONDS_BETWEEN_FITS
@@ -113,7 +118,19 @@ class _Fitter:
             self._thread.join(timeout)
 
     def _fit(self, state: _MetricsState, profile: Profile) -> None:
+        begun = _clock()
         state.perf_params = _fit(profile) or state.perf_params
+        self.seconds = _clock() - begun
+        self.fits += 1
+
+
+def measured_steps(state: _MetricsState, num_nodes: int, num_replicas: int) -> float:
+    """How many steps were measured with so many nodes and replicas, at any batch size."""
+    return sum(
+        sums["optim_count"]
+        for (nodes, replicas, _), sums in state.profile.items()
+        if (nodes, replicas) == (num_nodes, num_replicas)
+    )
 
 
 _state: _MetricsState | None = None
@@ -129,6 +146,15 @@ def _metrics_state() -> _MetricsState:
         _state = _MetricsState()
         checkpoint.load_state(_state)
     return _state
+
+
+def fits() -> int:
+    """How often the model was fitted; a new number means a new model."""
+    return _fitter.fits
+
+
+def fit_seconds() -> float:
+    return _fitter.seconds
 
 
 def _reset() -> None:

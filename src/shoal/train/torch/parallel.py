@@ -25,6 +25,7 @@ from shoal.train.torch.gradient_noise_scale import AdamGradientNoiseScale, Gradi
 from shoal.train.torch.loader_loop import current_dataloader
 from shoal.train.torch.model_state import ModelState, StepEffects
 from shoal.train.torch.scaling_rules import AdamScale, AdaScale, ScalingRuleBase
+from shoal.train.torch.unsupported_models import refuse_unsupported
 from shoal.train.worker.generation import Generation, PeerLostError
 from shoal.train.worker.runtime import current_session
 
@@ -48,6 +49,7 @@ class AdaptiveDataParallel(nn.Module):
         **kwargs: Any,
     ) -> None:
         super().__init__()
+        refuse_unsupported(model)
         self.module = model
         self.require_backward_grad_sync = True
         self._session = current_session()
@@ -73,17 +75,18 @@ class AdaptiveDataParallel(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         helper = current_dataloader()
-        if not (torch.is_grad_enabled() and self.module.training):
+        if not torch.is_grad_enabled():
             return self.module(*args, **kwargs)
         if helper is None:
             return _on_backward(self.module(*args, **kwargs), _refuse)
-        helper.train()
+        if self.module.training:
+            helper.train()
         if helper.first_micro_batch:
             self.gns.set_accum_scale(helper.micro_batch_scale)
         generation = self._session.generation
         assert generation is not None
         sync = self.require_backward_grad_sync and helper.is_optim_step()
-        if sync and generation.size > 1 and self._broadcast_buffers:
+        if sync and generation.size > 1 and self._broadcast_buffers and self.module.training:
             _sync_buffers(self.module, generation)
         if self._inner:
             inner = self._inner[0]
@@ -92,9 +95,14 @@ class AdaptiveDataParallel(nn.Module):
         else:
             output = self.module(*args, **kwargs)
         weight = helper.micro_batch_weight
-        if weight == 1.0:
+        if weight == 1.0 and self.module.training:
             return output
-        return _on_backward(output, lambda gradient: gradient * weight)
+
+        def weighted(gradient: torch.Tensor) -> torch.Tensor:
+            helper.train()  # a model in eval mode is trained, too, such as one with frozen layers
+            return gradient * weight
+
+        return _on_backward(output, weighted)
 
     def rebuild(self, generation: Generation) -> None:
         """Build what belongs to a generation."""

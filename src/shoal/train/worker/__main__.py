@@ -9,12 +9,15 @@ import os
 import runpy
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import NoReturn
 
 from shoal.train import messages
 from shoal.train.worker import runtime, torchrun_env
 from shoal.train.worker.control_link import ControlLink
+
+_WATCH_S = 0.2
 
 
 def main() -> NoReturn:
@@ -29,6 +32,7 @@ def main() -> NoReturn:
     os.environ.update(torchrun_env.variables(link.await_generation(), link.worker))
     torch_import.join()
     runtime.use_link(link)
+    _watch_for_process_group(link)
     sys.argv = [script, *arguments]
     sys.path[0] = str(Path(script).resolve().parent)
     try:
@@ -56,6 +60,22 @@ def _import_torch_if_used(script: str) -> threading.Thread:
     thread = threading.Thread(target=work, name="shoal-import", daemon=True)
     thread.start()
     return thread
+
+
+def _watch_for_process_group(link: ControlLink) -> None:
+    """Tell the job if the script makes a process group without the training library."""
+
+    def watch() -> None:
+        while runtime.existing_session() is None:
+            distributed = sys.modules.get("torch.distributed")
+            is_initialized = getattr(distributed, "is_initialized", None)
+            if is_initialized is not None and is_initialized():
+                if runtime.existing_session() is None:
+                    link.send(messages.UsesProcessGroup(link.worker))
+                return
+            time.sleep(_WATCH_S)
+
+    threading.Thread(target=watch, name="shoal-watch", daemon=True).start()
 
 
 def _status(code: object) -> int:

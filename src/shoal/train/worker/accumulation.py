@@ -39,6 +39,11 @@ class Accumulation:
         self.merged_ticks = before
         self._local = {at: each for at, each in self._local.items() if at >= before}
 
+    def forget(self, accumulators: list[str]) -> None:
+        """Nothing is added to these any more, and their totals are not read."""
+        for name in accumulators:
+            self.totals.pop(name, None)
+
     def undo(self, tick: int) -> dict[int, Deltas]:
         """Take out, and return, what this worker added in `tick` and later."""
         undone = {at: each for at, each in self._local.items() if at >= tick}

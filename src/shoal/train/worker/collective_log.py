@@ -27,3 +27,8 @@ class CollectiveLog:
     def add(self, epoch: int | None, result: Any) -> None:
         self.results.setdefault(epoch, []).append(copy.deepcopy(result))
         self._reached[epoch] = self._reached.get(epoch, 0) + 1
+
+    def forget_before(self, epoch: int) -> None:
+        for entries in (self.results, self._reached):
+            for old in [at for at in entries if at is not None and at < epoch]:
+                del entries[old]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 from shoal.train import messages
@@ -30,6 +31,7 @@ class ControlLink:
         self._received = threading.Condition()
         self._kept: list[messages.ControllerMessage] = []
         self._handler: Callable[[messages.ControllerMessage], None] | None = None
+        self._node_ends_at: float | None = None
         threading.Thread(target=self._receive, name="shoal-control", daemon=True).start()
 
     def send(self, message: messages.WorkerMessage) -> None:
@@ -39,6 +41,11 @@ class ControlLink:
                 self._socket.sendall(line)
         except OSError:
             self._agent_is_gone()
+
+    def seconds_left(self) -> float | None:
+        """Until the node goes away; None if that is not announced."""
+        ends_at = self._node_ends_at
+        return None if ends_at is None else max(0.0, ends_at - time.monotonic())
 
     def handle_with(self, handler: Callable[[messages.ControllerMessage], None]) -> None:
         """Hand all messages, those received before too, to `handler`."""
@@ -69,6 +76,9 @@ class ControlLink:
         self._agent_is_gone()
 
     def _take(self, message: messages.ControllerMessage) -> None:
+        if isinstance(message, messages.Notice):
+            self._node_ends_at = time.monotonic() + message.seconds
+            return
         with self._received:
             if self._handler is None:
                 self._kept.append(message)

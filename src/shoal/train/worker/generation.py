@@ -2,7 +2,8 @@
 
 A collective that waits for a lost peer must not block forever and must not raise into the user's
 loop. So nothing here calls `Work.wait`: a wait ends when the work is done or when the generation
-has failed, whichever comes first. The abandoned work keeps its buffers and ends with the group.
+has failed, whichever comes first. The abandoned work keeps its buffers until `close` has ended the
+connections.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 from shoal.train import messages
+from shoal.train.worker import group_sockets
 
 FORM_TIMEOUT = timedelta(seconds=60)
 # A worker may compute, validate or sleep for long: only the node agents judge who is lost.
@@ -44,6 +46,8 @@ class Generation:
         self.prefix_rank = 0
         self.prefix_size = 1
         self._store: Any = None
+        self._sockets: set[group_sockets.Socket] = set()
+        self._hosts: set[str] = set()
         self._lock = threading.Lock()
         self._waits: set[threading.Event] = set()
 
@@ -52,6 +56,7 @@ class Generation:
     def form(self, store: Any, host: str, backend: str = "gloo") -> None:
         """Connect with all other members. Blocks until they have done the same."""
         self._store = store
+        others = group_sockets.open_sockets()
         self.prefix_rank, self.prefix_size = self._place_among_joiners()
         if self.prefix_size > 1 and self.prefix_size < self.size:
             self.prefix = _gloo(store, "prefix", self.prefix_rank, self.prefix_size, host)
@@ -63,6 +68,14 @@ class Generation:
                 self.data = _gloo(store, "data", self.rank, self.size, host)
         if self.prefix_size == self.size:
             self.prefix = self.data
+        self._sockets = group_sockets.open_sockets() - others
+        self._hosts = self._hosts_of_members(host)
+
+    def _hosts_of_members(self, host: str) -> set[str]:
+        if self.size == 1:
+            return {host}
+        self._store.set(f"host-{self.rank}", host)
+        return {self._store.get(f"host-{rank}").decode() for rank in range(self.size)}
 
     def _place_among_joiners(self) -> tuple[int, int]:
         joiners = self.membership.joiners
@@ -166,8 +179,29 @@ class Generation:
         self._wait_for(future)
 
     def close(self) -> None:
-        """Close the connections. Members that still wait for this one see an error."""
+        """Close the connections, without waiting. Members that still wait for this one see an
+        error."""
+        groups = [group for group in (self.data, self.control, self.prefix) if group is not None]
         self.data = self.control = self.prefix = self._store = None
+        if self.error is not None:
+            group_sockets.shut_down(self._sockets, self._hosts)
+        if groups:
+            # The end of a group waits for its last collective.
+            end = _abort if self.error is not None else _release
+            threading.Thread(target=end, args=(groups,), name="shoal-close", daemon=True).start()
+
+
+def _release(groups: list[Any]) -> None:
+    while groups:
+        groups.pop()
+
+
+def _abort(groups: list[Any]) -> None:
+    for group in groups:
+        with contextlib.suppress(Exception):
+            group.abort()  # which NCCL needs, and Gloo does not know
+    del group
+    _release(groups)
 
 
 _STATE_TAG = 7

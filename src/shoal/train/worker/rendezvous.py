@@ -175,10 +175,18 @@ class Rendezvous:
         with self._changed:
             return self._formed.get(number)
 
+    def give_up(self, number: int, why: str) -> None:
+        """A member of that generation is lost: nothing in it, or before it, can be waited for."""
+        with self._changed:
+            broken = [each for each in self._formed.values() if each.number <= number]
+        for generation in broken:
+            generation.fail(why)
+
     def forget_before(self, number: int) -> None:
         with self._changed:
-            for old in [each for each in self._formed if each < number]:
-                del self._formed[old]
+            old = [self._formed.pop(each) for each in list(self._formed) if each < number]
+        for generation in old:
+            generation.close()
 
     # --- epochs ---
 

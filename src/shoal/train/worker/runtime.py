@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
+import time
+from collections.abc import Mapping
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from shoal.train import env, messages
+from shoal.train import checkpoint, env, messages
 from shoal.train.worker.control_link import ControlLink
 
 if TYPE_CHECKING:
@@ -17,12 +20,33 @@ if TYPE_CHECKING:
 _session: Session | None = None
 _link: ControlLink | None = None
 _lock = threading.Lock()
+_REPORT_INTERVAL_S = 1.0
+_reported_at = -_REPORT_INTERVAL_S
 
 
 def use_link(link: ControlLink) -> None:
     """This process is a worker of a job."""
     global _link
     _link = link
+
+
+def seconds_left() -> float | None:
+    """Until the node of this worker goes away; None if that is not announced."""
+    return _link.seconds_left() if _link is not None else None
+
+
+def report(values: Mapping[str, Any]) -> None:
+    """Send figures of the script to its job: numbers, from rank 0 only, at most once a second."""
+    global _reported_at
+    rank = _session.rank if _session is not None else int(os.environ.get("RANK", "0"))
+    now = time.monotonic()
+    if _link is None or rank != 0 or now - _reported_at < _REPORT_INTERVAL_S:
+        return
+    _reported_at = now
+    numbers = {name: float(value) for name, value in values.items()}
+    finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+    if finite:
+        _link.send(messages.Metrics(_link.worker, finite))
 
 
 def existing_session() -> Session | None:
@@ -44,6 +68,7 @@ def current_session() -> Session:
                 _session = Session(_link.worker, os.environ["SHOAL_TRAIN_HOST"], _link)
                 _link.send(messages.UsesLibrary(_link.worker))
             env.set_place(_session)
+            checkpoint.before_saving = _session.merge_accumulators
             _stop_on_signals(_session)
         return _session
 

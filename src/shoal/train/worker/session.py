@@ -14,18 +14,19 @@ Words used here:
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from shoal.train import checkpoint, messages
+from shoal.train.worker import departure
 from shoal.train.worker.accumulation import Accumulation, Deltas
 from shoal.train.worker.collective_log import CollectiveLog
 from shoal.train.worker.control_link import ControlLink
 from shoal.train.worker.durable import DurableCheckpoints
+from shoal.train.worker.epoch_history import EpochHistory
 from shoal.train.worker.generation import Exchange, Generation, PeerLostError
 from shoal.train.worker.place import WorkerPlace
 from shoal.train.worker.rendezvous import Rendezvous
@@ -33,7 +34,6 @@ from shoal.train.worker.state_sync import Common, Standing, sync_state
 from shoal.train.worker.tick import Tick, Undoable
 
 _PROGRESS_INTERVAL = 1.0
-_LINGER = 1.0
 _STOPPED = 143  # what a shell reports for a program that SIGTERM has ended
 
 
@@ -72,6 +72,8 @@ class Session(WorkerPlace):
         self.propose_batch: Callable[[], Batch | None] = lambda: None
         self.adopt_batch: Callable[[Batch], bool] = lambda _: False
         self._incoming: dict[str, Any] | None = None
+        self._live_epoch: int | None = None  # of the worker that the incoming states are from
+        self.history = EpochHistory()
         self._log = CollectiveLog()
         self._current = Tick()
         self._rebuilt: list[Rebuilt] = []
@@ -107,6 +109,7 @@ class Session(WorkerPlace):
     def _on_message(self, message: messages.ControllerMessage) -> None:
         match message:
             case messages.Generation():
+                self.history.generation_announced(self.epoch)
                 self.rendezvous.announce(message)
                 if message.recover and message.store is not None:
                     self._give_up(message.generation - 1, "a worker was lost")
@@ -125,6 +128,7 @@ class Session(WorkerPlace):
         running = self.generation
         if running is not None and running.number <= number:
             running.fail(why)
+        self.rendezvous.give_up(number, why)  # this worker may be about to switch to one of them
 
     def note(self, text: str, level: str = "warning") -> None:
         """One line for the user."""
@@ -145,6 +149,9 @@ class Session(WorkerPlace):
         self._log.begin(epoch)
         if self.entered and not self.replaying:
             self.rendezvous.begin_epoch(epoch)
+            first = self.history.first_kept(epoch)
+            self._log.forget_before(first)
+            self.accumulation.forget(self.history.forget_before(first))
 
     # --- boundaries ---
 
@@ -262,6 +269,8 @@ class Session(WorkerPlace):
             if self.replaying:
                 if self._log.has_next(self.epoch):
                     return self._log.next(self.epoch)
+                if self._is_too_old():
+                    departure.start_over(self.note, self.worker, self.epoch)
                 self.go_live()
             assert self.generation is not None
             try:
@@ -274,18 +283,35 @@ class Session(WorkerPlace):
                 self._recover(kept)
                 kept = True
                 continue
-            self.tick += 1
-            self.accumulation.merge_from_all([share[0] for share in shares], self.tick)
-            result = combine([share[1] for share in shares])
-            self._log.add(self.epoch, result)
-            return result
+            return self._combine(shares, combine)
+
+    def merge_accumulators(self) -> None:
+        """Bring what all members have added into the totals. In a loop, its boundaries do that."""
+        if not self.in_loop:
+            self.collective(None, lambda _: None)
+
+    def _is_too_old(self) -> bool:
+        """Whether the others have finished this epoch, and kept nothing of it."""
+        live = self._live_epoch
+        return self.epoch is not None and live is not None and self.epoch < live
 
     def _collective_of_joiners(self, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
+        """Before the first batch. What joiners add up here is replaced by the sums of the workers
+        that train, if there are any."""
         generation = self.rendezvous.await_formed()
+        share = (self.accumulation.added_before(self.tick + 1), value)
         try:
-            return combine(generation.exchange_among_joiners(value))
+            shares = generation.exchange_among_joiners(share)
         except PeerLostError:
-            return combine([value])
+            shares = [share]
+        return self._combine(shares, combine)
+
+    def _combine(self, shares: list[Any], combine: Callable[[list[Any]], Any]) -> Any:
+        self.tick += 1
+        self.accumulation.merge_from_all([added for added, _ in shares], self.tick)
+        result = combine([value for _, value in shares])
+        self._log.add(self.epoch, result)
+        return result
 
     def _collective_in_loop(self, value: Any, combine: Callable[[list[Any]], Any]) -> Any:
         """A step in which this fails is dropped, so any answer will do."""
@@ -343,25 +369,29 @@ class Session(WorkerPlace):
     def _switch(self, number: int) -> None:
         generation = self.rendezvous.formed(number)
         if generation is None:
-            self._leave()
+            departure.leave(self.rendezvous.send, self.worker)
         self._begin(generation)
 
     def _begin(self, generation: Generation) -> None:
         """Agree on the most advanced member, take over what is missing, and go on from there."""
+        begun = time.monotonic()
         accumulation = self.accumulation
         synced = sync_state(
             generation,
-            Standing(self.entered, self.tick, accumulation.merged_ticks),
+            Standing(self.entered, self.tick, self.step, accumulation.merged_ticks),
             Common(
                 self.tick,
                 self.step,
                 accumulation.totals,
                 accumulation.merged_ticks,
                 self._log.results,
+                self.epoch,
             ),
             lambda: {state.name: state.snapshot() for state in checkpoint.states()},
         )
         previous, self.generation = self.generation, generation
+        if not self.entered and synced.source_trained:
+            accumulation.undo(0)  # the others have added that too, at the beginning of their script
         self.entered = True
         self._exchange = None
         common = synced.common
@@ -370,16 +400,19 @@ class Session(WorkerPlace):
             accumulation.put_back(self._undone)
             self.tick, self.step = common.tick, common.step
             self._log.results = common.log
+            self._live_epoch = common.epoch
             self._incoming = synced.states
             self._apply_positions()
         accumulation.adopt(common.totals, common.merged_ticks, common.tick + 1)
         self._undone = {}
-        self.rendezvous.forget_before(generation.number)
+        self.history.generation_begun()
         for each in self._rebuilt:
             each.rebuild(generation)
+        self.rendezvous.forget_before(generation.number)
         if previous is not None:
             previous.close()
-        self.rendezvous.send(messages.Switched(self.worker, generation.number, self.step))
+        stall = time.monotonic() - begun
+        self.rendezvous.send(messages.Switched(self.worker, generation.number, self.step, stall))
 
     def _apply_positions(self) -> None:
         """Epoch and loaders first: they tell where the script has to go."""
@@ -397,14 +430,6 @@ class Session(WorkerPlace):
                 state.restore(incoming.pop(state.name))
         checkpoint.offer(incoming)
         self._loop_start_tick = self.tick
-
-    def _leave(self) -> NoReturn:
-        """The new generation is without this worker."""
-        self.rendezvous.send(messages.Left(self.worker))
-        time.sleep(_LINGER)  # the others may still read from this worker
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
 
     # --- what others register ---
 

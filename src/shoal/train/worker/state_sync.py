@@ -13,10 +13,12 @@ from shoal.train.worker.generation import Generation
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a member is. A joiner has no state."""
+    """How far a member is. A joiner has no state. With several optimizers in a loop, a worker may
+    have made the step of one and not of the next when a peer was lost."""
 
     has_state: bool
     kept_ticks: int
+    steps: int
     merged_ticks: int
 
 
@@ -29,12 +31,14 @@ class Common:
     totals: Deltas
     merged_ticks: int
     log: dict[int | None, list[Any]] = field(default_factory=dict)
+    epoch: int | None = None
 
 
 @dataclass(frozen=True)
 class Synced:
     common: Common
     states: dict[str, Any] | None  # None: this worker has them already
+    source_trained: bool
 
 
 def sync_state(
@@ -50,7 +54,7 @@ def sync_state(
     behind = [
         rank
         for rank, each in enumerate(standings)
-        if rank != source and _order(each)[:2] < _order(standings[source])[:2]
+        if rank != source and _order(each)[:3] < _order(standings[source])[:3]
     ]
     if all(not each.has_state for each in standings):
         behind = [rank for rank in range(generation.size) if rank != source]
@@ -63,11 +67,12 @@ def sync_state(
         for rank in behind:
             generation.send(state_transfer.as_bytes(packed.tensors), rank)
     if generation.rank not in behind:
-        return Synced(common, None)
+        return Synced(common, None, standings[source].has_state)
     tensors = state_transfer.allocate(layouts)
     generation.receive(state_transfer.as_bytes(tensors), source)
-    return Synced(common, state_transfer.unpack(structure, tensors))
+    states = state_transfer.unpack(structure, tensors)
+    return Synced(common, states, standings[source].has_state)
 
 
-def _order(standing: Standing) -> tuple[bool, int, int]:
-    return standing.has_state, standing.kept_ticks, standing.merged_ticks
+def _order(standing: Standing) -> tuple[bool, int, int, int]:
+    return standing.has_state, standing.kept_ticks, standing.steps, standing.merged_ticks
