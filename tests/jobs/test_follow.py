@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shoal.core.clock import SystemClock
-from shoal.core.errors import NotFoundError, UnreachableError
+from shoal.core.errors import NotFoundError, ShoalError, UnreachableError
 from shoal.jobs import follow
 from shoal.jobs.client import RayJobClient
 from shoal.jobs.follow import JobFollower
@@ -87,6 +87,23 @@ async def test_an_unknown_job_is_an_error_at_once() -> None:
         follower = JobFollower(board.connect, "j", lambda chunk: None, SystemClock())
         with pytest.raises(NotFoundError, match="unknown job: j"):
             await follower.follow()
+
+
+async def test_a_job_that_a_restarted_ray_does_not_know_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follow, "_RECONNECT_S", 0.01)
+    monkeypatch.setattr(follow, "_POLL_S", 0.01)
+    async with dashboard(cuts=10) as board:
+
+        def forget(error: UnreachableError) -> None:
+            board.is_known = False
+
+        follower = JobFollower(
+            board.connect, "j", lambda chunk: None, SystemClock(), on_lost=forget
+        )
+        with pytest.raises(ShoalError, match="job j is lost: the Ray of the head was restarted"):
+            await asyncio.wait_for(follower.follow(), 60)
 
 
 async def test_following_gives_up_when_nothing_answers_for_too_long(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import http.server
 import json
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,20 +43,82 @@ def spec_of(support: Path) -> dict[str, str]:
     return spec
 
 
-@pytest.mark.parametrize("installer", ["uv", "pip"])
-def test_only_what_is_missing_is_installed_and_ray_is_shared(
-    support: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installer: str
-) -> None:
-    if installer == "uv" and shutil.which("uv") is None:
-        pytest.skip("uv is not installed")
-    if installer == "pip":
-        monkeypatch.setenv("PATH", "/usr/bin:/bin")
-        monkeypatch.setenv("HOME", str(tmp_path))
+@pytest.fixture(params=["uv", "pip"])
+def installer(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """Which program installs packages: uv if it is beside the Python of Ray, on PATH, or in the
+    user's home."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    if request.param == "pip":
+        without_uv = tmp_path / "ray"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(without_uv)], check=True)
+        site = next(without_uv.glob("lib/python3*/site-packages"))
+        (site / "ray.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        monkeypatch.setattr(sys, "executable", str(without_uv / "bin" / "python"))
+    return str(request.param)
+
+
+def test_only_what_is_missing_is_installed_and_ray_is_shared(support: Path, installer: str) -> None:
     built = ensure(spec_of(support), support)
     assert (built.directory / "lock.txt").read_text() == "shoaltest==1.0\n"
     used = subprocess.run([built.python, "-c", _USES], capture_output=True, text=True, check=True)
     assert used.stdout.split() == ["6", str(built.directory / "env")]
     assert any(package.startswith("ray==") for package in built.packages)
+    log = (built.directory / "build.log").read_text()
+    assert ("Successfully installed" in log) == (installer == "pip")
+
+
+def test_the_dependencies_and_the_index_of_a_project_are_used(
+    support: Path, installer: str, tmp_path: Path
+) -> None:
+    with serve(tmp_path / "index") as url:
+        (support / "environment" / "pyproject.toml").write_text(
+            '[project]\nname = "p"\nversion = "1"\ndependencies = ["shoaltest>=1", "click"]\n'
+            f'[[tool.uv.index]]\nurl = "{url}"\ndefault = true\n'
+        )
+        built = ensure({**spec_of(support), "main": "pyproject.toml"}, support)
+    assert (built.directory / "lock.txt").read_text() == "shoaltest==1.0\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "flags"),
+    [
+        ("--pre", ["--prerelease", "allow"]),
+        ("--trusted-host=a.b", ["--allow-insecure-host", "a.b"]),
+        ("--trusted-host a.b  # ours", ["--allow-insecure-host", "a.b"]),
+        ("--index-url https://a.b/?k=v=w", []),
+        ("pretty", []),
+    ],
+)
+def test_uv_gets_flags_for_options_that_it_does_not_read(
+    tmp_path: Path, line: str, flags: list[str]
+) -> None:
+    (tmp_path / "requirements.txt").write_text(f"idna\n{line}\n")
+    assert list(node_environment._uv_flags(tmp_path)) == flags
+    urls = [value for _, value in node_environment._options(tmp_path, ["--index-url"])]
+    assert urls == (["https://a.b/?k=v=w"] if "index" in line else [])
+
+
+@contextlib.contextmanager
+def serve(directory: Path) -> Iterator[str]:
+    """A package index at a local address, with the wheels of a directory."""
+    (project := directory / "pages" / "shoaltest").mkdir(parents=True)
+    for each in directory.glob("*.whl"):
+        shutil.copy(each, project)
+    handler = functools.partial(SilentHandler, directory=str(project.parent))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+class SilentHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 def test_processes_that_start_together_build_once(support: Path) -> None:

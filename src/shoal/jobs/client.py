@@ -21,6 +21,12 @@ ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 # The metadata in which Shoal keeps the command that the user gave.
 ENTRYPOINT_KEY = "shoal_entrypoint"
 
+# What the dashboard answers while the agent of the head is starting.
+_STARTING = (
+    "No available agent",
+    "Failed to get head node agent",
+    "Head node id has not yet been persisted",
+)
 _REQUEST_S = 60.0
 _LOG_INTERVAL_S = 0.25
 
@@ -74,12 +80,14 @@ class RayJob:
 
 
 class RayJobClient:
-    """The job API at one address. `token` is the cluster's, empty without authentication. All
-    methods raise `UnreachableError` if the address does not answer (any more)."""
+    """The job API at one address. `token` is the cluster's, empty without authentication. `name` is
+    what errors call it, and `fix` what they propose. All methods raise `UnreachableError` if the
+    address does not answer (any more), or its Ray is still starting."""
 
-    def __init__(self, address: str, token: str = "") -> None:
+    def __init__(self, address: str, token: str = "", *, name: str = "", fix: str = "") -> None:
         self.address = address.rstrip("/")
         self._token = token
+        self._name, self._fix = name or self.address, fix
         host = urllib.parse.urlsplit(self.address).hostname or ""
         # A proxy does not reach what is on this machine.
         handlers = [urllib.request.ProxyHandler({})] if host.startswith("127.") else []
@@ -199,14 +207,16 @@ class RayJobClient:
         detail = error.read().decode(errors="replace").strip()
         if error.code in (401, 403):
             fix = "set RAY_AUTH_TOKEN to the token of the cluster"
-            return AuthError(f"{self.address} refuses access", why=detail[-500:], fix=fix)
+            return AuthError(f"{self._name} refuses access", why=detail[-500:], fix=fix)
         if error.code == 404:
-            return NotFoundError(f"{self.address} has no {path}", why=detail[-500:])
+            return NotFoundError(f"{self._name} has no {path}", why=detail[-500:])
+        if any(text in detail for text in _STARTING):
+            return UnreachableError(f"{self._name} is not ready", why=detail[-500:], fix=self._fix)
         return ShoalError(f"{method} {path} failed ({error.code})", why=detail[-500:])
 
     def _unreachable(self, error: OSError) -> UnreachableError:
         why = str(getattr(error, "reason", error))
-        return UnreachableError(f"cannot reach {self.address}", why=why)
+        return UnreachableError(f"cannot reach {self._name}", why=why, fix=self._fix)
 
 
 def token_from_env() -> str:

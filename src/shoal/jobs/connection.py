@@ -25,11 +25,14 @@ async def job_client(cluster: ClusterHandle) -> AsyncIterator[RayJobClient]:
     head = await cluster.head()
     runner, start = cluster.runner(head), cluster.ray_start(head, head)
     token = await read_token(runner, start) if cluster.spec.shoal.auth == "token" else ""
+    cluster_name = cluster.spec.cluster_name
+    name, fix = f"the dashboard of {cluster_name}", f"shoal status {cluster_name}"
     if start.dashboard:  # the head is this machine
-        yield RayJobClient(f"http://{head.address}:{start.dashboard_port}", token)
+        address = f"http://{head.address}:{start.dashboard_port}"
+        yield RayJobClient(address, token, name=name, fix=fix)
         return
     async with _forwarded(runner, start.dashboard_port) as port:
-        yield RayJobClient(f"http://{_LOCALHOST}:{port}", token)
+        yield RayJobClient(f"http://{_LOCALHOST}:{port}", token, name=name, fix=fix)
 
 
 @contextlib.asynccontextmanager

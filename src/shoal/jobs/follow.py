@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 from shoal.core.clock import Clock
-from shoal.core.errors import ShoalError, UnreachableError
+from shoal.core.errors import NotFoundError, ShoalError, UnreachableError
 from shoal.jobs.client import RayJob, RayJobClient
 
 _log = logging.getLogger(__name__)
@@ -47,12 +47,21 @@ class JobFollower:
     async def follow(self) -> RayJob:
         """Returns when the job has ended and its output is complete."""
         lost_at: float | None = None
+        was_known = False
         while True:
             try:
                 async with self._connect() as client:
                     await client.job(self._id)
-                    lost_at = None
+                    lost_at, was_known = None, True
                     return await self._until_end(client)
+            except NotFoundError:
+                if not was_known:
+                    raise
+                raise ShoalError(
+                    f"job {self._id} is lost",
+                    why="the Ray of the head was restarted while it ran",
+                    fix="submit it again",
+                ) from None
             except UnreachableError as error:
                 now = self._clock.monotonic()
                 if lost_at is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shoal.jobs.sweep.metrics import collect, from_output, from_sacred
+from shoal.jobs.sweep.run_task import written_files
 from shoal.jobs.sweep.tensorboard import last_scalars
 
 
@@ -33,14 +34,14 @@ def test_sacreds_metrics_and_result(tmp_path: Path) -> None:
     series["numpy"] = {"steps": [0], "values": [{"dtype": "float64", "value": 3.5}]}
     (run / "metrics.json").write_text(json.dumps(series))
     (run / "run.json").write_text('{"result": 0.25}')
-    assert from_sacred(tmp_path) == {"loss": 1, "numpy": 3.5, "result": 0.25}
+    assert from_sacred(written_files(tmp_path)) == {"loss": 1, "numpy": 3.5, "result": 0.25}
     (run / "run.json").write_text('{"result": {"f1": 0.5}')  # cut off
-    assert from_sacred(tmp_path) == {"loss": 1, "numpy": 3.5}
+    assert from_sacred(written_files(tmp_path)) == {"loss": 1, "numpy": 3.5}
 
 
 def test_what_the_script_prints_counts_before_its_files(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"result": 7}')
-    assert collect(tmp_path, '{"result": 1}') == {"result": 1}
+    assert collect(written_files(tmp_path), '{"result": 1}') == {"result": 1}
 
 
 def record(data: bytes) -> bytes:
@@ -71,18 +72,18 @@ def test_tensorboard_files_have_the_last_value_of_each_scalar(tmp_path: Path) ->
     first += event(3, "acc", tensor(0.25))
     (tmp_path / "logs" / "events.out.tfevents.1.host").write_bytes(first)
     (tmp_path / "events.out.tfevents.2.host").write_bytes(event(5, "loss", simple(2)))
-    assert last_scalars(tmp_path) == {"loss": 0.5, "acc": 0.25}
+    assert last_scalars(written_files(tmp_path)) == {"loss": 0.5, "acc": 0.25}
 
 
 def test_a_damaged_tensorboard_file_keeps_what_came_before(tmp_path: Path) -> None:
     whole = event(1, "loss", simple(4))
     for damaged in (whole[:-9], b"\xff" * 40, record(b"\x2a\x7f")):
         (tmp_path / "events.out.tfevents.1").write_bytes(whole + damaged)
-        assert last_scalars(tmp_path) == {"loss": 4}
+        assert last_scalars(written_files(tmp_path)) == {"loss": 4}
 
 
 def test_files_of_a_real_writer_are_read(tmp_path: Path) -> None:
     writer = pytest.importorskip("tensorboard.summary", reason="tensorboard is not installed")
     with writer.Writer(str(tmp_path)) as real:
         real.add_scalar("loss", 0.75, 3)
-    assert last_scalars(tmp_path) == {"loss": 0.75}
+    assert last_scalars(written_files(tmp_path)) == {"loss": 0.75}

@@ -14,7 +14,7 @@ import pytest
 from shoal.core.errors import ConfigError, NotFoundError, ShoalError
 from shoal.jobs.sweep.journal import Journal, Result, read_results
 from shoal.jobs.sweep.plot import as_svg, as_text, plot_of
-from shoal.jobs.sweep.results import SweepDirectory, SweepState, failure_hint
+from shoal.jobs.sweep.results import SweepDirectory, SweepState
 from shoal.jobs.sweep.sweep_spec import SweepSpec, run_name
 from shoal.jobs.sweep.table import sorted_results, table
 
@@ -62,6 +62,7 @@ def test_results_arrive_with_output_files_and_sacreds_directories(tmp_path: Path
     assert (path / "runs/0002/files/model.pt").read_text() == "weights"
     assert json.loads((path / "runs/0002/result.json").read_text())["run"] == 2
     assert sorted(p.name for p in (path / "sacred").iterdir()) == ["1", "2", "_sources"]
+    assert (path / "sacred/1/info.json").read_text() == "{}", "incense reads it"
     assert not (path / "runs/0001/files/sacred_runs").exists()
     assert sorted(local.results()) == [1, 2]
 
@@ -142,12 +143,6 @@ def test_the_state_survives(tmp_path: Path) -> None:
 def test_a_directory_without_a_sweep_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no sweep in"):
         SweepDirectory(tmp_path).load()
-
-
-def test_the_missing_pkg_resources_of_sacred_has_a_fix() -> None:
-    tail = ['File "sacred/dependencies.py"', "ModuleNotFoundError: No module named 'pkg_resources'"]
-    assert "setuptools<81" in failure_hint({"tail": tail})
-    assert failure_hint({"tail": ["ValueError"]}) == ""
 
 
 RESULTS = [

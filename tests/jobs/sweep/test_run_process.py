@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 
 import psutil
 import pytest
 
-from shoal.jobs.sweep import run_task
+from shoal.jobs.sweep import run_guard, run_task
 from shoal.jobs.sweep.run_process import CappedOutput, Ended, exit_reason, run_process
 from tests.polling import alive, until
 
@@ -133,6 +134,43 @@ def request(code: Path, argv: list[str]) -> dict[str, object]:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("group", [1, -1, -5])
+def test_a_guard_refuses_groups_that_are_not_of_a_run(group: int) -> None:
+    """To the shell's `kill`, these mean all processes, or other ones."""
+    with pytest.raises(ValueError, match="is not the process group of a run"):
+        run_guard.guard_group(group)
+
+
+async def test_a_killed_worker_leaves_no_directory(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    started = tmp_path / "started"
+    (code / "run.py").write_text(
+        f"import os, time\nopen({str(started)!r}, 'w').write(os.getcwd())\ntime.sleep(600)"
+    )
+    worker = f"from shoal.jobs.sweep import run_task\nrun_task.execute({request(code, ['run.py'])})"
+    env = {**os.environ, "TMPDIR": str(tmp_path / "a b")}
+    (tmp_path / "a b").mkdir()
+    process = subprocess.Popen([sys.executable, "-c", worker], env=env)
+    await until(lambda: started.exists() and started.read_text(), "it runs")
+    assert Path(started.read_text()).is_relative_to(tmp_path / "a b")
+    process.kill()
+    process.wait(10)
+    await until(lambda: not list((tmp_path / "a b").iterdir()), "its directory is removed")
+
+
+def test_a_run_leaves_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "run.py").write_text("import os; os.mkdir('a'); print(os.getcwd())")
+    for _ in range(3):
+        result = run_task.execute(request(tmp_path, ["run.py"]))
+        directory = Path(result["output"].decode().strip())
+        run_guard.wait_for_removals()
+        assert not directory.exists()
+        assert directory.parent.exists()
+    directory.parent.rmdir()  # as a cleaner of temporary files does
+    assert run_task.execute(request(tmp_path, ["run.py"]))["status"] == "ok"
+
+
 def test_what_a_run_writes_is_its_own(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "old.txt").write_text("old")
@@ -178,3 +216,16 @@ def test_a_failed_run_has_its_last_lines(tmp_path: Path) -> None:
     assert (result["status"], result["why"]) == ("failed", "exit code 1")
     assert result["tail"][-2:] == ["49", "no data"]
     assert len(result["tail"]) == 20
+
+
+def test_a_gigabyte_of_output_takes_little_memory(tmp_path: Path) -> None:
+    code = "import os\nfor _ in range(1024): os.write(1, (b'y' * 1023 + b'\\n') * 1024)"
+    tracemalloc.start()
+    try:
+        ended = python(code, tmp_path, output_limit=2**20)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert ended.printed == 2**30
+    assert len(ended.output) < 2**20 + 100
+    assert peak < 8 * 2**20

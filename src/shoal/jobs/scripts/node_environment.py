@@ -34,9 +34,10 @@ _LAST_LINES = 20
 _RETRY_SECONDS = 30.0
 _MAX_LOCK = 6000
 _PIN = re.compile(r"^ \+ ([^\s=]+)==(\S+?)(?: \(from (.+)\))?$")
+_OPTION = re.compile(r"(-[\w-]+)[\s=]*(.*)")
 _INDEX_OPTIONS = (
-    "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index", "--pre",
-    "--trusted-host", "--no-binary", "--only-binary",
+    "-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index", "--no-binary",
+    "--only-binary",
 )  # fmt: skip
 
 
@@ -198,7 +199,7 @@ def build(support: Path, target: Path, lock: str) -> None:
     env = target / "env"
     uv = _find_uv()
     _run([uv, "venv", "--quiet", "--python", sys.executable, str(env)] if uv else
-         [sys.executable, "-m", "venv", str(env)])  # fmt: skip
+         [sys.executable, "-m", "venv", "--without-pip", str(env)])  # fmt: skip
     python = str(env / "bin" / "python")
     site = _output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
     shared = _shared_directories()
@@ -224,10 +225,27 @@ print("\\n".join(sorted(f"{name}=={version}" for name, version in names.items() 
 """
 
 
+# The dependencies and indexes of a pyproject.toml as requirements. pip brings a parser for the
+# Python that has none.
+_READ_PROJECT = """
+import sys
+try:
+    import tomllib
+except ImportError:
+    from pip._vendor import tomli as tomllib
+with open(sys.argv[1], "rb") as file:
+    content = tomllib.load(file)
+for index in content.get("tool", {}).get("uv", {}).get("index", []):
+    print("--index-url" if index.get("default") else "--extra-index-url", index["url"])
+print(*content.get("project", {}).get("dependencies", []), sep="\\n")
+"""
+
+
 def _install_by_uv(uv: str, python: str, main: Path, constraints: Path, target: Path) -> list[str]:
     """Install what is missing, and return it. uv does not look for packages outside of an
     environment; so it is asked first what the Python of Ray lacks."""
-    options = ["-r", str(main), "--break-system-packages"]
+    flags = list(_uv_flags(main.parent))
+    options = ["-r", str(main), "--break-system-packages", *flags]
     if constraints.read_text():
         options += ["-c", str(constraints)]
     resolved = _run(
@@ -239,36 +257,29 @@ def _install_by_uv(uv: str, python: str, main: Path, constraints: Path, target: 
         pins.append(f"{name} @ {url}" if url else f"{name}=={version}")
     if pins:
         pinned = target / "pinned.txt"
-        pinned.write_text("".join(f"{line}\n" for line in (*_index_options(main.parent), *pins)))
+        indexes = [" ".join(option) for option in _options(main.parent, _INDEX_OPTIONS)]
+        pinned.write_text("".join(f"{line}\n" for line in (*indexes, *pins)))
         _run(
-            [uv, "pip", "install", "--python", python, "--no-deps", "-r", str(pinned)],
+            [uv, "pip", "install", "--python", python, "--no-deps", "-r", str(pinned), *flags],
             cwd=main.parent,
         )
     return pins
 
 
 def _install_by_pip(python: str, main: Path, constraints: Path) -> list[str]:
-    """pip sees the packages of Ray's Python, and installs the others."""
+    """pip sees the packages of Ray's Python, and installs the others. It may be one of them."""
+    if _status([python, "-c", "import pip"]) != 0:
+        _run([python, "-m", "ensurepip", "--default-pip"])
     requirements = main
     if main.suffix == ".toml":
         requirements = constraints.with_name("requirements.txt")
-        requirements.write_text("".join(f"{line}\n" for line in _dependencies(main)))
+        requirements.write_text(_output([python, "-c", _READ_PROJECT, str(main)]) + "\n")
     pip = [python, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     ray = f"ray=={version}\n" if (version := _ray_version()) else ""
     constraints.write_text(constraints.read_text() + ray)
     _run([*pip, "install", "-r", str(requirements), "-c", str(constraints)], cwd=main.parent)
     frozen = _output([*pip, "list", "--local", "--format=freeze"]).split()
     return [line for line in frozen if not line.startswith(("pip==", "setuptools=="))]
-
-
-def _dependencies(project: Path) -> list[str]:
-    try:
-        import tomllib  # type: ignore[import-not-found]
-    except ImportError:
-        _fail("pyproject.toml needs uv on nodes with Python 3.10: pip install uv there")
-    with project.open("rb") as file:
-        dependencies = tomllib.load(file).get("project", {}).get("dependencies", [])
-    return [str(each) for each in dependencies]
 
 
 def _check_ray(name: str, version: str) -> None:
@@ -293,11 +304,21 @@ def _shared_directories() -> list[str]:
     return _output([sys.executable, "-c", code]).split("\n")
 
 
-def _index_options(directory: Path) -> Iterator[str]:
+def _options(directory: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The options with these names in requirements files, and their values."""
     for file in sorted(directory.glob("*.txt")):
         for line in file.read_text().splitlines():
-            if re.split(r"[\s=]", line.strip(), maxsplit=1)[0] in _INDEX_OPTIONS:
-                yield line.strip()
+            match = _OPTION.match(line.split(" #")[0].strip())
+            if match and match[1] in names:
+                yield match[1], match[2]
+
+
+def _uv_flags(directory: Path) -> Iterator[str]:
+    """The flags of uv for what it does not read from a requirements file."""
+    for _ in _options(directory, ["--pre"]):
+        yield from ("--prerelease", "allow")
+    for _, host in _options(directory, ["--trusted-host"]):
+        yield from ("--allow-insecure-host", host)
 
 
 def _find_uv() -> str | None:
@@ -323,6 +344,10 @@ def _run(command: Sequence[str], cwd: Path | None = None) -> list[str]:
     if process.wait() != 0:
         _fail(f"{' '.join(command[:3])} failed with status {process.returncode}")
     return lines
+
+
+def _status(command: Sequence[str]) -> int:
+    return subprocess.run(command, env=_clean_env(), capture_output=True).returncode
 
 
 def _output(command: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ray import cloudpickle
 from shoal.core.atomic_write import write_atomically
 from shoal.core.errors import ShoalError
 from shoal.core.file_lock import FileLock
-from shoal.jobs.sweep import metrics, run_process, run_task, tensorboard
+from shoal.jobs.sweep import metrics, run_guard, run_process, run_task, tensorboard
 from shoal.jobs.sweep.driver_files import LOCK_FILE, PROGRESS_FILE
 from shoal.jobs.sweep.journal import Journal, Result, read_lines
 from shoal.jobs.sweep.progress import Pace, Progress
@@ -35,6 +35,8 @@ _PROGRESS_S = 1.0
 _RESOURCES_S = 2.0
 # Ray's own queue is long enough for the autoscaler to see, and short enough to poll.
 _IN_FLIGHT = 10_000
+# Results that are in memory at the same time.
+_BATCH = 50
 # A run that takes its node down should not take down every node.
 _MAX_LOST = 3
 
@@ -82,7 +84,7 @@ class Driver:
         done = self._completed()
         self._done = len(done)
         self._queue.extend(Attempt(run) for run in spec.runs if run.number not in done)
-        for module in (run_task, run_process, metrics, tensorboard):
+        for module in (run_task, run_process, run_guard, metrics, tensorboard):
             # The nodes may not have Shoal, or another version of it.
             cloudpickle.register_pickle_by_value(module)
         self._task = ray.remote(run_task.task).options(
@@ -97,8 +99,10 @@ class Driver:
             ready, _ = ray.wait(
                 list(self._pending), num_returns=len(self._pending), timeout=_POLL_S
             )
-            for ref in ready:
-                self._ended(self._pending.pop(ref), ref)
+            for at in range(0, len(ready), _BATCH):
+                refs = ready[at : at + _BATCH]
+                for ref, outcome in zip(refs, _outcomes(refs), strict=True):
+                    self._ended(self._pending.pop(ref), outcome)
             limit = self._spec.max_failures
             if limit and self.failed >= limit:
                 self._cancel()
@@ -141,9 +145,11 @@ class Driver:
             "artifact_bytes": spec.artifact_bytes,
         }
 
-    def _ended(self, attempt: Attempt, ref: Any) -> None:
+    def _ended(self, attempt: Attempt, outcome: Result | Exception) -> None:
         try:
-            result: Result = ray.get(ref)
+            if isinstance(outcome, Exception):
+                raise outcome
+            result = outcome
             output = result.pop("output")
             archive = _archive(result.pop("archive"), result.pop("chunks"))
             if result["status"] == "failed" and attempt.failures < self._spec.retries:
@@ -210,6 +216,17 @@ class Driver:
         ]
         nodes = sum(name.startswith("node:") and "__" not in name for name in total)
         return min(counts, default=len(self._pending)), nodes
+
+
+def _outcomes(refs: Sequence[Any]) -> list[Result | Exception]:
+    """The results of tasks that have ended, or what went wrong. One call for all of them takes a
+    fraction of the time, but fails with the first."""
+    try:
+        return list(ray.get(refs))
+    except ray.exceptions.RayError as error:
+        if len(refs) == 1:
+            return [error]
+    return [outcome for ref in refs for outcome in _outcomes([ref])]
 
 
 def _archive(archive: bytes, chunks: list[Any]) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ _MAX_FILE = 64 * 2**20
 _MAX_METRICS = 200
 
 
-def collect(directory: Path, output: str) -> dict[str, float]:
-    """The metrics of a run by name, from its directory and the end of its output."""
+def collect(files: Sequence[Path], output: str) -> dict[str, float]:
+    """The metrics of a run by name, from the files that it wrote and the end of its output."""
     metrics: dict[str, float] = {}
-    for source in (from_output(output), last_scalars(directory), from_sacred(directory)):
+    for source in (from_output(output), last_scalars(files), from_sacred(files)):
         for name, value in source.items():
             if len(metrics) < _MAX_METRICS:
                 metrics.setdefault(name, value)
@@ -44,15 +44,15 @@ def from_output(output: str) -> dict[str, float]:
     return {}
 
 
-def from_sacred(directory: Path) -> dict[str, float]:
+def from_sacred(files: Sequence[Path]) -> dict[str, float]:
     """The last value of each metric in metrics.json, and the result in run.json."""
     metrics: dict[str, float] = {}
-    for path in sorted(directory.rglob("metrics.json")):
+    for path in (path for path in files if path.name == "metrics.json"):
         for name, series in _read(path).items():
             values = series.get("values") if isinstance(series, dict) else None
             if isinstance(values, list) and values and (number := _number(values[-1])) is not None:
                 metrics[str(name)] = number
-    for path in sorted(directory.rglob("run.json")):
+    for path in (path for path in files if path.name == "run.json"):
         result = _read(path).get("result")
         if isinstance(result, dict):
             metrics.update((f"result.{name}", value) for name, value in _numbers(result))
@@ -83,7 +83,7 @@ def _number(value: Any) -> float | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        if path.is_symlink() or path.stat().st_size > _MAX_FILE:
+        if path.stat().st_size > _MAX_FILE:
             return {}
         content = json.loads(path.read_text())
     except (OSError, ValueError):

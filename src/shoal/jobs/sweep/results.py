@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from shoal.core.atomic_write import write_atomically
 from shoal.core.errors import ConfigError, NotFoundError, ShoalError
@@ -189,17 +189,10 @@ def _merge(source: Path, target: Path) -> None:
         if entry.name.startswith("_"):
             shutil.copytree(entry, target / entry.name, dirs_exist_ok=True)
         else:
+            # Sacred writes these only if a run has some; tools such as incense read both.
+            for name in ("info.json", "metrics.json"):
+                if entry.is_dir() and not (entry / name).exists():
+                    (entry / name).write_text("{}")
             shutil.rmtree(target / entry.name, ignore_errors=True)
             shutil.move(entry, target / entry.name)
     shutil.rmtree(source)
-
-
-def failure_hint(result: dict[str, Any]) -> str:
-    """How to fix a failure whose cause is known."""
-    tail = "\n".join(result.get("tail", ()))
-    if "No module named 'pkg_resources'" in tail and "sacred" in tail:
-        return (
-            "Sacred needs pkg_resources, which setuptools 82 no longer has: "
-            "add this line to requirements.txt: setuptools<81"
-        )
-    return ""

@@ -1,7 +1,8 @@
 """Runs one process in its own process group, with a time limit, and keeps the beginning and the end
 of what it prints, however much that is.
 
-Runs on nodes that may not have Shoal: it must import the standard library only.
+Runs on nodes that may not have Shoal: it must import the standard library and modules of the same
+kind only.
 """
 
 from __future__ import annotations
@@ -18,14 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from shoal.jobs.sweep.run_guard import guard_group
+
 _READ = 2**16
 _POLL_S = 0.5
 _TERMINATE_S = 10.0
 _DRAIN_S = 2.0
-# Kills the group of the current run when the worker process is gone: its end of the pipe closes
-# then, whatever ended it. A line is the id of the group, or empty when the run has ended.
-_GUARD = 'while read -r group; do g=$group; done; [ -z "$g" ] || kill -s KILL -- "-$g"'
-_guard: list[IO[bytes]] = []
 
 _SIGNALS = {
     "SIGSEGV": "segmentation fault",
@@ -89,7 +88,7 @@ def run_process(
     argv: Sequence[str],
     *,
     cwd: Path,
-    env: Mapping[str, str],
+    env: Mapping[str, str] | Mapping[bytes, bytes],
     time_limit: float | None,
     output_limit: int,
 ) -> Ended:
@@ -98,14 +97,14 @@ def run_process(
     output = CappedOutput(output_limit)
     try:
         process = subprocess.Popen(
-            argv, cwd=cwd, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            argv, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, start_new_session=True, bufsize=0,
         )  # fmt: skip
     except OSError as error:
         why = f"could not start {argv[0]}: {error.strerror or error}"
         return Ended(127, why, False, time.monotonic() - began, b"", 0, 0)
     assert process.stdout is not None
-    _guard_group(str(process.pid))
+    guard_group(process.pid)
     timed_out = False
     try:
         deadline = None if time_limit is None else began + time_limit
@@ -117,7 +116,7 @@ def run_process(
         # Also what the process left behind in the background.
         _signal_group(process.pid, signal.SIGKILL)
         code = process.wait()
-        _guard_group("")
+        guard_group(0)
         _drain(process.stdout, output)
         process.stdout.close()
     seconds = time.monotonic() - began
@@ -181,18 +180,3 @@ def _drain(stream: IO[bytes], output: CappedOutput) -> None:
 def _signal_group(group: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-
-
-def _guard_group(group: str) -> None:
-    """Report the group of the current run to this process's guard, which is started once."""
-    try:
-        if not _guard:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", _GUARD], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, start_new_session=True, bufsize=0,
-            )  # fmt: skip
-            assert process.stdin is not None
-            _guard.append(process.stdin)
-        _guard[0].write(f"{group}\n".encode())
-    except OSError:
-        _guard.clear()  # it was killed: the next run starts another

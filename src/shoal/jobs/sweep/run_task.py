@@ -15,11 +15,12 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from shoal.jobs.sweep.metrics import collect
+from shoal.jobs.sweep.run_guard import new_directory, remove_directory
 from shoal.jobs.sweep.run_process import run_process
 
 CHUNK = 8 * 2**20
@@ -39,7 +40,7 @@ def execute(request: dict[str, Any], put: Callable[[bytes], Any] | None = None) 
     """Run the script once. The result has everything that is kept of it: `output` and `archive`
     as bytes, or an archive of more than a chunk as `chunks`, each stored by `put`."""
     code = Path.cwd() / request["code"]
-    directory = Path(tempfile.mkdtemp(prefix=f"shoal-run-{request['run']}-"))
+    directory = new_directory(f"run-{request['run']}")
     started = time.time()
     try:
         link_code(code, directory)
@@ -49,9 +50,8 @@ def execute(request: dict[str, Any], put: Callable[[bytes], Any] | None = None) 
             time_limit=request["time_limit_s"], output_limit=request["output_bytes"],
         )  # fmt: skip
         text = ended.output.decode(errors="replace")
-        with tempfile.TemporaryFile() as archive:
-            notes = pack_files(directory, request["artifact_bytes"], archive)
-            stored = _stored(archive, put)
+        written = written_files(directory)
+        kept, notes = within_limit(directory, written, request["artifact_bytes"])
         return {
             "run": request["run"],
             "status": "timeout" if ended.timed_out else "failed" if ended.why else "ok",
@@ -62,15 +62,15 @@ def execute(request: dict[str, Any], put: Callable[[bytes], Any] | None = None) 
             "seconds": round(ended.seconds, 3),
             "node": socket.gethostname(),
             "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
-            "metrics": collect(directory, text),
+            "metrics": collect(written, text),
             "printed": ended.printed,
             "dropped": ended.dropped,
             "notes": notes,
             "output": ended.output,
-            **stored,
+            **_stored(directory, kept, put),
         }
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_directory(directory)
 
 
 def link_code(code: Path, directory: Path) -> None:
@@ -90,54 +90,75 @@ def link_code(code: Path, directory: Path) -> None:
                     path.symlink_to(entry.path)
 
 
-def pack_files(directory: Path, limit: int, target: IO[bytes]) -> list[str]:
-    """Zip the files that the run wrote into `target`; nothing if there are none. The files that
-    would exceed the limit are left out, the largest first, and named in the notes."""
-    files = [
-        (path.lstat().st_size, path)
-        for path in directory.rglob("*")
-        if path.is_file() and not path.is_symlink() and "__pycache__" not in path.parts
-    ]
-    total, notes = sum(size for size, _ in files), []
-    files.sort(reverse=True)
-    while files and total > limit:
-        size, path = files.pop(0)
+def written_files(directory: Path) -> list[Path]:
+    """The files that the run wrote, in order; links to the code are not among them."""
+    files, pending = [], [str(directory)]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name != "__pycache__":
+                        pending.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    files.append(Path(entry.path))
+    return sorted(files)
+
+
+def within_limit(
+    directory: Path, files: Sequence[Path], limit: int
+) -> tuple[list[Path], list[str]]:
+    """The files that are kept, and a note for each that is not: the largest are left out until the
+    others are within the limit."""
+    sizes = {path: path.stat().st_size for path in files}
+    total, notes = sum(sizes.values()), []
+    for path in sorted(files, key=lambda path: sizes[path], reverse=True):
+        if total <= limit:
+            break
+        size = sizes.pop(path)
         total -= size
         notes.append(
             f"{path.relative_to(directory)} ({size:,} bytes) was not collected: the files of a run "
             f"may have {limit:,} bytes"
         )
-    if not files:
-        return notes
+    return list(sizes), notes
+
+
+def pack_files(directory: Path, files: Sequence[Path], target: IO[bytes]) -> None:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        for _, path in sorted(files, key=lambda item: item[1]):
+        for path in files:
             # Dates before 1980 are refused otherwise.
             info = zipfile.ZipInfo(str(path.relative_to(directory)))
             info.external_attr = (path.stat().st_mode & 0xFFFF) << 16
             info.compress_type = zipfile.ZIP_DEFLATED
             with path.open("rb") as source, archive.open(info, "w", force_zip64=True) as member:
                 shutil.copyfileobj(source, member, CHUNK)
-    return notes
 
 
-def _environment(request: dict[str, Any], directory: Path) -> dict[str, str]:
+def _environment(request: dict[str, Any], directory: Path) -> dict[bytes, bytes]:
+    """As bytes: a cluster's nodes have many variables, and decoding them takes as long as starting
+    a process."""
     return {
-        **os.environ,
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONFAULTHANDLER": "1",  # a segmentation fault prints where it happened
-        "SHOAL_SWEEP": request["sweep"],
-        "SHOAL_RUN": str(request["run"]),
-        "SHOAL_RUN_DIR": str(directory),
+        **os.environb,
+        b"PYTHONUNBUFFERED": b"1",
+        b"PYTHONFAULTHANDLER": b"1",  # a segmentation fault prints where it happened
+        b"SHOAL_SWEEP": request["sweep"].encode(),
+        b"SHOAL_RUN": str(request["run"]).encode(),
+        b"SHOAL_RUN_DIR": os.fsencode(directory),
     }
 
 
-def _stored(archive: IO[bytes], put: Callable[[bytes], Any] | None) -> dict[str, Any]:
-    """Ray sends small results with the reply; larger ones go through its object store."""
-    size = archive.tell()
-    archive.seek(0)
-    if size <= CHUNK or put is None:
-        return {"archive": archive.read(), "chunks": []}
-    return {
-        "archive": b"",
-        "chunks": [put(part) for part in iter(lambda: archive.read(CHUNK), b"")],
-    }
+def _stored(
+    directory: Path, files: Sequence[Path], put: Callable[[bytes], Any] | None
+) -> dict[str, Any]:
+    """The archive of the files. Ray sends small ones with the reply; larger ones go through its
+    object store."""
+    if not files:
+        return {"archive": b"", "chunks": []}
+    with tempfile.TemporaryFile() as archive:
+        pack_files(directory, files, archive)
+        size = archive.tell()
+        archive.seek(0)
+        if size <= CHUNK or put is None:
+            return {"archive": archive.read(), "chunks": []}
+        chunks = [put(part) for part in iter(lambda: archive.read(CHUNK), b"")]
+        return {"archive": b"", "chunks": chunks}

@@ -12,7 +12,8 @@ from shoal.core.events import Event
 class SweepStarted(Event):
     """The sweep runs on the cluster, and goes on if this program ends. `done` runs were in the
     directory already. `price_per_hour` is what the cluster costs now and `max_price_per_hour` with
-    all of its workers; None if it costs nothing or its price is not known."""
+    all of its workers; None if it costs nothing or its price is not known. `price_at_time_limit` is
+    the price of the sweep if every run takes its whole time limit."""
 
     kind = "sweep_started"
     sweep: str
@@ -22,6 +23,7 @@ class SweepStarted(Event):
     style: str
     price_per_hour: float | None = None
     max_price_per_hour: float | None = None
+    price_at_time_limit: float | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Runs on nodes that may not have Shoal: it must import the standard library only.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 # A record that claims to be longer than this is damaged.
@@ -14,11 +14,11 @@ _MAX_RECORD = 64 * 2**20
 _DT_FLOAT, _DT_DOUBLE = 1, 2
 
 
-def last_scalars(directory: Path) -> dict[str, float]:
-    """The value of each scalar at its last step, over all event files below the directory."""
+def last_scalars(files: Sequence[Path]) -> dict[str, float]:
+    """The value of each scalar at its last step, over all event files among these files."""
     latest: dict[str, tuple[int, float, float]] = {}
-    for path in sorted(directory.rglob("*tfevents*")):
-        if path.is_file() and not path.is_symlink():
+    for path in files:
+        if "tfevents" in path.name:
             for step, time, tag, value in _scalars(path):
                 if tag not in latest or (step, time) >= latest[tag][:2]:
                     latest[tag] = (step, time, value)
