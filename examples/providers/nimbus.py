@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
@@ -13,7 +14,14 @@ from typing import Any
 
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
-from shoal.core.errors import ProviderError, TransientError
+from shoal.core.errors import (
+    AuthError,
+    CapacityError,
+    ConfigError,
+    ProviderError,
+    QuotaError,
+    TransientError,
+)
 from shoal.core.events import Emit
 from shoal.core.node_phase import Role
 from shoal.core.polling import PollUntilDeadline
@@ -25,6 +33,15 @@ from shoal.remote.ssh_runner import SshRunner
 from shoal.remote.ssh_target import SshTarget, control_directory
 from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
+
+# Callers act on the class of an error: one table maps the codes of the cloud.
+ERRORS: dict[int, type[ProviderError] | type[ConfigError]] = {
+    400: ConfigError,
+    401: AuthError,
+    402: QuotaError,
+    429: TransientError,
+    507: CapacityError,
+}
 
 
 class NimbusProvider(Provider):
@@ -69,6 +86,7 @@ class NimbusProvider(Provider):
                 "count": request.count,
                 "size": spec.node_types[request.node_type].node_config["size"],
                 "labels": {"cluster": spec.cluster_name, **labels},
+                "ssh_keys": _public_keys(spec),  # on the head, that is the cluster's own key
             }
             return [_instance(record) for record in await self._call("POST", "/instances", body)]
 
@@ -83,7 +101,9 @@ class NimbusProvider(Provider):
         return [i for i in instances if role in (None, i.role)]
 
     async def terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
-        await run_all(self._call("DELETE", f"/instances/{i.id}") for i in instances)
+        existing = {i.id for i in await self.list_instances(spec.cluster_name)}
+        ids = existing & {i.id for i in instances}
+        await run_all(self._call("DELETE", f"/instances/{id}") for id in ids)
         async for _ in PollUntilDeadline(self._clock, timeout=300, interval=1):
             existing = {i.id for i in await self.list_instances(spec.cluster_name)}
             if not existing & {i.id for i in instances}:
@@ -109,8 +129,16 @@ class NimbusProvider(Provider):
         try:
             with await asyncio.to_thread(urllib.request.urlopen, request, timeout=60) as reply:
                 return json.load(reply)
+        except urllib.error.HTTPError as error:
+            kind = ERRORS.get(error.code, ProviderError)
+            raise kind(f"Nimbus refused {method} {path}", why=str(error)) from None
         except OSError as error:
-            raise ProviderError(f"Nimbus refused {method} {path}", why=str(error)) from None
+            raise TransientError("Nimbus does not answer", why=str(error)) from None
+
+
+def _public_keys(spec: ClusterSpec) -> list[str]:
+    file = Path(f"{spec.auth.ssh_private_key}.pub").expanduser()
+    return [file.read_text().strip()] if file.exists() else []
 
 
 def _instance(record: dict[str, Any]) -> Instance:

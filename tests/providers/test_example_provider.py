@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from tests.providers.local.ssh_bed import QUICK_START, actions
+from tests.providers.nimbus_api import NimbusApi
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.console import Result
 from tests.simcloud.host_image import PROJECT
@@ -20,68 +19,26 @@ from tests.simcloud.network import SERVICES
 
 pytestmark = pytest.mark.simcloud
 
-PRICES = {"small": 0.05, "large": 0.4}
 URL = f"http://{SERVICES}:8080"
 SHOAL = "python -c 'import nimbus; from shoal.__main__ import main; main()'"
 
 
-class Nimbus:
-    """The cloud's side: an HTTP API that boots and destroys simulated hosts."""
+def nimbus_on(cloud: SimCloud) -> NimbusApi:
+    """The cloud's side: an API that boots and destroys simulated hosts."""
 
-    def __init__(self, cloud: SimCloud) -> None:
-        self._cloud = cloud
-        self._hosts: dict[str, Host] = {}
-        self.records: dict[str, dict[str, Any]] = {}
+    async def boot(keys: list[str]) -> str:
+        return (await cloud.boot(authorized_keys=[cloud.laptop_key.public, *keys])).address
 
-    async def open(self) -> web.AppRunner:
-        application = web.Application()
-        application.router.add_get("/sizes", self._sizes)
-        application.router.add_get("/instances", self._list)
-        application.router.add_post("/instances", self._launch)
-        application.router.add_delete("/instances/{id}", self._terminate)
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, SERVICES, 8080).start()
-        return runner
+    async def destroy(address: str) -> None:
+        await cloud.destroy(cloud.hosts[address])
 
-    async def _sizes(self, request: web.Request) -> web.Response:
-        return web.json_response(PRICES)
-
-    async def _list(self, request: web.Request) -> web.Response:
-        cluster = request.query.get("cluster")
-        records = self.records.values()
-        return web.json_response([r for r in records if cluster in (None, r["labels"]["cluster"])])
-
-    async def _launch(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        launched = [r for r in self.records.values() if r["token"] == body["token"]]
-        for _ in range(body["count"] - len(launched)):
-            host = await self._cloud.boot()
-            record = {
-                "id": host.name,
-                "state": "running",
-                "address": host.address,
-                "created_at": time.time(),
-                "price_per_hour": PRICES[body["size"]],
-                "token": body["token"],
-                "labels": body["labels"],
-            }
-            self._hosts[host.name] = host
-            self.records[host.name] = record
-            launched.append(record)
-        return web.json_response(launched)
-
-    async def _terminate(self, request: web.Request) -> web.Response:
-        id = request.match_info["id"]
-        await self._cloud.destroy(self._hosts.pop(id))
-        del self.records[id]
-        return web.json_response({})
+    return NimbusApi(boot, destroy)
 
 
 @pytest.fixture
-async def nimbus(cloud: SimCloud) -> AsyncIterator[Nimbus]:
-    nimbus = Nimbus(cloud)
-    runner = await cloud.fabric.within(nimbus.open())
+async def nimbus(cloud: SimCloud) -> AsyncIterator[NimbusApi]:
+    nimbus = nimbus_on(cloud)
+    runner = await cloud.fabric.within(nimbus.open(SERVICES, 8080))
     yield nimbus
     await cloud.fabric.within(runner.cleanup())
 
@@ -123,7 +80,7 @@ async def up(laptop: Host) -> list[dict[str, Any]]:
 
 
 async def test_a_cluster_on_a_made_up_cloud_comes_up_grows_and_goes(
-    cloud: SimCloud, laptop: Host, nimbus: Nimbus
+    cloud: SimCloud, laptop: Host, nimbus: NimbusApi
 ) -> None:
     await write_file(laptop)
     events = await up(laptop)
@@ -153,7 +110,7 @@ async def test_a_cluster_on_a_made_up_cloud_comes_up_grows_and_goes(
 
 
 async def test_preflight_of_the_example_provider_names_the_node_type_that_cannot_work(
-    laptop: Host, nimbus: Nimbus
+    laptop: Host, nimbus: NimbusApi
 ) -> None:
     await write_file(laptop, node_config={"size": "huge"})
     done = await shoal(laptop, "up cloudy.yaml --yes")

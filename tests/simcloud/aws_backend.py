@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 import itertools
 import json
 import os
@@ -18,19 +17,17 @@ import random
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.core.utils import utcnow
 from moto.ec2.exceptions import (
     DependencyViolationError,
     EC2ClientError,
     InvalidKeyPairNameError,
 )
 from moto.ec2.models import ec2_backends, elastic_network_interfaces
-from moto.ec2.models.amis import Ami, AmiBackend
 from moto.ec2.models.availability_zones_and_regions import RegionsAndZonesBackend, Zone
 from moto.ec2.models.instances import Instance, InstanceBackend, InstanceState, StateReason
 from moto.ec2.models.security_groups import SecurityGroupBackend
@@ -44,11 +41,11 @@ from moto.moto_server.werkzeug_app import (
     MotoRequestHandler,
     create_backend_app,
 )
-from moto.ssm.models import Parameter, ParameterDict, ssm_backends
+from moto.ssm.models import ssm_backends
 from werkzeug.serving import run_simple
 from werkzeug.test import Client
 
-from tests.simcloud import ec2_refusals, kernel
+from tests.simcloud import aws_images, ec2_refusals, kernel
 
 _CODES = {
     "pending": 0,
@@ -60,25 +57,6 @@ _CODES = {
 }
 _REGION = "us-west-2"
 LOCAL_ZONE = "us-west-2-lax-1a"
-# Public SSM parameters of AMIs; moto has only Amazon's own.
-_PUBLIC_IMAGES = {
-    name: f"ami-{hashlib.sha256(name.encode()).hexdigest()[:17]}"
-    for name in (
-        *(
-            f"/aws/service/canonical/ubuntu/server/22.04/stable/current/{architecture}/hvm/ebs-gp2/ami-id"
-            for architecture in ("amd64", "arm64")
-        ),
-        *(
-            f"/aws/service/deeplearning/ami/{architecture}/base-oss-nvidia-driver-gpu-ubuntu-22.04"
-            "/latest/ami-id"
-            for architecture in ("x86_64", "arm64")
-        ),
-        "/aws/service/deeplearning/ami/x86_64/base-proprietary-nvidia-driver-gpu-ubuntu-20.04"
-        "/latest/ami-id",
-    )
-}
-# The AMI in Ray's own examples.
-RAY_EXAMPLE_IMAGE = "ami-0387d929287ab193e"
 _RESOLVE_SSM = "resolve:ssm:"
 _TERMINAL_STATES = ("shutting-down", "terminated")
 
@@ -99,9 +77,7 @@ def patch_moto() -> None:
     )
     run = InstanceBackend.run_instances
     remove_role = IAMBackend.remove_role_from_instance_profile
-    parameters = ParameterDict.__init__
     delete_group = SecurityGroupBackend._delete_security_group
-    create_image = AmiBackend.create_image
     default_vpc = VPCBackend.create_default_vpc
     default_subnet = SubnetBackend.create_default_subnet
     filter_dict_attribute_mapping["client-token"] = "client_token"
@@ -164,21 +140,6 @@ def patch_moto() -> None:
         self.create_route(table.id, "0.0.0.0/0", gateway_id=gateway.id)
         return vpc
 
-    def create_image_with_tags(
-        self: Any, instance_id: str, name: str, description: str, tag_specifications: Any
-    ) -> Any:
-        """EC2 also tags the snapshots of an image, in the call that creates them, and refuses a
-        second image of the same name."""
-        if any(ami.name == name and ami.instance_id for ami in self.amis.values()):
-            raise EC2ClientError("InvalidAMIName.Duplicate", f"AMI name {name} is already in use")
-        others = [s for s in tag_specifications if s["ResourceType"] != "snapshot"]
-        ami = create_image(self, instance_id, name, description, others)
-        for specification in tag_specifications:
-            if specification["ResourceType"] == "snapshot":
-                tags = {tag["Key"]: tag["Value"] for tag in specification["Tags"]}
-                ami.ebs_snapshot.add_tags(tags)
-        return ami
-
     def create_regular_default_subnet(self: Any, availability_zone: str) -> Any:
         """EC2 creates default subnets in availability zones only."""
         if availability_zone != LOCAL_ZONE:
@@ -191,50 +152,27 @@ def patch_moto() -> None:
                 raise DependencyViolationError(f"resource {group_id} has a dependent object")
         delete_group(self, vpc_id, group_id)
 
-    def with_public_images(self: ParameterDict, account_id: str, region_name: str) -> None:
-        parameters(self, account_id, region_name)
-        for name, image in _PUBLIC_IMAGES.items():
-            self[name].append(
-                Parameter(account_id, name, image, "String", None, None, None, utcnow(), 1, "text")
-            )
-
-    def load_public_images(self: Any) -> None:
-        for name, image in _PUBLIC_IMAGES.items():
-            architecture = "arm64" if "arm64" in name else "x86_64"
-            title = name.removeprefix("/aws/service/").replace("/", "-")
-            self.amis[image] = Ami(self, image, name=title, architecture=architecture, public=True)
-        self.amis[RAY_EXAMPLE_IMAGE] = Ami(
-            self,
-            RAY_EXAMPLE_IMAGE,
-            name="Deep Learning AMI (Ubuntu)",
-            architecture="x86_64",
-            public=True,
-        )
-        self.amis[RAY_EXAMPLE_IMAGE].deprecation_time = ec2_refusals.DEPRECATION_TIME
-
     def remove_existing_role(self: Any, profile_name: str, role_name: str) -> None:
         names = [role.name for role in self.get_instance_profile(profile_name).roles]
         if role_name not in names:
             raise NotFoundException(f"{role_name} is not in {profile_name}")
         remove_role(self, profile_name, role_name)
 
-    replacements: list[tuple[type, str, Callable[..., Any]]] = [
+    replacements: list[tuple[type, str, Any]] = [
         (Instance, "__init__", create_pending),
         (Instance, "start", start_slowly),
         (Instance, "stop", stop_slowly),
         (Instance, "terminate", terminate_slowly),
         (Instance, "reboot", reboot),
         (InstanceBackend, "run_instances", run_in_a_subnet),
-        (AmiBackend, "create_image", create_image_with_tags),
         (VPCBackend, "create_default_vpc", create_public_default_vpc),
         (SubnetBackend, "create_default_subnet", create_regular_default_subnet),
         (SecurityGroupBackend, "_delete_security_group", delete_unused_group),
         (IAMBackend, "remove_role_from_instance_profile", remove_existing_role),
-        (ParameterDict, "__init__", with_public_images),
-        (AmiBackend, "_load_amis", load_public_images),
     ]
     for owner, name, replacement in replacements:
         setattr(owner, name, replacement)
+    aws_images.apply()
     ec2_refusals.apply()
     setattr(elastic_network_interfaces, "random_public_ip", lambda: next(_public_addresses))  # noqa: B010
 
@@ -264,7 +202,7 @@ def _instance(region: str, instance: Any) -> dict[str, Any]:
         "http_tokens": instance.metadata_options.http_tokens,
         "http_endpoint": instance.metadata_options.http_endpoint,
         "profile": profile.iam_instance_profile.name if profile else None,
-        "tags": {tag["key"]: tag["value"] for tag in instance.get_tags()},
+        "tags": _tags(instance),
         "token": instance.client_token,
     }
 
@@ -298,18 +236,27 @@ def inventory() -> dict[str, Any]:
             _instance(region, instance) for instance in backend.all_instances()
         ]
         records["groups"] += [
-            {"id": group.id, "name": group.name, "ingress": [*map(_rule, group.ingress_rules)]}
+            {
+                "id": group.id,
+                "name": group.name,
+                "tags": _tags(group),
+                "ingress": [*map(_rule, group.ingress_rules)],
+            }
             for group in backend.describe_security_groups()
         ]
         records["keys"] += [
             {"id": key.id, "name": name, "region": region, "public": key.public_key}
             for name, key in backend.key_pairs.items()
         ]
-        records["volumes"] += [{"id": volume_id} for volume_id in backend.volumes]
+        records["volumes"] += [
+            {"id": id, "tags": _tags(volume)} for id, volume in backend.volumes.items()
+        ]
         # Only those that were made from instances.
-        records["images"] += [{"id": id} for id, ami in backend.amis.items() if ami.instance_id]
+        records["images"] += [
+            {"id": id, "tags": _tags(ami)} for id, ami in backend.amis.items() if ami.instance_id
+        ]
         records["snapshots"] += [
-            {"id": id}
+            {"id": id, "tags": _tags(snapshot)}
             for id, snapshot in backend.snapshots.items()
             if str(snapshot.description).startswith("Created by CreateImage(")
         ]
@@ -320,13 +267,37 @@ def inventory() -> dict[str, Any]:
         ]
     iam = iam_backends[DEFAULT_ACCOUNT_ID]["aws"]
     profiles = [
-        {"id": profile.name, "roles": [role.name for role in profile.roles]}
+        {
+            "id": profile.name,
+            "arn": profile.arn,
+            "roles": [role.name for role in profile.roles],
+        }
         for profile in iam.instance_profiles.values()
     ]
     # Service-linked roles belong to the account and stay.
     own = [role for role in iam.roles.values() if not role.path.startswith("/aws-service-role/")]
-    roles = [{"id": role.name, "policies": [*role.policies.values()]} for role in own]
+    roles = [_role(iam, role) for role in own]
     return {**records, "profiles": profiles, "roles": roles}
+
+
+def _role(iam: Any, role: Any) -> dict[str, Any]:
+    attached = [_document(policy) for policy in role.managed_policies.values()]
+    boundary = iam.managed_policies.get(role.permissions_boundary_arn)
+    return {
+        "id": role.name,
+        "arn": role.arn,
+        "policies": [*role.policies.values(), *attached],
+        "boundary_arn": role.permissions_boundary_arn,
+        "boundary": [_document(boundary)] if boundary else [],
+    }
+
+
+def _document(policy: Any) -> str:
+    return next(str(v.document) for v in policy.versions if v.is_default)
+
+
+def _tags(resource: Any) -> dict[str, str]:
+    return {tag["key"]: tag["value"] for tag in resource.get_tags()}
 
 
 def set_state(request: dict[str, Any]) -> dict[str, Any]:
@@ -351,12 +322,12 @@ def set_state(request: dict[str, Any]) -> dict[str, Any]:
     return {"state": instance.state}
 
 
-def set_image_state(request: dict[str, Any]) -> dict[str, Any]:
-    """Record a new state of an AMI, if it still exists."""
-    for backend in list(ec2_backends[DEFAULT_ACCOUNT_ID].values()):
-        if ami := backend.amis.get(request["id"]):
-            ami.state = request["state"]
-    return {}
+_CHANGES = {
+    "set_state": set_state,
+    "set_image_state": aws_images.set_image_state,
+    "hide_snapshot": aws_images.hide_snapshot,
+    "begin_snapshot": aws_images.begin_snapshot,
+}
 
 
 class Backend:
@@ -375,8 +346,7 @@ class Backend:
             else:
                 size = int(environ.get("CONTENT_LENGTH") or 0)
                 request = json.loads(environ["wsgi.input"].read(size))
-                change = set_state if path == "/simcloud/set_state" else set_image_state
-                response = change(request)
+                response = _CHANGES[path.rpartition("/")[2]](request)
         except Exception:  # the test prints it; this process continues
             start_response("500 Internal Server Error", [("Content-Type", "text/plain")])
             return [traceback.format_exc().encode()]

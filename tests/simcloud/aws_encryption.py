@@ -6,19 +6,22 @@ with a reason that does not name the key.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
 
 from tests.simcloud.calls import Call
+from tests.simcloud.iam_evaluation import Need, is_allowed
 
 LAUNCH_ERROR = ("Client.InternalError", "Client error on launch")
-_NEEDED = {
+_NEEDED = (
     "kms:CreateGrant",
     "kms:Decrypt",
     "kms:DescribeKey",
     "kms:GenerateDataKeyWithoutPlaintext",
-    "kms:ReEncrypt*",
-}
+    "kms:ReEncryptFrom",
+    "kms:ReEncryptTo",
+)
+_FOR_VOLUMES = {"kms:GrantIsForAWSResource": ["true"]}
 _AWS_MANAGED = "alias/aws/ebs"
 
 
@@ -35,15 +38,9 @@ class Encryption:
             return f"<kmsKeyId>{self.customer_key or _AWS_MANAGED}</kmsKeyId>"
         return None
 
-    def may_use(self, policies: Iterable[str]) -> bool:
-        """Whether a role with these policy documents may use the key for its volumes."""
+    def may_use(self, role: Mapping[str, Any]) -> bool:
+        """Whether a role may use the key for its volumes."""
         if not self.customer_key:
             return True
-        statements = [s for text in policies for s in json.loads(text)["Statement"]]
-        allowed = {
-            action
-            for statement in statements
-            if self.customer_key in statement["Resource"]
-            for action in statement["Action"]
-        }
-        return allowed >= _NEEDED
+        needs = [Need(action, self.customer_key, _FOR_VOLUMES) for action in _NEEDED]
+        return all(is_allowed(role["policies"], role["boundary"], need) for need in needs)

@@ -8,6 +8,8 @@ from tests.simcloud.calls import ApiError, Call
 
 _USER_DATA_BYTES = 16384
 _MAX_SKEW_S = 300
+# Without white space.
+_POLICY_CHARACTERS = {"PutUserPolicy": 2048, "CreatePolicy": 6144, "PutRolePolicy": 10240}
 
 
 def refuse(call: Call) -> ApiError | None:
@@ -19,6 +21,10 @@ def refuse(call: Call) -> ApiError | None:
     if call.action == "RunInstances" and {"SecurityGroup.1", "SubnetId"} <= set(call.params):
         message = "The parameter groupName cannot be used with the parameter subnet"
         return ApiError("InvalidParameterCombination", message)
+    limit = _POLICY_CHARACTERS.get(call.action)
+    if limit and len("".join(call.params.get("PolicyDocument", "").split())) > limit:
+        message = f"Maximum policy size of {limit} bytes exceeded"
+        return ApiError("LimitExceeded", message, 409)
     return None
 
 

@@ -15,7 +15,7 @@ from tests.simcloud.gce import Gce
 from tests.simcloud.host_image import Machine
 from tests.simcloud.hosts import Host
 from tests.simcloud.keys import new_key
-from tests.simcloud.ledger import Ledger
+from tests.simcloud.ledger import Ledger, Thing
 from tests.simcloud.network import LAPTOP, Fabric, on_fabric
 from tests.simcloud.sweep import sweep
 
@@ -176,8 +176,12 @@ class SimCloud:
         await host.destroy()
         self.hosts.pop(host.address, None)
 
-    async def assert_nothing_left(self) -> None:
-        """Fail when a cloud's API still has anything that the test did not start with."""
+    async def leftovers(self) -> list[Thing]:
+        """What a cloud's API still has that the test did not start with."""
         left = await self.ec2.leftovers()
-        left += await self._gce.leftovers() if self._gce else []
+        return [*left, *(await self._gce.leftovers() if self._gce else ())]
+
+    async def assert_nothing_left(self) -> None:
+        """Fail when there is anything left."""
+        left = await self.leftovers()
         assert not left, "still there: " + ", ".join(map(str, left))

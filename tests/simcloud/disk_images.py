@@ -7,7 +7,17 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+
+
+@dataclass(frozen=True)
+class System:
+    """What is on the disk of an AMI: whom the key pair of an instance lets in, and whether Ray is
+    installed."""
+
+    user: str = "ubuntu"
+    has_ray: bool = True
 
 
 class DiskImages:
@@ -16,14 +26,18 @@ class DiskImages:
     def __init__(self) -> None:
         self._directory: Path | None = None
         self._disks: dict[str, Path] = {}
+        self._systems: dict[str, System] = {}
 
     def disk(self, image: str) -> Path | None:
         """The directory of an AMI's disk; None for one that has nothing beyond the usual."""
         return self._disks.get(image)
 
-    def add(self, image: str, disk: Path) -> None:
+    def system(self, image: str) -> System:
+        return self._systems.get(image, System())
+
+    def add(self, image: str, disk: Path, system: System | None = None) -> None:
         """Have a directory of the test's own behind an AMI."""
-        self._disks[image] = disk
+        self._disks[image], self._systems[image] = disk, system or System()
 
     def copy(self, image: str, layers: Mapping[str, Path], source: str) -> None:
         """Copy everything that a running host has changed, `layers` by their paths on the host,
@@ -45,7 +59,7 @@ class DiskImages:
             # A file that changes meanwhile is copied as it is then, as in a snapshot.
             command = ["cp", "-a", "--remove-destination", f"{layer}/.", str(target)]
             subprocess.run(command, check=False)
-        self._disks[image] = disk
+        self._disks[image], self._systems[image] = disk, self.system(source)
 
     def remove(self, image: str) -> None:
         disk = self._disks.pop(image, None)

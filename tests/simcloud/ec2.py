@@ -34,6 +34,7 @@ from tests.simcloud.aws_calls import (
 )
 from tests.simcloud.aws_encryption import Encryption
 from tests.simcloud.aws_market import DISABLED_REGIONS, Market, xml_response
+from tests.simcloud.aws_permissions import Permissions
 from tests.simcloud.calls import ApiError, Call, Launch
 from tests.simcloud.faults import Faults, Trouble
 from tests.simcloud.hosts import Host
@@ -45,6 +46,9 @@ from tests.simcloud.network import METADATA, SERVICES, Fabric, on_fabric
 
 REGION = "us-west-2"
 ACCESS_KEY = "AKIASIMCLOUDLAPTOP00"
+"""The laptop's."""
+ADMIN_KEY = "AKIASIMCLOUDADMIN000"
+"""That of the test's own process, which may do everything."""
 _SECRET_KEY = "not-a-secret-in-a-simulated-cloud"
 _BACKEND = f"http://127.0.0.1:{PORT}"
 _BACKEND_DEADLINE_S = 120
@@ -69,6 +73,8 @@ class Ec2:
         """Prices, and the quotas that a test may set."""
         self.encryption = Encryption()
         """The key of volumes, which a test may set."""
+        self.permissions = Permissions()
+        """What callers may do, which a test may limit."""
         self.instances = Instances(
             builder, self, {"AWS_ENDPOINT_URL": self.url}, self._close_rental
         )
@@ -81,6 +87,9 @@ class Ec2:
         self._changing = asyncio.Lock()
         self._launched: dict[tuple[str, str], tuple[Mapping[str, str], Response]] = {}
         self._baseline: set[Thing] = set()
+        self.snapshot_delay_s = 0.0
+        """How long after an image is created its snapshot begins. What is on the disk then is in
+        it, also if the image is gone."""
         self.image_delay_s = 0.0
         """How long an image that is created is pending."""
         self.fail_images = 0
@@ -103,7 +112,7 @@ class Ec2:
         return {
             "endpoint_url": self.local_url,
             "region_name": REGION,
-            "aws_access_key_id": ACCESS_KEY,
+            "aws_access_key_id": ADMIN_KEY,
             "aws_secret_access_key": _SECRET_KEY,
         }
 
@@ -276,6 +285,8 @@ class Ec2:
             return refusal
         if refusal := aws_limits.refuse(call):
             return refusal
+        if refusal := await self._refuse_permission(call, body):
+            return refusal
         launch = None
         if call.action == "RunInstances":
             subnets = (await self.inventory())["subnets"]
@@ -291,8 +302,15 @@ class Ec2:
         return trouble
 
     def _is_valid(self, access_key: str) -> bool:
-        known = access_key == ACCESS_KEY or access_key in self.metadata.issued_keys
-        return known and access_key not in self._faults.revoked
+        known = {ACCESS_KEY, ADMIN_KEY, *self.metadata.issued_keys}
+        return access_key in known and access_key not in self._faults.revoked
+
+    async def _refuse_permission(self, call: Call, body: bytes) -> ApiError | None:
+        role = self.metadata.issued_keys.get(call.access_key)
+        is_limited = call.access_key in self.permissions.limits
+        if not is_limited and not (role and self.permissions.limits_roles):
+            return None
+        return self.permissions.refuse(call, body, await self.inventory(), role)
 
     async def _execute(
         self, call: Call, launch: Launch | None, request: web.Request, body: bytes
@@ -336,20 +354,30 @@ class Ec2:
         created = re.search(rb"<imageId>([^<]+)</imageId>", reply)
         if call.action == "CreateImage" and created:
             instance_id, image = call.params["InstanceId"], created[1].decode()
-            host = self.instances.host(instance_id)
-            if host is not None and host.running:
-                layers, source = host.disk_layers(), self.instances.image(instance_id)
-                await asyncio.to_thread(images.copy, image, layers, source)
-            if self.image_delay_s or self.fail_images:
+            if self.snapshot_delay_s:
+                await self._ask_backend("hide_snapshot", {"id": image})
+            else:
+                await self._begin_snapshot(instance_id, image)
+            if self.snapshot_delay_s or self.image_delay_s or self.fail_images:
                 await self.set_image_state(image, "pending")
-                self.instances.run_in_background(self._finish_image(image))
+                self.instances.run_in_background(self._finish_image(instance_id, image))
             if call.params.get("NoReboot") != "true":
                 await self.instances.reboot(instance_id)
         elif call.action == "DeregisterImage":
             images.remove(call.params["ImageId"])
 
-    async def _finish_image(self, image: str) -> None:
+    async def _begin_snapshot(self, instance_id: str, image: str) -> None:
+        host = self.instances.host(instance_id)
+        if host is not None and host.running:
+            layers, source = host.disk_layers(), self.instances.image(instance_id)
+            await asyncio.to_thread(self.instances.images.copy, image, layers, source)
+
+    async def _finish_image(self, instance_id: str, image: str) -> None:
         failed, self.fail_images = self.fail_images > 0, max(0, self.fail_images - 1)
+        if self.snapshot_delay_s:
+            await asyncio.sleep(self.snapshot_delay_s)
+            await self._begin_snapshot(instance_id, image)
+            await self._ask_backend("begin_snapshot", {"id": image})
         await asyncio.sleep(self.image_delay_s)
         await self.set_image_state(image, "failed" if failed else "available")
 
@@ -359,7 +387,7 @@ class Ec2:
     async def _may_use_volume_key(self, access_key: str) -> bool:
         role = self.metadata.issued_keys.get(access_key)
         roles = (await self.inventory())["roles"] if role else []
-        return all(self.encryption.may_use(r["policies"]) for r in roles if r["id"] == role)
+        return all(self.encryption.may_use(r) for r in roles if r["id"] == role)
 
     async def _forward(self, request: web.Request, body: bytes) -> Response:
         assert self._session is not None

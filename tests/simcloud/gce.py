@@ -36,6 +36,8 @@ from tests.simcloud.network import METADATA, SERVICES, Fabric, on_fabric
 _CREDENTIALS = "/etc/simcloud/application_default_credentials.json"
 REFRESH_TOKEN = "laptop-refresh-token"
 _NOTICE_S = 30.0
+# The project of gcloud itself, to which the calls of its users count.
+_GCLOUD_PROJECT = "764086051850"
 
 
 class Gce:
@@ -46,7 +48,7 @@ class Gce:
         self._faults, self._ledger = faults, ledger
         self.authority = Authority()
         self.store = GceStore()
-        self.iam = GceIam()
+        self.iam = GceIam(self.store.constraints)
         self.hosts = GceHosts(
             builder,
             self.store,
@@ -57,10 +59,11 @@ class Gce:
         self.calls = GceCalls(self.store, self.iam, self.hosts, faults)
         self.metadata = GceMetadata(self.store, self._token_of)
         self.calls.guest_attributes = self.metadata.guest_attributes
-        self.denied: set[str] = set()
-        """Permissions that the user of the laptop lacks."""
+        self.denied = self.iam.denied
         self.disabled_apis: set[str] = set()
         """Services (`compute`, `iam`) that the project has not enabled."""
+        self.needs_quota_project = False
+        """Whether calls to other services than Compute Engine must name a project that pays."""
         self.local_address: tuple[str, int] = ("", 0)
         """Where the process that runs the test finds the endpoint."""
         self._numbers = itertools.count(1)
@@ -179,8 +182,9 @@ class Gce:
             params={**path, **dict(request.query), "body": text},
             token=request.query.get("requestId"),
         )
+        quota_project = request.headers.get("x-goog-user-project") or _GCLOUD_PROJECT
         await asyncio.sleep(self._faults.latency_s)
-        outcome = await self._respond(call, path, text)
+        outcome = await self._respond(call, path, text, quota_project)
         if outcome is Trouble.LOST:
             self._ledger.note(call, "lost")
             if request.transport:
@@ -193,9 +197,9 @@ class Gce:
         return web.json_response(outcome)
 
     async def _respond(
-        self, call: Call, path: dict[str, str], text: str
+        self, call: Call, path: dict[str, str], text: str, quota_project: str
     ) -> Any | ApiError | Literal[Trouble.LOST]:
-        if refusal := self._refuse(call, path):
+        if refusal := self._refuse(call, path, quota_project):
             return refusal
         try:
             body = json.loads(text) if text else {}
@@ -215,7 +219,7 @@ class Gce:
             return error_for(trouble, launch)
         return trouble
 
-    def _refuse(self, call: Call, path: dict[str, str]) -> ApiError | None:
+    def _refuse(self, call: Call, path: dict[str, str], quota_project: str) -> ApiError | None:
         identity = call.access_key
         if not identity or identity in self._faults.revoked:
             message = (
@@ -230,27 +234,32 @@ class Gce:
                 message = f"Failed to find project {project}"
                 return ApiError("notFound", message, 404)
             return ApiError("PERMISSION_DENIED", "The caller does not have permission", 403)
-        if call.service in self.disabled_apis:
+        counts_elsewhere = (
+            self.needs_quota_project
+            and call.service != "compute"
+            and quota_project == _GCLOUD_PROJECT
+        )
+        if call.service in self.disabled_apis or counts_elsewhere:
+            number = _GCLOUD_PROJECT if counts_elsewhere else PROJECT_NUMBER
             name = {"compute": "Compute Engine API", "iam": "Identity and Access Management API"}
             message = (
                 f"{name.get(call.service, call.service)} has not been used in project "
-                f"{PROJECT_NUMBER} before or it is disabled. Enable it by visiting "
+                f"{number} before or it is disabled. Enable it by visiting "
                 f"https://console.developers.google.com/apis/api/{call.service}.googleapis.com/"
-                f"overview?project={PROJECT_NUMBER} then retry."
+                f"overview?project={number} then retry."
             )
             return ApiError("accessNotConfigured", message, 403)
         permission = self.calls.permission(call.action)
-        resource = f"projects/{PROJECT}/zones/{path.get('zone', '')}/instances/" + (
-            path.get("name") or json.loads(call.params["body"] or "{}").get("name", "")
-        )
         if call.action.endswith("Operations.wait") or call.action.endswith("Operations.get"):
             return None
-        if identity == "laptop":
-            allowed = permission not in self.denied
-        else:
-            is_instance = ".instances." in permission
-            allowed = self.iam.grants(identity, permission, resource if is_instance else "")
-        return None if allowed else denied(permission, resource)
+        for resource in _resources(call, path):
+            if identity == "laptop":
+                allowed = permission not in self.denied
+            else:
+                allowed = self.iam.grants(identity, permission, resource)
+            if not allowed:
+                return denied(permission, resource)
+        return None
 
     async def _execute(self, call: Call, path: dict[str, str], body: dict[str, Any]) -> Any:
         before = set(self.store.vms)
@@ -289,6 +298,20 @@ class Gce:
         token = "ya29." + secrets.token_urlsafe(24)
         self._tokens[token] = identity
         return token
+
+
+def _resources(call: Call, path: dict[str, str]) -> list[str]:
+    """The instances that a call is about, or else the project."""
+    project = f"projects/{PROJECT}"
+    if ".instances." not in call.action:
+        return [project]
+    try:
+        body = json.loads(call.params["body"] or "{}")
+    except json.JSONDecodeError:
+        return [project]
+    names = [path.get("name") or body.get("name"), *(body.get("perInstanceProperties") or ())]
+    where = f"{project}/zones/{path.get('zone', '')}/instances/"
+    return [f"{where}{name}" for name in names if name] or [project]
 
 
 def user_credentials() -> dict[str, str]:

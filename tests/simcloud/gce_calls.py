@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from tests.simcloud import gce_offers
 from tests.simcloud.calls import ApiError, Call, Launch
 from tests.simcloud.faults import Faults, Trouble
 from tests.simcloud.gce_filters import FilterRefused, parse_filter
@@ -25,6 +26,7 @@ from tests.simcloud.gce_store import (
     Vm,
     fingerprint,
     metadata_of,
+    now,
     offers,
 )
 from tests.simcloud.gce_wire import fold, not_found
@@ -120,6 +122,9 @@ class GceCalls:
             response = self._disk_call(kind, verb, path, body, call)
         else:
             response = self._get(kind, verb, path, body, call)
+        if verb == "get" and kind not in ("projects", "instances"):
+            scopes = [f"{key}s/{path[key]}" for key in ("zone", "region") if key in path]
+            response = _shown(kind, response, *scopes or ("global",))
         if call.token:
             self._requests[call.token] = response
         return response
@@ -133,9 +138,14 @@ class GceCalls:
 
     def _get(self, kind: str, verb: str, path: Mapping[str, str], body: Body, call: Call) -> Any:
         name = path.get("name", "")
+        if verb == "setCommonInstanceMetadata":
+            self.store.project_metadata = metadata_of({"metadata": body})
+            return self.operations.start(verb, f"projects/{PROJECT}", "global", self._reconcile)
         if kind == "projects":
             items = [{"key": k, "value": v} for k, v in self.store.project_metadata.items()]
-            return {"name": PROJECT, "commonInstanceMetadata": {"items": items}}
+            metadata = {"items": items}
+            quotas = self._quotas(None)
+            return {"name": PROJECT, "commonInstanceMetadata": metadata, "quotas": quotas}
         if kind == "zones":
             return _zone(path["zone"])
         if kind == "regions":
@@ -143,29 +153,43 @@ class GceCalls:
         if kind == "images":
             family = "family/" if verb == "getFromFamily" else ""
             project, image = find_image(f"projects/{path['project']}/global/images/{family}{name}")
-            return {"name": image, "selfLink": f"{API}/projects/{project}/global/images/{image}"}
-        if kind == "machineTypes" and offers(path["zone"], name):
-            return _machine_type(name)
+            return gce_offers.image(project, image)
+        if kind == "instanceTemplates" and name in self.store.instance_templates:
+            return {"name": name, "properties": self.store.instance_templates[name]}
+        if kind == "machineImages" and name in self.store.machine_images:
+            return {"name": name, "instanceProperties": self.store.machine_images[name]}
+        if kind == "machineTypes" and gce_offers.has_machine_type(path["zone"], name):
+            return gce_offers.machine_type(name)
         if kind == "networks" and name in self.store.networks:
             return self.store.networks[name]
         if kind == "subnetworks" and name in self.store.networks:
             return _subnetwork(name, path["region"])
         raise Refused(not_found(f"projects/{PROJECT}/{kind}/{name}"))
 
+    async def _reconcile(self, operation: dict[str, Any]) -> None:
+        await self._hosts.reconcile()
+
     def _region(self, region: str) -> dict[str, Any]:
-        quotas = [
+        zones = [f"{API}/projects/{PROJECT}/zones/{zone}" for zone in ZONES[region]]
+        return {"name": region, "status": "UP", "quotas": self._quotas(region), "zones": zones}
+
+    def _quotas(self, region: str | None) -> list[dict[str, Any]]:
+        return [
             {"metric": metric, "limit": limit, "usage": self.launcher.usage(metric, where)}
             for (where, metric), limit in self.launcher.quotas.items()
             if where == region
         ]
-        return {"name": region, "status": "UP", "quotas": quotas}
 
     def _list(self, kind: str, verb: str, call: Call) -> Any:
         zone, region = call.params.get("zone", ""), call.params.get("region", "")
         everything: dict[str, Callable[[], Iterable[Mapping[str, Any]]]] = {
             "zones": lambda: map(_zone, REGION_OF),
             "regions": lambda: map(self._region, ZONES),
-            "machineTypes": lambda: [_machine_type(n) for n in MACHINE_TYPES if offers(zone, n)],
+            "machineTypes": lambda: [
+                gce_offers.machine_type(n) for n in MACHINE_TYPES if offers(zone, n)
+            ],
+            "acceleratorTypes": lambda: gce_offers.accelerator_types(zone),
+            "routers": lambda: self.store.routers.get(region, []),
             "networks": lambda: self.store.networks.values(),
             "subnetworks": lambda: [_subnetwork(n, region) for n in self.store.networks],
             "firewalls": lambda: self.store.firewalls.values(),
@@ -176,7 +200,8 @@ class GceCalls:
             wanted = parse_filter(call.params.get("filter", ""))
         except FilterRefused as refused:
             raise Refused(refused.error) from None
-        items = [item for item in everything[kind]() if wanted(item)]
+        scope = f"zones/{zone}" if zone else f"regions/{region}" if region else "global"
+        items = [_shown(kind, item, scope) for item in everything[kind]() if wanted(item)]
         size = min(int(call.params.get("maxResults") or _MAX_PAGE), _MAX_PAGE)
         start = int(call.params.get("pageToken") or 0)
         page: Any = items[start : start + size]
@@ -215,7 +240,8 @@ class GceCalls:
         if verb == "getGuestAttributes":
             return self._guest_attributes(vm, call.params.get("queryPath", ""))
         if verb == "getSerialPortOutput":
-            return {"contents": "", "start": "0", "next": "0"}
+            text = self._hosts.serial_output(vm.id)
+            return {"contents": text, "start": "0", "next": str(len(text))}
         if verb in ("setLabels", "setMetadata", "setTags"):
             return self._set(verb, vm, copy.deepcopy(dict(body)), target, zone)
         if verb == "stop" and vm.state not in ("running", "stopped", "stopping"):
@@ -305,7 +331,8 @@ class GceCalls:
         if verb == "delete":
             del self.store.firewalls[name]
         else:
-            self.store.firewalls[name] = {**self.store.firewalls.get(name, {}), **body}
+            known = self.store.firewalls.get(name, {"creationTimestamp": now()})
+            self.store.firewalls[name] = {**known, **body}
 
         async def work(operation: dict[str, Any]) -> None:
             await self._hosts.reconcile()
@@ -333,22 +360,27 @@ async def _nothing(operation: dict[str, Any]) -> None:
     """The work of an operation that has taken effect already."""
 
 
+def _shown(kind: str, resource: Mapping[str, Any], scope: str) -> dict[str, Any]:
+    """A resource with what Google returns of every kind; `scope` is where it is."""
+    if kind in ("zones", "regions"):
+        scope = kind
+    elif "zone" in resource:  # in a list of all zones
+        scope = "zones/" + str(resource["zone"]).rpartition("/")[2] + f"/{kind}"
+    else:
+        scope = f"{scope}/{kind}"
+    return {
+        "kind": f"compute#{kind[:-1]}",
+        "selfLink": f"{API}/projects/{PROJECT}/{scope}/{resource['name']}",
+        **resource,
+    }
+
+
 def _zone(name: str) -> dict[str, Any]:
     region = f"{API}/projects/{PROJECT}/regions/{REGION_OF[name]}"
     return {"name": name, "status": "UP", "region": region}
 
 
-def _machine_type(name: str) -> dict[str, Any]:
-    cpus, memory, gpus = MACHINE_TYPES[name]
-    accelerators = [{"guestAcceleratorType": "nvidia", "guestAcceleratorCount": gpus}]
-    return {
-        "name": name,
-        "guestCpus": cpus,
-        "memoryMb": memory,
-        "accelerators": accelerators if gpus else [],
-    }
-
-
 def _subnetwork(name: str, region: str) -> dict[str, Any]:
     network = f"{API}/projects/{PROJECT}/global/networks/{name}"
-    return {"name": name, "network": network, "region": region, "ipCidrRange": "10.138.0.0/20"}
+    where = f"{API}/projects/{PROJECT}/regions/{region}"
+    return {"name": name, "network": network, "region": where, "ipCidrRange": "10.138.0.0/20"}

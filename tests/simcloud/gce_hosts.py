@@ -28,6 +28,17 @@ class GceHosts(Instances):
         self._image = image
         self.host_keys: dict[str, str] = {}
         """The public host keys, by the id of the machine."""
+        self.published_key = ""
+        """The key that Google reports for every machine, if it is not the machine's own."""
+
+    def serial_output(self, id: str) -> str:
+        """What a machine has printed to its serial console: the output of its startup script."""
+        host = self.host(id)
+        log = host.root() / "var/log/cloud-init-output.log" if host and host.running else None
+        if log is None or not log.exists():
+            return ""
+        prefix = "google_metadata_script_runner[512]: startup-script: "
+        return "".join(f"{prefix}{line}\n" for line in log.read_text().splitlines())
 
     def _plan(self, instance: _Instance) -> Machine:
         record = instance.record
@@ -36,7 +47,7 @@ class GceHosts(Instances):
         pairs = self._vms.login_keys(vm)
         user = pairs[0][0] if pairs else "ubuntu"
         host_key = new_key(record["name"])
-        self.host_keys[record["id"]] = host_key.public
+        self.host_keys[record["id"]] = self.published_key or host_key.public
         return Machine(
             name=record["name"],
             aliases=[f"{record['name']}.{record['zone']}.c.{PROJECT}.internal"],
@@ -46,6 +57,7 @@ class GceHosts(Instances):
             user_keys=[key for name, key in pairs if name == user],
             environment=self._environment,
             user_data=metadata_of(vm.resource).get("startup-script", ""),
+            user_data_every_boot=True,
             image=self._image,
             first_boot_s=self.first_boot_s,
         )

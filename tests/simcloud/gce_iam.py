@@ -14,18 +14,24 @@ from tests.simcloud.ledger import Thing
 
 _ACCOUNT_ID = re.compile(r"[a-z](?:[-a-z0-9]{4,28}[a-z0-9])")
 _ROLE_ID = re.compile(r"[a-zA-Z0-9_.]{3,64}")
-_PREFIX = re.compile(r'extract\("/instances/\{name\}"\)\.startsWith\("([^"]+)"\)')
+# What the roles of Google itself grant, of those that Ray gives its account.
+_PREDEFINED = {"roles/compute.admin": "compute.", "roles/iam.serviceAccountUser": "iam.service"}
+# Google knows the kind of a resource by where it is.
+_KINDS = {"/instances/": "Instance", "/disks/": "Disk", "/subnetworks/": "Subnetwork"}
 
 
 class GceIam:
     """Who may do what. A new service account is unknown to other services for a while."""
 
-    def __init__(self) -> None:
+    def __init__(self, constraints: set[str]) -> None:
         self.accounts: dict[str, dict[str, Any]] = {}
         self.roles: dict[str, dict[str, Any]] = {}
         self.policy: dict[str, Any] = {"bindings": [], "version": 3}
         self.account_policies: dict[str, dict[str, Any]] = {}
         self.propagation_s = 0.3
+        self.constraints = constraints
+        self.denied: set[str] = set()
+        """Permissions that the user of the laptop lacks."""
         self._known_at: dict[str, float] = {}
 
     def things(self) -> list[Thing]:
@@ -36,6 +42,10 @@ class GceIam:
             *(Thing("binding", member) for member in bindings),
         ]
 
+    def know(self, email: str) -> None:
+        """Have every service know an account already."""
+        self._known_at[email] = 0.0
+
     def is_usable(self, email: str) -> bool:
         return email in self.accounts and time.monotonic() >= self._known_at[email]
 
@@ -45,11 +55,12 @@ class GceIam:
         for binding in self.policy["bindings"]:
             if member not in binding["members"]:
                 continue
+            if permission.startswith(_PREDEFINED.get(str(binding["role"]), "-")):
+                return True
             role = self.roles.get(str(binding["role"]).rpartition("/")[2], {})
             if permission in role.get("includedPermissions", ()) and not role.get("deleted"):
-                prefix = _PREFIX.search((binding.get("condition") or {}).get("expression", ""))
-                name = resource.partition("/instances/")[2]
-                if not (prefix and name) or name.startswith(prefix[1]):
+                expression = (binding.get("condition") or {}).get("expression", "")
+                if not expression or _holds(expression, resource):
                     return True
         return False
 
@@ -69,6 +80,9 @@ class GceIam:
         if email in self.accounts:
             message = f"Service account {account_id} already exists within project {PROJECT}."
             raise Refused(ApiError("ALREADY_EXISTS", message, 409))
+        if "constraints/iam.disableServiceAccountCreation" in self.constraints:
+            message = "Service account creation is not allowed on this project."
+            raise Refused(ApiError("FAILED_PRECONDITION", message, 400))
         given = dict(body.get("serviceAccount") or {})
         self.accounts[email] = {**given, "email": email, "projectId": PROJECT}
         self._known_at[email] = time.monotonic() + self.propagation_s
@@ -102,6 +116,32 @@ class GceIam:
         policy = self._checked(current, dict(body["policy"]))
         self.account_policies[path["name"]] = policy
         return policy
+
+    def _iam_service_accounts_test_iam_permissions(
+        self, path: Mapping[str, str], body: Mapping[str, Any]
+    ) -> Any:
+        """What the user of the laptop may do: by their roles in the project, or by a binding."""
+        bindings = self.account_policies.get(path["name"], {}).get("bindings", ())
+        granted = any("user:me@example.com" in b["members"] for b in bindings)
+        asked = body["permissions"]
+        return {"permissions": [p for p in asked if granted or p not in self.denied]}
+
+    def _cloudresourcemanager_projects_test_iam_permissions(
+        self, path: Mapping[str, str], body: Mapping[str, Any]
+    ) -> Any:
+        if len(body["permissions"]) > 100:
+            message = "At most 100 permissions can be tested at once."
+            raise Refused(ApiError("INVALID_ARGUMENT", message, 400))
+        return {"permissions": [p for p in body["permissions"] if p not in self.denied]}
+
+    def _cloudresourcemanager_projects_get_effective_org_policy(
+        self, path: Mapping[str, str], body: Mapping[str, Any]
+    ) -> Any:
+        enforced = body["constraint"] in self.constraints
+        if body["constraint"] == "constraints/compute.vmExternalIpAccess":
+            values = "DENY" if enforced else "ALLOW"
+            return {"constraint": body["constraint"], "listPolicy": {"allValues": values}}
+        return {"constraint": body["constraint"], "booleanPolicy": {"enforced": enforced}}
 
     def _iam_roles_create(self, path: Mapping[str, str], body: Mapping[str, Any]) -> Any:
         role_id = str(body.get("roleId", ""))
@@ -167,3 +207,31 @@ class GceIam:
                     raise Refused(ApiError("INVALID_ARGUMENT", message, 400))
         policy.setdefault("bindings", [])
         return policy
+
+
+class _Text(str):
+    """A string with the functions that conditions have."""
+
+    def extract(self, template: str) -> _Text:
+        before, _, after = template.partition("{name}")
+        rest = self.partition(before)[2]
+        return _Text(rest.partition(after)[0] if after else rest)
+
+    startsWith = str.startswith
+
+
+class _Resource:
+    """What a condition says `resource` to."""
+
+    def __init__(self, name: str) -> None:
+        self.name = _Text(name)
+        kinds = [kind for part, kind in _KINDS.items() if part in name]
+        service = "compute" if kinds else "cloudresourcemanager"
+        self.type = _Text(f"{service}.googleapis.com/{kinds[0] if kinds else 'Project'}")
+
+
+def _holds(expression: str, resource: str) -> bool:
+    """Whether a condition holds for a resource. Of Google's language, comparisons and `extract`
+    mean the same in Python."""
+    python = expression.replace("&&", " and ").replace("||", " or ")
+    return bool(eval(python, {"__builtins__": {}}, {"resource": _Resource(resource)}))

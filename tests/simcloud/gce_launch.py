@@ -8,14 +8,15 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.simcloud import gce_offers
 from tests.simcloud.calls import ApiError
 from tests.simcloud.faults import Faults
 from tests.simcloud.gce_hosts import GceHosts
 from tests.simcloud.gce_iam import GceIam
 from tests.simcloud.gce_operations import OperationFailed, Operations
 from tests.simcloud.gce_requests import Refused, check_name, read_instance
-from tests.simcloud.gce_store import MACHINE_TYPES, PROJECT, REGION_OF, GceStore, Vm
-from tests.simcloud.gce_wire import invalid, stockout
+from tests.simcloud.gce_store import PROJECT, REGION_OF, GceStore, Vm, is_spot
+from tests.simcloud.gce_wire import invalid, not_found, stockout
 
 _BOOT_S = 300.0
 
@@ -41,25 +42,36 @@ class GceLauncher:
         """How much of a quota for CPUs is in use."""
         vms = [vm for vm in self._store.vms.values() if region in (None, REGION_OF[vm.zone])]
         running = [vm for vm in vms if vm.state not in ("stopped", "shutting-down")]
-        is_spot = metric.startswith("PREEMPTIBLE")
-        return float(
-            sum(
-                MACHINE_TYPES[vm.machine_type][0]
-                for vm in running
-                if region is None or (vm.market == "spot") == is_spot
-            )
-        )
+        return sum(self._taken(vm.resource, vm.market).get(metric, 0.0) for vm in running)
+
+    def _taken(self, resource: Mapping[str, Any], market: str) -> dict[str, float]:
+        """What an instance takes of each quota. Spot instances count against the quotas of others
+        where they have none of their own."""
+        name = str(resource["machineType"]).rpartition("/")[2]
+        accelerators = {
+            str(entry["acceleratorType"]).rpartition("/")[2]: int(entry["acceleratorCount"])
+            for entry in resource.get("guestAccelerators") or ()
+        }
+        has_own = any("PREEMPTIBLE" in metric for _, metric in self.quotas)
+        own_market = market if has_own else "on-demand"
+        return gce_offers.quota_metrics(name, accelerators, own_market)
 
     def insert(self, zone: str, body: Mapping[str, Any], available: int) -> dict[str, Any]:
         """Accept a machine; with none `available`, the operation fails."""
-        resource = read_instance(copy.deepcopy(dict(body)), zone, bulk=False)
+        given = copy.deepcopy(dict(body))
+        image = str(given.pop("sourceMachineImage", "")).rpartition("/")[2]
+        if image and image not in self._store.machine_images:
+            raise Refused(not_found(f"projects/{PROJECT}/global/machineImages/{image}"))
+        completed = {**copy.deepcopy(self._store.machine_images.get(image, {})), **given}
+        resource = read_instance(completed, zone, bulk=False)
         name = resource.get("name")
         check_name(name)
+        self._check_disks(zone, resource)
         target = f"zones/{zone}/instances/{name}"
         if (zone, name) in self._store.vms:
             message = f"The resource 'projects/{PROJECT}/{target}' already exists"
             raise Refused(ApiError("alreadyExists", message, 409))
-        self._check_account(resource)
+        self._check_policies(resource)
         error = self._exceeded(zone, [resource])
         if error and not self.quota_in_operation:
             raise Refused(ApiError("quotaExceeded", error.message, 403))
@@ -88,7 +100,7 @@ class GceLauncher:
             raise Refused(invalid("namePattern", "", "Name patterns are not simulated."))
         for name in names:
             check_name(name, "perInstanceProperties")
-        self._check_account(template)
+        self._check_policies(template)
         resources = [{**copy.deepcopy(template), "name": name} for name in names]
         taken = [name for name in names if (zone, name) in self._store.vms]
         fresh = [r for r in resources if r["name"] not in taken]
@@ -146,7 +158,21 @@ class GceLauncher:
 
         await asyncio.wait_for(wait(), _BOOT_S)
 
-    def _check_account(self, resource: Mapping[str, Any]) -> None:
+    def _check_disks(self, zone: str, resource: Mapping[str, Any]) -> None:
+        for source in (str(d["source"]) for d in resource.get("disks") or () if d.get("source")):
+            disk = self._store.disks.get((zone, source.rpartition("/")[2]))
+            if disk is None or f"zones/{zone}/" not in source:
+                raise Refused(not_found(f"projects/{PROJECT}/{source}"))
+            if disk["users"]:
+                message = f"The disk resource '{source}' is already being used"
+                raise Refused(ApiError("resourceInUseByAnotherResource", message, 400))
+
+    def _check_policies(self, resource: Mapping[str, Any]) -> None:
+        constraint = "constraints/compute.vmExternalIpAccess"
+        is_public = any(i.get("accessConfigs") for i in resource["networkInterfaces"])
+        if is_public and constraint in self._iam.constraints:
+            message = f"Constraint {constraint} violated for project {PROJECT}."
+            raise Refused(ApiError("conditionNotMet", message, 412))
         for account in resource.get("serviceAccounts") or ():
             if not self._iam.is_usable(account["email"]):
                 email = account["email"]
@@ -154,12 +180,12 @@ class GceLauncher:
                 raise Refused(ApiError("invalid", message, 400))
 
     def _exceeded(self, zone: str, resources: Sequence[Mapping[str, Any]]) -> ApiError | None:
-        types = [str(r["machineType"]).rpartition("/")[2] for r in resources]
-        wanted = sum(MACHINE_TYPES[name][0] for name in types)
+        taken = [self._taken(r, "spot" if is_spot(r) else "on-demand") for r in resources]
         for (region, metric), limit in self.quotas.items():
             if region not in (None, REGION_OF[zone]):
                 continue
-            if self.usage(metric, region) + wanted > limit:
+            wanted = sum(entry.get(metric, 0.0) for entry in taken)
+            if wanted and self.usage(metric, region) + wanted > limit:
                 where = f"in region {region}" if region else "globally"
                 message = f"Quota '{metric}' exceeded.  Limit: {limit:.1f} {where}."
                 return ApiError("QUOTA_EXCEEDED", message, 403)

@@ -26,12 +26,12 @@ class GceMetadata:
         self.guest_attributes: dict[str, dict[str, str]] = {}
         self.waiting = 0
         """How many reads wait for a change."""
-        self._changed = asyncio.Condition()
+        self._changes: set[asyncio.Event] = set()  # one for each request that waits
 
     async def notify(self) -> None:
         """Wake the reads that wait for a change."""
-        async with self._changed:
-            self._changed.notify_all()
+        for change in self._changes:
+            change.set()
 
     async def handle(self, request: web.Request) -> web.Response:
         vm = self._find(request.remote or "")
@@ -55,7 +55,8 @@ class GceMetadata:
         if request.query.get("recursive") == "true":
             return web.json_response(value, headers=_FLAVOR)
         etag = {"ETag": _etag(value)}
-        return web.Response(text=_text(value), headers={**_FLAVOR, **etag})
+        kind = "application/json" if path.endswith("/token") else "application/text"
+        return web.Response(text=_text(value), headers={**_FLAVOR, **etag}, content_type=kind)
 
     async def _wait(self, vm: Vm, path: str, request: web.Request) -> None:
         seconds = min(float(request.query.get("timeout_sec") or _MAX_WAIT_S), _MAX_WAIT_S)
@@ -64,14 +65,21 @@ class GceMetadata:
         def has_changed() -> bool:
             return _etag(_look_up(self._tree(vm), path)) != known
 
-        async with self._changed:
-            self.waiting += 1
-            try:
-                await asyncio.wait_for(self._changed.wait_for(has_changed), seconds)
-            except asyncio.TimeoutError:
-                return
-            finally:
-                self.waiting -= 1
+        async def change() -> None:
+            while not has_changed():
+                await event.wait()
+                event.clear()
+
+        event = asyncio.Event()
+        self._changes.add(event)
+        self.waiting += 1
+        try:
+            await asyncio.wait_for(change(), seconds)
+        except asyncio.TimeoutError:
+            return
+        finally:
+            self.waiting -= 1
+            self._changes.discard(event)
 
     async def _put(self, vm: Vm, path: str, text: str) -> web.Response:
         own = metadata_of(vm.resource).get("enable-guest-attributes", "").upper() == "TRUE"

@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tests.simcloud import gce_offers
 from tests.simcloud.calls import ApiError
-from tests.simcloud.gce_store import FAMILIES, MACHINE_TYPES, offers
+from tests.simcloud.gce_store import FAMILIES
 from tests.simcloud.gce_wire import fold, invalid, not_found
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -113,7 +114,7 @@ def _check_machine_type(given: str, zone: str, *, bulk: bool) -> None:
     if not bulk and f"zones/{zone}/machineTypes/{name}" not in given:
         why = "The URL is malformed." if "/" not in given else "The zone does not match."
         raise Refused(invalid(field, given, why))
-    if name not in MACHINE_TYPES or not offers(zone, name):
+    if not gce_offers.has_machine_type(zone, name):
         path = f"projects/sim-project/zones/{zone}/machineTypes/{name}"
         why = f"Machine type with name '{name}' does not exist in zone '{zone}'. ({path})"
         raise Refused(ApiError("invalid", f"Invalid value for field '{field}': {why}", 400))
@@ -126,7 +127,14 @@ def _check_disk(disk: Mapping[str, Any], *, bulk: bool) -> None:
     params = disk.get("initializeParams") or {}
     check_labels(params.get("labels") or {}, "resource.disks[0].initializeParams.labels")
     if image := params.get("sourceImage"):
-        find_image(str(image))
+        project, name = find_image(str(image))
+        if gce_offers.is_obsolete(project, name):
+            message = "The referenced image is obsolete and cannot be used to create disks."
+            raise Refused(invalid("resource.disks[0].initializeParams.sourceImage", image, message))
+        least, size = int(gce_offers.image(project, name)["diskSizeGb"]), params.get("diskSizeGb")
+        if size and int(size) < least:
+            message = f"Requested disk size cannot be smaller than the image size ({least} GB)"
+            raise Refused(invalid("resource.disks[0].initializeParams.diskSizeGb", size, message))
     elif disk.get("boot") and not disk.get("source"):
         message = "No source image or disk is specified for the boot disk."
         raise Refused(invalid("resource.disks[0]", "", message))
@@ -141,7 +149,7 @@ def find_image(image: str) -> tuple[str, str]:
     project, family, name = match.groups()
     if family and (project, name) in FAMILIES:
         return project, FAMILIES[project, name]
-    if not family and name in {n for (p, _), n in FAMILIES.items() if p == project}:
+    if not family and gce_offers.image_exists(project, name):
         return project, name
     raise Refused(not_found(f"projects/{project}/global/images/{family or ''}{name}"))
 
@@ -160,7 +168,7 @@ def _check_scheduling(resource: Mapping[str, Any]) -> None:
         raise Refused(invalid(field, "instanceTerminationAction", message))
     gpus = (
         resource.get("guestAccelerators")
-        or MACHINE_TYPES[str(resource["machineType"]).rpartition("/")[2]][2]
+        or gce_offers.size_of(str(resource["machineType"]).rpartition("/")[2])[2]
     )
     if gpus and not is_spot and scheduling.get("onHostMaintenance") != "TERMINATE":
         message = "Instances with guest accelerators do not support live migration."

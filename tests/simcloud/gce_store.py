@@ -38,8 +38,9 @@ MACHINE_TYPES = {
 # Not every zone has every type.
 _MISSING = {("us-west1-c", "a2-highgpu-1g"), ("us-west1-c", "n2-standard-2")}
 FAMILIES = {
-    ("deeplearning-platform-release", "common-cpu"): "common-cpu-v20240922",
+    ("deeplearning-platform-release", "common-cpu"): "common-cpu-v20261001",
     ("debian-cloud", "debian-12"): "debian-12-bookworm-v20261010",
+    ("debian-cloud", "debian-12-arm64"): "debian-12-bookworm-arm64-v20261010",
     ("ubuntu-os-cloud", "ubuntu-2204-lts"): "ubuntu-2204-jammy-v20261001",
 }
 
@@ -58,9 +59,18 @@ def fingerprint(value: Any) -> str:
     return base64.b64encode(digest[:8]).decode()
 
 
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
 def metadata_of(resource: Mapping[str, Any]) -> dict[str, str]:
     items = (resource.get("metadata") or {}).get("items") or ()
     return {item["key"]: str(item.get("value", "")) for item in items}
+
+
+def is_spot(resource: Mapping[str, Any]) -> bool:
+    scheduling = resource.get("scheduling") or {}
+    return bool(scheduling.get("preemptible") or scheduling.get("provisioningModel") == "SPOT")
 
 
 def offers(zone: str, machine_type: str) -> bool:
@@ -93,9 +103,7 @@ class Vm:
 
     @property
     def market(self) -> str:
-        scheduling = self.resource.get("scheduling") or {}
-        is_spot = scheduling.get("preemptible") or scheduling.get("provisioningModel") == "SPOT"
-        return "spot" if is_spot else "on-demand"
+        return "spot" if is_spot(self.resource) else "on-demand"
 
     @property
     def network(self) -> str:
@@ -142,9 +150,15 @@ class GceStore:
         self.disks: dict[tuple[str, str], dict[str, Any]] = {}
         self.firewalls: dict[str, dict[str, Any]] = {}
         self.networks = {"default": {"name": "default", "autoCreateSubnetworks": True}}
+        self.routers: dict[str, list[dict[str, Any]]] = {}
+        """The routers of each region, with their NAT gateways."""
+        self.instance_templates: dict[str, dict[str, Any]] = {}
+        """The properties of instance templates, by name."""
+        self.machine_images: dict[str, dict[str, Any]] = {}
+        """The properties of machine images, by name."""
         self.project_metadata: dict[str, str] = {}
-        self.oslogin_required = False
-        """Whether a policy of the organisation requires OS Login, whatever instances say."""
+        self.constraints: set[str] = set()
+        """Policies of the organisation that are enforced."""
         self._ids = itertools.count(7_000_000_000_000_000_001)
         self._addresses = itertools.count(2)
 
@@ -164,19 +178,51 @@ class GceStore:
         )
         for index, disk in enumerate(resource.get("disks") or ()):
             if "source" in disk:
+                self.disks[zone, disk["source"].rpartition("/")[2]]["users"].append(vm.id)
                 continue
-            name = vm.name if disk.get("boot") else f"{vm.name}-{index}"
             params = disk.get("initializeParams") or {}
-            self.disks[zone, params.get("diskName") or name] = {
-                "name": params.get("diskName") or name,
-                "sizeGb": str(params.get("diskSizeGb") or 10),
+            default = vm.name if disk.get("boot") else f"{vm.name}-{index}"
+            name = str(params.get("diskName") or default)
+            disk["source"] = f"{API}/projects/{PROJECT}/zones/{zone}/disks/{name}"
+            disk["diskSizeGb"] = str(params.get("diskSizeGb") or 10)
+            self.disks[zone, name] = {
+                "name": name,
+                "sizeGb": disk["diskSizeGb"],
                 "labels": dict(params.get("labels") or {}),
                 "zone": f"{API}/projects/{PROJECT}/zones/{zone}",
+                "creationTimestamp": now(),
                 "users": [vm.id],
                 "autoDelete": bool(disk.get("autoDelete")),
             }
         self.vms[zone, vm.name] = vm
         return vm
+
+    def add_default_rules(self) -> None:
+        """The firewall rules that Google gives the default network of a project."""
+        for name, sources, allowed in (
+            ("default-allow-ssh", "0.0.0.0/0", {"IPProtocol": "tcp", "ports": ["22"]}),
+            ("default-allow-internal", "10.128.0.0/9", {"IPProtocol": "all"}),
+        ):
+            self.firewalls[name] = {
+                "name": name,
+                "network": "global/networks/default",
+                "direction": "INGRESS",
+                "sourceRanges": [sources],
+                "allowed": [allowed],
+            }
+
+    def add_disk(self, zone: str, name: str, **fields: Any) -> None:
+        """A disk that the user has created."""
+        self.disks[zone, name] = {
+            "name": name,
+            "sizeGb": "10",
+            "labels": {},
+            "zone": f"{API}/projects/{PROJECT}/zones/{zone}",
+            "creationTimestamp": now(),
+            "users": [],
+            "autoDelete": False,
+            **fields,
+        }
 
     def remove(self, vm: Vm) -> None:
         """Forget a machine, and its disks unless they are kept."""
@@ -195,7 +241,8 @@ class GceStore:
         """Whether the guest ignores the SSH keys of the metadata."""
         own = metadata_of(vm.resource).get("enable-oslogin")
         value = self.project_metadata.get("enable-oslogin", "FALSE") if own is None else own
-        return self.oslogin_required or value.upper() == "TRUE"
+        is_required = "constraints/compute.requireOsLogin" in self.constraints
+        return is_required or value.upper() == "TRUE"
 
     def login_keys(self, vm: Vm) -> list[tuple[str, str]]:
         """The users and public keys that the guest agent sets up."""

@@ -20,14 +20,23 @@ _IAM = "/v1/projects/{project}"
 # Method and path of each call, by its name in Google's discovery documents.
 _ROUTES = {
     "compute.projects.get": ("GET", _COMPUTE),
+    "compute.projects.setCommonInstanceMetadata": (
+        "POST",
+        f"{_COMPUTE}/setCommonInstanceMetadata",
+    ),
     "compute.zones.list": ("GET", f"{_COMPUTE}/zones"),
     "compute.zones.get": ("GET", _ZONE),
     "compute.regions.list": ("GET", f"{_COMPUTE}/regions"),
     "compute.regions.get": ("GET", _REGION),
     "compute.machineTypes.list": ("GET", f"{_ZONE}/machineTypes"),
     "compute.machineTypes.get": ("GET", f"{_ZONE}/machineTypes/{{name}}"),
+    "compute.acceleratorTypes.list": ("GET", f"{_ZONE}/acceleratorTypes"),
+    "compute.acceleratorTypes.get": ("GET", f"{_ZONE}/acceleratorTypes/{{name}}"),
+    "compute.routers.list": ("GET", f"{_REGION}/routers"),
     "compute.images.getFromFamily": ("GET", f"{_GLOBAL}/images/family/{{name}}"),
     "compute.images.get": ("GET", f"{_GLOBAL}/images/{{name}}"),
+    "compute.instanceTemplates.get": ("GET", f"{_GLOBAL}/instanceTemplates/{{name}}"),
+    "compute.machineImages.get": ("GET", f"{_GLOBAL}/machineImages/{{name}}"),
     "compute.networks.list": ("GET", f"{_GLOBAL}/networks"),
     "compute.networks.get": ("GET", f"{_GLOBAL}/networks/{{name}}"),
     "compute.subnetworks.list": ("GET", f"{_REGION}/subnetworks"),
@@ -67,6 +76,10 @@ _ROUTES = {
     "iam.serviceAccounts.create": ("POST", f"{_IAM}/serviceAccounts"),
     "iam.serviceAccounts.setIamPolicy": ("POST", f"{_IAM}/serviceAccounts/{{name}}:setIamPolicy"),
     "iam.serviceAccounts.getIamPolicy": ("POST", f"{_IAM}/serviceAccounts/{{name}}:getIamPolicy"),
+    "iam.serviceAccounts.testIamPermissions": (
+        "POST",
+        f"{_IAM}/serviceAccounts/{{name}}:testIamPermissions",
+    ),
     "iam.serviceAccounts.get": ("GET", f"{_IAM}/serviceAccounts/{{name}}"),
     "iam.serviceAccounts.delete": ("DELETE", f"{_IAM}/serviceAccounts/{{name}}"),
     "iam.roles.create": ("POST", f"{_IAM}/roles"),
@@ -77,6 +90,10 @@ _ROUTES = {
     "cloudresourcemanager.projects.getIamPolicy": ("POST", f"{_IAM}:getIamPolicy"),
     "cloudresourcemanager.projects.setIamPolicy": ("POST", f"{_IAM}:setIamPolicy"),
     "cloudresourcemanager.projects.testIamPermissions": ("POST", f"{_IAM}:testIamPermissions"),
+    "cloudresourcemanager.projects.getEffectiveOrgPolicy": (
+        "POST",
+        f"{_IAM}:getEffectiveOrgPolicy",
+    ),
     "cloudresourcemanager.projects.get": ("GET", _IAM),
 }
 

@@ -35,6 +35,8 @@ class Machine:
     """A directory laid over the computer's own root: what this machine has and others have not."""
     disk_mib: int = 2048
     user_data: str = ""
+    user_data_every_boot: bool = False
+    """Whether the scripts of the user data run at every boot, as Google's startup scripts do."""
     first_boot_s: float = 0.0
     """How long cloud-init runs, and apt is locked, after sshd answers for the first time."""
     ray_on_path: bool = True
@@ -69,6 +71,7 @@ class Machine:
             "host_key": self.host_key.private,
             "host_key_public": self.host_key.public,
             "user_data": self.user_data,
+            "user_data_every_boot": self.user_data_every_boot,
             "first_boot_s": self.first_boot_s,
             "users": [
                 {"name": "root", "uid": 0, "home": "/root", "authorized_keys": [*self.root_keys]},

@@ -90,7 +90,7 @@ def run(machine: dict[str, Any], first: bool, told: int) -> NoReturn:
         if Path("/usr/sbin/cron").exists():
             subprocess.Popen(["/usr/sbin/cron", "-f"], env=environment, close_fds=True)
         os.close(told)
-        if first and machine["user_data"]:
+        if machine["user_data"] and (first or machine["user_data_every_boot"]):
             _run_user_data(machine["user_data"], environment)
         _finish_boot(machine["first_boot_s"] if first else 0.0)
     except BaseException as error:
@@ -282,7 +282,7 @@ def _run_boothooks(machine: dict[str, Any], environment: dict[str, str]) -> None
 
 
 def _run_user_data(text: str, environment: dict[str, str]) -> None:
-    """Run a shell script the way cloud-init does: as root, once, after the machine is up."""
+    """Run a shell script the way cloud-init does: as root, after the machine is up."""
     folder = Path("/var/lib/cloud/instance")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "user-data.txt").write_text(text)

@@ -204,11 +204,6 @@ class Instances:
             instance.target = "gone"
             await self._store.set_state(instance.record, "shutting-down", LAUNCH_ERROR)
             return
-        if instance.host is None:
-            instance.host = await self._builder.build(self._plan(instance))
-            instance.host.on_ended = lambda how: self._on_shutdown(instance, how)
-            async with self._reconciling:
-                await self._apply_firewall(await self._store.inventory())
         began = time.monotonic()
         while instance.target == "running":
             left = began + self._boot_delay_s - time.monotonic()
@@ -219,6 +214,11 @@ class Instances:
                 await asyncio.wait_for(instance.changed.wait(), left)
         else:
             return  # the target state has changed
+        if instance.host is None:  # not earlier, so that a test without logins needs no hosts
+            instance.host = await self._builder.build(self._plan(instance))
+            instance.host.on_ended = lambda how: self._on_shutdown(instance, how)
+            async with self._reconciling:
+                await self._apply_firewall(await self._store.inventory())
         await self._publish(instance)
         await instance.host.boot()
         await self._set_state(instance, "running", "running")
@@ -231,6 +231,7 @@ class Instances:
         record = instance.record
         key_pair = user_data.host_key(record["user_data"])
         name = "ip-" + record["private"].replace(".", "-")
+        system = self.images.system(record["image"])
         return Machine(
             name=name,
             aliases=[f"{name}.{record['region']}.compute.internal"],
@@ -243,6 +244,8 @@ class Instances:
             environment=self._environment,
             user_data=record["user_data"],
             image=self.images.disk(record["image"]),
+            user=system.user,
+            ray_on_path=system.has_ray,
             first_boot_s=self.first_boot_s,
         )
 

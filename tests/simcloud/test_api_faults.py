@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from tests.polling import until
 from tests.simcloud.calls import ApiError
 from tests.simcloud.cloud import SimCloud
-from tests.simcloud.ec2 import ACCESS_KEY
+from tests.simcloud.ec2 import ADMIN_KEY
 from tests.simcloud.hosts import Host
 
 pytestmark = pytest.mark.simcloud
@@ -122,7 +122,7 @@ async def test_revoked_credentials_are_refused_from_then_on(
     cloud: SimCloud, client: Client
 ) -> None:
     client.run()
-    cloud.faults.revoke_credentials(ACCESS_KEY)
+    cloud.faults.revoke_credentials(ADMIN_KEY)
     with pytest.raises(ClientError, match="AuthFailure"):
         client.listed()
     cloud.faults.lift_all()

@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.polling import until
-from tests.simcloud.aws_backend import RAY_EXAMPLE_IMAGE
+from tests.simcloud.aws_images import RAY_EXAMPLE_IMAGE
 from tests.simcloud.cloud import SimCloud
 
 pytestmark = pytest.mark.simcloud

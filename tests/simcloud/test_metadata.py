@@ -80,12 +80,16 @@ async def test_boto3_on_an_instance_acts_with_the_role_of_its_profile(
     cloud: SimCloud, client: Any
 ) -> None:
     iam = boto3.client("iam", **cloud.ec2.client_options())
+    cloud.ec2.permissions.limits_roles = True
     iam.create_role(RoleName="worker", AssumeRolePolicyDocument="{}")
+    read = {"Effect": "Allow", "Action": "ec2:DescribeInstances", "Resource": "*"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [read]})
+    iam.put_role_policy(RoleName="worker", PolicyName="read", PolicyDocument=document)
     iam.create_instance_profile(InstanceProfileName="profile")
     iam.add_role_to_instance_profile(InstanceProfileName="profile", RoleName="worker")
     script = (
         "import boto3; ec2 = boto3.client('ec2', region_name='us-west-2'); "
-        "print(len(ec2.describe_instances()['Reservations']))"
+        "print(len(ec2.describe_instances()['Reservations'])); ec2.describe_subnets()"
     )
     _, bare = await launch(cloud, client)
     without = await bare.run(["python", "-c", script])
@@ -94,6 +98,7 @@ async def test_boto3_on_an_instance_acts_with_the_role_of_its_profile(
     _, host = await launch(cloud, client, IamInstanceProfile={"Name": "profile"})
     result = await host.run(["python", "-c", script])
     assert result.stdout == "2\n", result.stderr
+    assert "not authorized to perform: ec2:DescribeSubnets" in result.stderr
     assert cloud.ledger.entries[-1].call.source == host.address
 
 

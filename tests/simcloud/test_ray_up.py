@@ -12,6 +12,7 @@ import boto3
 import pytest
 
 from tests.polling import until
+from tests.simcloud.aws_permissions import ADMINISTRATOR
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.hosts import Host
 
@@ -62,6 +63,7 @@ def make_the_profile_ray_looks_for(cloud: SimCloud) -> None:
     iam = boto3.client("iam", **cloud.ec2.client_options())
     name = "ray-autoscaler-v1"
     iam.create_role(RoleName=name, AssumeRolePolicyDocument="{}")
+    iam.put_role_policy(RoleName=name, PolicyName="all", PolicyDocument=ADMINISTRATOR)
     iam.create_instance_profile(InstanceProfileName=name)
     iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
 

@@ -13,7 +13,7 @@ _OTHER_RAY_RESOURCES = {
 }
 _UNKNOWN_TO_RAY = ("Virtex", "Qualcomm")
 # Ray reserves the rest of the memory for itself and its object store.
-_MEMORY_FRACTION = 0.7
+MEMORY_FRACTION = 0.7
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class InstanceType:
         """The resources of a Ray node on this instance type."""
         resources: dict[str, float] = {
             "CPU": self.vcpus,
-            "memory": int(self.memory_gib * 2**30 * _MEMORY_FRACTION),
+            "memory": int(self.memory_gib * 2**30 * MEMORY_FRACTION),
         }
         if self.gpus:
             resources["GPU"] = self.gpus

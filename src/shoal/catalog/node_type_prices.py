@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shoal.catalog.gcp_machine_types import gcp_machine_type
 from shoal.catalog.instance_type import InstanceType
 from shoal.catalog.price_table import Cloud, load_price_table
 from shoal.scaling.inputs import Market, Offering
@@ -38,9 +39,9 @@ def catalog_source(spec: ClusterSpec) -> str:
 
 def _instance_type(spec: ClusterSpec, node_type: NodeType) -> InstanceType | None:
     cloud, key = _INSTANCE_TYPE_KEYS[spec.provider.type]
-    # GCP also allows a URL, whose last part is the name.
-    name = str(node_type.node_config.get(key, "")).rpartition("/")[2]
-    return load_price_table(cloud).find(name)
+    if cloud == "gcp":
+        return gcp_machine_type(node_type.node_config)
+    return load_price_table(cloud).find(str(node_type.node_config.get(key, "")))
 
 
 def _offering(
@@ -49,13 +50,21 @@ def _offering(
     market = market_of(node_type.node_config)
     if instance_type is None:
         return Offering(node_type.name, market)
-    price = instance_type.price(str(spec.provider.settings.get("region", "")))
+    price = instance_type.price(_region(spec))
     return Offering(
         node_type=node_type.name,
         market=market,
         price_per_hour=price.spot if market == "spot" else price.on_demand,
         resources=instance_type.resources(),
     )
+
+
+def _region(spec: ClusterSpec) -> str:
+    """The region of a spec; a zone of GCP is its region and a letter."""
+    settings = spec.provider.settings
+    zones = settings.get("availability_zone") or ""
+    zone = str(zones if isinstance(zones, str) else zones[0]).partition(",")[0].strip()
+    return str(settings.get("region") or zone.rpartition("-")[0])
 
 
 def market_of(config: Mapping[str, Any]) -> Market:

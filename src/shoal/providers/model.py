@@ -35,7 +35,8 @@ class Instance:
 
     `address` is where the rest of its cluster reaches it; `user` and `port` are for SSH.
     `created_at` is None for a host that was not launched. `price_per_hour` is None if it costs
-    nothing or the price is unknown. `launch_hash` is that of the spec that it was launched from;
+    nothing or the price is unknown; `extras_per_hour` is what its volumes and its public address
+    cost in addition, as far as known. `launch_hash` is that of the spec that it was launched from;
     it and `instance_type` are empty if unknown.
     """
 
@@ -53,6 +54,7 @@ class Instance:
     market: str = ""
     zone: str = ""
     price_per_hour: float | None = None
+    extras_per_hour: float = 0.0
     instance_type: str = ""
     launch_hash: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)

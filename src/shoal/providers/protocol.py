@@ -50,11 +50,20 @@ class Capabilities:
     `first_boot_wait`: a command that returns on an instance when its first boot is complete; empty
     if SSH answers only then. It runs before the commands of the user.
     `head_packages`: Python packages that the provider needs on the head, besides Ray.
+    `head_key`: the private key with which the head logs in to instances that it launches, where
+    they cannot be given the cluster's own key. It is copied to the head.
+    `controller_launches_workers`: only the controller launches workers: `up` launches the head and
+    waits for them, and `down` has them terminated on the head. For providers whose state is in one
+    process.
+    `workers_start_ray`: workers start Ray themselves, with their instance id in
+    RAY_CLOUD_INSTANCE_ID; nothing logs in to them.
+    `stops_ray_first`: Ray is stopped on an instance before it is terminated, because the machine
+    may stay.
 
     Hosts that exist before and after the cluster:
     `hosts`: all hosts that may become nodes, the head first. `launch` picks from them.
     `claim`: what to write on a host to make it this cluster's, for hosts that several clusters
-    may want.
+    may want; None for an instance that was launched.
     `fixed_head`: the head if the cluster is up, known without a call.
     `unreachable_reasons`: by instance id, why the last listing could not reach an instance.
     `unusable_hosts`: by instance id, why this cluster cannot use a host that the last listing
@@ -95,9 +104,13 @@ class Capabilities:
     on_lease_expired: str = ""
     first_boot_wait: str = ""
     head_packages: Sequence[str] = ()
+    head_key: Callable[[], bytes | None] | None = None
+    controller_launches_workers: bool = False
+    workers_start_ray: bool = False
+    stops_ray_first: bool = False
 
     hosts: Callable[[], Sequence[Instance]] | None = None
-    claim: Callable[[Instance], Claim] | None = None
+    claim: Callable[[Instance], Claim | None] | None = None
     fixed_head: Instance | None = None
     unreachable_reasons: Callable[[], Mapping[str, ShoalError]] | None = None
     unusable_hosts: Callable[[], Mapping[str, ShoalError]] | None = None
@@ -125,6 +138,10 @@ class Capabilities:
     def boot_timeout(self, instance: Instance) -> float:
         """How long this instance may take until SSH answers."""
         return self.boot_timeout_for(instance) if self.boot_timeout_for else self.boot_timeout_s
+
+    def claim_of(self, instance: Instance) -> Claim | None:
+        """What to write on this instance's host; None if its provider says whose it is."""
+        return self.claim(instance) if self.claim is not None else None
 
     @property
     def has_leases(self) -> bool:

@@ -169,6 +169,7 @@ class ShoalSettings:
     - `controller`: whether a controller runs on the head.
     - `lease`: the time, in seconds, without a controller after which a worker shuts down; 0: never.
     - `code`, `requirements`: the defaults of --code and --requirements, absolute paths.
+    - `provider_path`: a directory, as an absolute path, with the code of an external provider.
     - `environment`: a shell file on every node that is sourced before each Ray command.
     - `registry`: the login of a private container registry.
     - `fallback`: by node type, other instance types to launch if its own has no capacity.
@@ -192,6 +193,7 @@ class ShoalSettings:
     environment: str = ""
     code: str = ""
     requirements: str = ""
+    provider_path: str = ""
     lease: float = 900.0
     registry: RegistrySpec | None = None
     fallback: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -75,6 +75,20 @@ def _gcp_node_type(**node_config: Any) -> dict[str, Any]:
     }
 
 
+def _azure_node_type(**parameters: Any) -> dict[str, Any]:
+    image = {
+        "imagePublisher": "microsoft-dsvm",
+        "imageOffer": "ubuntu-2204",
+        "imageSku": "2204-gen2",
+        "imageVersion": "latest",
+    }
+    size = {"vmSize": "Standard_D2s_v3"}
+    return {
+        "resources": {"CPU": 2.0},
+        "node_config": {"azure_arm_parameters": {**size, **image, **parameters}},
+    }
+
+
 _BY_PROVIDER: dict[str, dict[str, Any]] = {
     "aws": {
         "max_workers": 2,
@@ -117,6 +131,20 @@ _BY_PROVIDER: dict[str, dict[str, Any]] = {
         "head_node_type": "ray.head.default",
         **_CLOUD_START,
     },
+    "azure": {
+        "max_workers": 2,
+        "available_node_types": {
+            "ray.head.default": _azure_node_type(),
+            "ray.worker.default": _azure_node_type(priority="Spot"),
+        },
+        "head_node_type": "ray.head.default",
+        "setup_commands": [_conda_on_path("/anaconda/bin")],
+        "head_setup_commands": [
+            "pip install azure-cli-core azure-identity azure-mgmt-compute azure-mgmt-network "
+            "'azure-mgmt-resource<25' azure-common msrestazure"
+        ],
+        **_CLOUD_START,
+    },
     "embedded": {
         "max_workers": 4,
         "available_node_types": {
@@ -129,6 +157,11 @@ _BY_PROVIDER: dict[str, dict[str, Any]] = {
         "worker_start_ray_commands": [],
     },
 }
+
+
+def rules_for(provider: str) -> str:
+    """Whose defaults apply to a file with this provider: an unknown one is checked as external."""
+    return provider if provider in _BY_PROVIDER else "external"
 
 
 def default_for(provider: str) -> Origin:

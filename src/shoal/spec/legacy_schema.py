@@ -3,7 +3,8 @@
 `head_node` and `worker_nodes` were the only two node types, and later the base settings of every
 node type. A top-level `min_workers` counted workers of the only worker type, later of
 `worker_default_node_type`. `head_init_commands` and `worker_init_commands` of 2017 set a node up
-and started Ray. The other three keys control scaling and are kept unchanged.
+and started Ray. An example of Ray's has `max_worker_nodes` for `max_workers`. The other three keys
+control scaling and are kept unchanged.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _RAY_COMMAND = re.compile(r"\bray\s+(stop|start)\b")
 
 def migrate_node_types(draft: Draft, provider: str) -> None:
     """Turn `head_node` and `worker_nodes` into node types. Runs before defaults are applied."""
+    if draft.has("max_worker_nodes"):
+        draft.move_legacy(("max_worker_nodes",), ("max_workers",))
     for key in ("head_node", "worker_nodes"):
         if not draft.get(key):
             draft.drop(key)

@@ -132,7 +132,7 @@ def _load(
     _choose_provider(draft)
     provider = validation.check_provider(draft)
     # The rest of a file with any other provider is checked as if the provider were external.
-    rules = provider if provider in validation.SUPPORTED else "external"
+    rules = defaults.rules_for(provider)
 
     if rules == "local":
         local_section.prepare(draft)

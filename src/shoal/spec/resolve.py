@@ -82,7 +82,7 @@ def _shoal(reader: _Reader) -> ShoalSettings:
         settings["volumes"] = volumes_section.volumes(reader.draft, settings["volumes"])
     if "mounts" in settings:
         settings["mounts"] = volumes_section.mounts(settings["mounts"])
-    for key in ("code", "requirements"):
+    for key in ("code", "requirements", "provider_path"):
         if settings.get(key):  # a later command may run in another directory
             settings[key] = os.path.abspath(_expand_home(settings[key]))  # noqa: PTH100
     if "ssh_from" in settings:

@@ -255,6 +255,7 @@ class ShoalYaml(_Section):
     max_concurrent_launches: Count = 0
     autostop: Duration = 0
     code: Text = ""
+    provider_path: Text = ""
     controller: Flag = True
     environment: Text = ""
     lease: Duration = 0
@@ -298,6 +299,7 @@ class ClusterYaml(_Section):
 
     min_workers: Count = 0
     initial_workers: Count = 0
+    max_worker_nodes: Count = 0
     autoscaling_mode: Annotated[
         str, BeforeValidator(_one_of("default", "aggressive", "conservative"))
     ] = "default"

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import re
 
+from shoal.spec import provider_types
 from shoal.spec.problems import closest, did_you_mean
+from shoal.spec.provider_types import RAY_NODE_PROVIDERS, SUPPORTED
 from shoal.spec.spec_draft import Draft
 
-SUPPORTED = ("aws", "gcp", "local", "external", "embedded")
-# Other types that have been registered in this process.
-_registered: set[str] = set()
-
 _UNSUPPORTED = {
-    "azure": "use aws, gcp, or your own node provider class with type external",
-    "aliyun": "use aws, gcp, or your own node provider class with type external",
-    "vsphere": "list the addresses of the hosts with type local instead",
     "kubernetes": "use the KubeRay operator on Kubernetes",
     "kuberay": "use the KubeRay operator on Kubernetes",
     "staroid": "the service no longer exists; use aws, gcp or local",
@@ -30,27 +25,22 @@ _NAME_RULE = (
 )
 # Ray counts ten-thousandths of a resource in 64 bits.
 _MAX_AMOUNT = 9e14
-_GCP_NAME = re.compile(r"[a-z0-9_-]+")
-
-
-def register_provider_type(name: str) -> None:
-    """Accept another `provider.type`. The rest of such a file is checked as for `external`."""
-    _registered.add(name)
 
 
 def check_provider(draft: Draft) -> str:
     """The provider's type; `unknown` if it is not supported, so that the rest of the file can still
     be checked."""
     provider = str(draft.get("provider", "type", default=""))
-    if provider in SUPPORTED or provider in _registered:
+    if provider_types.is_known(provider):
         return provider
-    choices = ", ".join(SUPPORTED)
+    known = (*SUPPORTED, *RAY_NODE_PROVIDERS, *provider_types.plugin_types())
+    choices = ", ".join(known)
     if not provider:
         draft.error(f"is missing; it must be one of {choices}", "provider", "type")
     elif provider in _UNSUPPORTED:
         draft.error(f"{provider} is not supported; {_UNSUPPORTED[provider]}", "provider", "type")
     else:
-        guess = closest(provider, SUPPORTED)
+        guess = closest(provider, known)
         hint = f"did you mean {guess!r}?" if guess else f"it must be one of {choices}"
         draft.error(f"{provider!r} is not a known provider; {hint}", "provider", "type")
     return "unknown"
@@ -58,7 +48,7 @@ def check_provider(draft: Draft) -> str:
 
 def check(draft: Draft, provider: str) -> None:
     """Add a problem or a warning for every contradiction in the draft."""
-    _check_name(draft, provider)
+    _check_name(draft)
     _check_head(draft)
     _check_counts(draft)
     _check_auth(draft)
@@ -102,19 +92,12 @@ def _check_fallback(draft: Draft) -> None:
             draft.error(message, "shoal", "fallback", name)
 
 
-def _check_name(draft: Draft, provider: str) -> None:
+def _check_name(draft: Draft) -> None:
     name = draft.get("cluster_name")
     if not _NAME.fullmatch(name):
         valid_name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:63].strip("-._")
         hint = f"; for example {valid_name!r}" if valid_name else ""
         draft.error(f"{_NAME_RULE}{hint}", "cluster_name")
-    elif provider == "gcp" and not _GCP_NAME.fullmatch(name):
-        valid_name = name.lower().replace(".", "-")
-        draft.error(
-            f"must be lowercase letters, digits, '-' or '_' on GCP, where it is a label; "
-            f"for example {valid_name!r}",
-            "cluster_name",
-        )
 
 
 def _check_head(draft: Draft) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 
 import boto3
 
+from shoal.providers.aws import iam_policies
 from tests.providers.local.ssh_bed import QUICK_START, SHOAL
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.console import Result
+from tests.simcloud.ec2 import ACCESS_KEY, REGION
 from tests.simcloud.hosts import Host
 
 CLUSTER = "mine"
@@ -41,13 +43,22 @@ def cluster_file(**settings: Any) -> dict[str, Any]:
     }
 
 
+def limit_laptop(cloud: SimCloud, document: dict[str, Any] | None = None) -> None:
+    """Let the laptop make only the calls that a policy allows: that of `shoal iam-policy`."""
+    policy = iam_policies.to_json(document or iam_policies.caller_policy(), REGION)
+    cloud.ec2.permissions.limits[ACCESS_KEY] = [policy]
+
+
 @dataclass
 class Bed:
-    """A cloud, a laptop, and a cluster file on the laptop."""
+    """A cloud, a laptop that may do what `shoal iam-policy` prints, and a cluster file on it."""
 
     cloud: SimCloud
     laptop: Host
     settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        limit_laptop(self.cloud)
 
     @functools.cached_property
     def ec2(self) -> Any:
@@ -69,9 +80,9 @@ class Bed:
         assert done.code == 0, done.stdout + done.stderr
         return events_of(done)
 
-    async def down(self, *, home: str = "~/.shoal") -> None:
+    async def down(self, options: str = "", *, home: str = "~/.shoal") -> None:
         """`shoal down` that must succeed and leave nothing."""
-        done = await self.shoal("down c.yaml --yes", home=home)
+        done = await self.shoal(f"down c.yaml --yes {options}", home=home)
         assert done.code == 0, done.stdout + done.stderr
         await self.cloud.assert_nothing_left()
 

@@ -4,21 +4,18 @@ proposes, word for word."""
 from __future__ import annotations
 
 import copy
-import functools
 import json
-import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import boto3
-import yaml
 
 from shoal.providers.aws import iam_policies
 from tests.providers.aws import aws_cli
 from tests.providers.aws.aws_bed import SHOAL, Bed, cluster_file
+from tests.providers.fixes import FixableFile
 from tests.simcloud.calls import ApiError
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.console import Result
@@ -31,29 +28,14 @@ STANDARD, STANDARD_SPOT = "L-1216C47A", "L-34B43A08"
 
 
 @dataclass
-class Scenario:
-    """A cluster file with one head, an account, and the user's home and environment. A variable
-    that is None is unset."""
+class Scenario(FixableFile):
+    """A cluster file with one head, and an account."""
 
-    cloud: SimCloud
-    directory: Path
-    file: dict[str, Any] = field(default_factory=dict)
-    home: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str | None] = field(default_factory=dict)
+    cloud: SimCloud = field(kw_only=True)
 
     def __post_init__(self) -> None:
         self.file = {**copy.deepcopy(cluster_file()), "max_workers": 4}
         self.worker.update(min_workers=0, max_workers=4)
-
-    @property
-    def head(self) -> dict[str, Any]:
-        config: dict[str, Any] = self.file["available_node_types"]["head"]["node_config"]
-        return config
-
-    @property
-    def worker(self) -> dict[str, Any]:
-        node_type: dict[str, Any] = self.file["available_node_types"]["worker"]
-        return node_type
 
     def client(self, service: str = "ec2") -> Any:
         return boto3.client(service, **self.cloud.ec2.client_options())
@@ -71,55 +53,12 @@ class Scenario:
         text = f"[{profile}]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {secret}\n"
         self.home[".aws/credentials"] = text
 
-    def apply_fix(self, fix: str) -> None:
-        """Apply all steps of a fix; of alternatives, the first one."""
-        for step in fix.splitlines():
-            if step.startswith("or "):
-                break
-            self._apply_step(step.partition(", or ")[0])
-
-    def _apply_step(self, step: str) -> None:
-        if removed := re.match(r"remove (\S+)", step):
-            _for_each_owner(self.file, removed[1], lambda owner: owner.pop(removed[1]))
-        elif added := re.match(r"add to (\w+): (.*)", step):
-            rule = yaml.safe_load(added[2])
-            _for_each_owner(self.file, added[1], lambda owner: owner[added[1]].append(rule))
-        elif step.startswith("export "):
-            name, _, value = step.removeprefix("export ").partition("=")
-            self.environment[name] = value
-        elif step.startswith("unset "):
-            self.environment.update(dict.fromkeys(step.split()[1:]))
-        elif step == "shoal iam-policy > shoal-policy.json":
-            (self.directory / "shoal-policy.json").write_text(
-                json.dumps(iam_policies.caller_policy())
-            )
-        elif step.startswith("aws "):
-            aws_cli.run(step, self.client, self.directory)
+    def run_command(self, command: str) -> None:
+        if command == "shoal iam-policy > shoal-policy.json":
+            policy = json.dumps(iam_policies.caller_policy())
+            (self.directory / "shoal-policy.json").write_text(policy)
         else:
-            self._write(yaml.safe_load(step))
-
-    def _write(self, lines: dict[str, Any]) -> None:
-        """Write lines into the file: top-level sections are merged, other keys replaced wherever
-        they occur, or else added to the head's configuration."""
-        for key, value in lines.items():
-            if key in ("auth", "docker", "provider", "shoal"):
-                self.file[key] = {**self.file.get(key, {}), **value}
-            elif not _for_each_owner(self.file, key, functools.partial(_set, key=key, value=value)):
-                self.head[key] = value
-
-
-def _set(owner: dict[str, Any], key: str, value: Any) -> None:
-    owner[key] = value
-
-
-def _for_each_owner(data: Any, key: str, change: Callable[[Any], object]) -> int:
-    """Change every mapping in the file that has a key; returns their number."""
-    inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
-    count = sum(_for_each_owner(child, key, change) for child in list(inner))
-    if isinstance(data, dict) and key in data:
-        change(data)
-        count += 1
-    return count
+            aws_cli.run(command, self.client, self.directory)
 
 
 @dataclass(frozen=True)
@@ -158,7 +97,7 @@ def _permission(scenario: Scenario) -> None:
     calls = scenario.cloud.ledger.calls
 
     def strikes(call: Any, _: Any) -> bool:
-        return call.action == "ImportKeyPair" and not calls()["PutUserPolicy"]
+        return call.action == "ImportKeyPair" and not calls()["AttachUserPolicy"]
 
     scenario.cloud.faults.add(Fault(strikes, denied))
 

@@ -8,6 +8,7 @@ import pytest
 from tests.providers.aws.aws_bed import Bed
 from tests.providers.aws.provider_account import Account
 from tests.simcloud.cloud import SimCloud
+from tests.simcloud.ec2 import ACCESS_KEY
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ async def account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         for name, value in {
             "HOME": str(tmp_path),
             "AWS_ENDPOINT_URL": options["endpoint_url"],
-            "AWS_ACCESS_KEY_ID": options["aws_access_key_id"],
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
             "AWS_SECRET_ACCESS_KEY": options["aws_secret_access_key"],
             "SHOAL_CHECKIP_URL": f"{options['endpoint_url']}/checkip",
         }.items():

@@ -15,18 +15,23 @@ from shoal.providers import provider_for
 from shoal.providers.model import Instance, LaunchRequest
 from shoal.providers.protocol import Provider
 from shoal.spec.cluster_spec import ClusterSpec
-from tests.providers.aws.aws_bed import CLUSTER, cluster_file
+from tests.providers.aws.aws_bed import CLUSTER, cluster_file, limit_laptop
 from tests.simcloud.cloud import SimCloud
 
 
 @dataclass
 class Account:
-    """A user's view of an account; `directory` is the disk of their laptop."""
+    """A user's view of an account; `directory` is the disk of their laptop. The user may do what
+    `shoal iam-policy` prints."""
 
     cloud: SimCloud
     directory: Path
     settings: dict[str, Any] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        limit_laptop(self.cloud)
+        self.cloud.ec2.permissions.limits_roles = True
 
     def file(self, **settings: Any) -> None:
         """Change settings of the cluster file."""

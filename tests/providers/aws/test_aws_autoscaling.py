@@ -42,16 +42,17 @@ WORKER = {"node_config": {"InstanceType": "m5.large"}, "resources": {"CPU": 1}, 
 async def shared_bed() -> AsyncIterator[Bed]:
     async with SimCloud() as cloud:
         bed = Bed(cloud, await cloud.laptop())
+        cloud.ec2.permissions.limits_roles = True
         types = cluster_file()["available_node_types"]
         types["head"]["resources"] = {"CPU": 0}
         types["worker"] = WORKER
         await bed.write(
             max_workers=2,
-            shoal={},
+            shoal={"bake": True},
             idle_timeout_minutes=0.1,
             upscaling_speed=10,
             available_node_types=types,
-            setup_commands=[USE_OUR_RAY],
+            setup_commands=[USE_OUR_RAY, "cat /proc/sys/kernel/random/uuid >> ~/setup-runs"],
             file_mounts={"~/code": "code"},
             head_start_ray_commands=[
                 "ray stop", f"ulimit -n 65536; ray start --head --port=6379 {RAY}",
@@ -78,6 +79,16 @@ def instances(bed: Bed, role: str) -> list[dict[str, Any]]:
     pages = bed.ec2.describe_instances(Filters=filters)["Reservations"]
     records = [record for page in pages for record in page["Instances"]]
     return [r for r in records if r["State"]["Name"] not in ("shutting-down", "terminated")]
+
+
+def worker_images(bed: Bed) -> list[str]:
+    """The images of workers that can be used."""
+    filters = [
+        {"Name": "tag:ray-user-node-type", "Values": ["worker"]},
+        {"Name": "state", "Values": ["available"]},
+    ]
+    found = bed.ec2.describe_images(Owners=["self"], Filters=filters)["Images"]
+    return [str(image["ImageId"]) for image in found]
 
 
 def head_of(bed: Bed) -> str:
@@ -130,6 +141,28 @@ async def test_workers_launch_for_work_stop_when_idle_and_start_again_for_more_w
     assert len(cluster.cloud.ledger.rentals) == launched, "the stopped ones were started"
 
 
+async def test_a_worker_becomes_an_image_and_later_workers_start_from_it(cluster: Bed) -> None:
+    """The head's own role makes the image."""
+    if not worker_images(cluster):
+        await run_actors(cluster)
+        await until(lambda: worker_images(cluster), "a worker has become an image")
+    (image,) = worker_images(cluster)
+    first = instances(cluster, "worker")
+    cluster.ec2.terminate_instances(InstanceIds=[record["InstanceId"] for record in first])
+    await until(lambda: not instances(cluster, "worker"), "the workers are gone")
+
+    await run_actors(cluster)
+
+    workers = instances(cluster, "worker")
+    assert {record["ImageId"] for record in workers} == {image}
+    runs = [
+        (await cluster.cloud.ec2.host(record["InstanceId"]).run("cat ~ubuntu/setup-runs")).stdout
+        for record in workers
+    ]
+    assert len(runs[0].split()) == 1 and runs == [runs[0]] * 2, "setup ran once, for the image"
+    assert len(worker_images(cluster)) == 1
+
+
 async def test_the_head_gets_the_region_and_no_credentials(cluster: Bed) -> None:
     printed = await cluster.cloud.ec2.host(head_of(cluster)).run(
         "cat ~ubuntu/.shoal/controller/config.json"
@@ -143,7 +176,7 @@ async def test_the_head_gets_the_region_and_no_credentials(cluster: Bed) -> None
 async def test_an_unused_cluster_stops_itself_including_the_head(
     cluster: Bed,
 ) -> None:
-    await cluster.write(shoal={"down": "stop"})
+    await cluster.write(shoal={"bake": True, "down": "stop"})
     await cluster.up("--no-restart --autostop 3s")
 
     def states() -> set[str]:
@@ -152,8 +185,8 @@ async def test_an_unused_cluster_stops_itself_including_the_head(
 
     async with cluster.laptop.cut_off():
         await until(lambda: states() == {"stopped"}, "all are stopped", timeout=180, every=0.5)
-    await cluster.write(shoal={})
+    await cluster.write(shoal={"bake": True})
 
 
 async def test_nothing_is_left_after_down(cluster: Bed) -> None:
-    await cluster.down()
+    await cluster.down("--images")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import AuthError, TransientError
+from shoal.providers.aws import instances
 from shoal.providers.aws.aws_client import AwsClient, split_filters
 from tests.providers.aws.manual_clock import ManualClock
 
@@ -132,6 +133,32 @@ def test_a_filter_with_many_values_is_split_over_calls() -> None:
     assert all(len(v["instance-id"]) + 1 <= 200 for v in values)
     assert [id for v in values for id in v["instance-id"]] == ids
     assert all(v["instance-state-name"] == ["running"] for v in values)
+
+
+class RecordingClient(AwsClient):
+    """Records the ids of each call, and makes none."""
+
+    def __init__(self) -> None:
+        super().__init__("us-west-2", ManualClock())
+        self.calls: list[tuple[str, list[str]]] = []
+
+    async def call(  # type: ignore[override]
+        self, service: str, operation: str, **params: Any
+    ) -> Any:
+        self.calls.append((operation, params.get("InstanceIds") or params["Resources"]))
+        return {}
+
+
+async def test_calls_on_many_instances_are_split() -> None:
+    aws = RecordingClient()
+    ids = [f"i-{number}" for number in range(2001)]
+    await instances.request_termination(aws, ids)
+    await instances.change_state(aws, "stop_instances", ids)
+    await instances.tag_status(aws, dict.fromkeys(ids, "up-to-date"))
+    for operation in ("terminate_instances", "stop_instances", "create_tags"):
+        chunks = [some for name, some in aws.calls if name == operation]
+        assert sorted(id for chunk in chunks for id in chunk) == sorted(ids)
+        assert max(map(len, chunks)) == 1000
 
 
 def test_a_short_filter_is_one_call() -> None:

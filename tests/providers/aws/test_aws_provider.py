@@ -158,7 +158,7 @@ ACTIONS = (
     "GetInstanceProfile", "ImportKeyPair", "CreateRole", "CreateSecurityGroup", "PutRolePolicy",
     "AuthorizeSecurityGroupIngress", "CreateInstanceProfile", "AddRoleToInstanceProfile",
     "GetParameters", "DescribeImages", "GetEbsDefaultKmsKeyId", "RunInstances",
-    "TerminateInstances", "DeleteSecurityGroup",
+    "TerminateInstances", "DeleteSecurityGroup", "DescribeSnapshots",
     "DescribeKeyPairs", "DeleteKeyPair", "RemoveRoleFromInstanceProfile", "DeleteInstanceProfile",
     "ListRolePolicies", "ListAttachedRolePolicies", "DeleteRolePolicy", "DeleteRole",
 )  # fmt: skip

@@ -36,6 +36,8 @@ LEFT_BEHIND = (
 async def bed() -> AsyncIterator[Bed]:
     async with SimCloud() as cloud:
         bed = Bed(cloud, await cloud.laptop())
+        # Snapshots begin a while after CreateImage, with what is on the disk then.
+        cloud.ec2.snapshot_delay_s = 1
         await bed.laptop.run("mkdir code; echo 1 > code/version")
         await write(bed, workers=1)
         yield bed

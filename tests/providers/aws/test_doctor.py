@@ -24,7 +24,7 @@ async def test_a_valid_file_has_no_findings(bed: Bed) -> None:
 async def test_twelve_mistakes_are_reported_at_once_with_lines_and_fixes(
     bed: Bed, tmp_path: Path
 ) -> None:
-    scenario = Scenario(bed.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=bed.cloud)
     messages = apply_twelve(scenario)
     done = await run_on_laptop(bed, scenario, "doctor c.yaml --json")
     assert done.code == 2, done.stderr

@@ -13,11 +13,14 @@ from click.testing import CliRunner
 
 from shoal.cli import main
 from shoal.core.errors import DeniedError
-from shoal.providers.aws import iam_policies, iam_roles, tags
+from shoal.providers.aws import iam_policies, iam_roles, instances, tags
 from shoal.providers.aws.aws_client import AwsClient
+from shoal.providers.model import LaunchRequest
+from tests.providers.aws.aws_bed import cluster_file, limit_laptop
 from tests.providers.aws.manual_clock import ManualClock
 from tests.providers.aws.provider_account import Account
 from tests.simcloud.calls import ApiError
+from tests.simcloud.ec2 import ACCESS_KEY
 from tests.simcloud.faults import Fault
 
 CREATED = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -90,14 +93,7 @@ async def test_a_permissions_boundary_limits_the_roles_that_are_created(account:
     iam = boto3.client("iam", **account.cloud.ec2.client_options())
     document = iam_policies.to_json(iam_policies.boundary_policy(), "us-west-2")
     boundary = iam.create_policy(PolicyName="limit", PolicyDocument=document)["Policy"]["Arn"]
-    denied = ApiError("AccessDenied", "is not authorized to perform: iam:CreateRole", 403)
-
-    def strikes(call: Any, _: Any) -> bool:
-        """The policy of `shoal iam-policy --with-boundary`."""
-        has_boundary = call.params.get("PermissionsBoundary") == boundary
-        return call.action == "CreateRole" and not has_boundary
-
-    account.cloud.faults.add(Fault(strikes, denied))
+    limit_laptop(account.cloud, iam_policies.caller_policy(boundary))
     with pytest.raises(DeniedError) as caught:
         await account.launch()
     assert "provider: {permissions_boundary: ARN}" in caught.value.fix
@@ -119,6 +115,46 @@ async def test_an_existing_role_for_the_head_needs_no_iam_permissions(account: A
     client = boto3.client("ec2", **account.cloud.ec2.client_options())
     (reservation,) = client.describe_instances(InstanceIds=[head.id])["Reservations"]
     assert reservation["Instances"][0]["IamInstanceProfile"]["Arn"].endswith("/ours")
+    await account.down()
+
+
+@pytest.mark.simcloud
+async def test_the_heads_role_suffices_for_its_own_instances_and_no_others(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = cluster_file()["available_node_types"]
+    team = [{"Key": "team", "Value": "vision"}]
+    types["worker"]["node_config"].update(
+        InstanceMarketOptions={"MarketType": "spot"},
+        TagSpecifications=[
+            {"ResourceType": kind, "Tags": team}
+            for kind in ("instance", "network-interface", "spot-instances-request")
+        ],
+    )
+    account.file(available_node_types=types)
+    account.cloud.ec2.boot_delay(3600)  # nothing here logs in
+    await account.launch(workers=0)
+    ec2 = boto3.client("ec2", **account.cloud.ec2.client_options())
+    labels = [{"ResourceType": "instance", "Tags": [{"Key": "shoal-cluster", "Value": "another"}]}]
+    (other,) = ec2.run_instances(
+        ImageId="ami-0387d929287ab193e", MinCount=1, MaxCount=1, TagSpecifications=labels
+    )["Instances"]
+
+    role = iam_roles.head_profile_name("mine", "us-west-2")
+    key = account.cloud.ec2.metadata.credentials(role)["AccessKeyId"]
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+    head = account.provider("head", on_head=True)
+    (worker,) = await head.launch(account.spec, [LaunchRequest("worker", "worker", 1, "t")])
+    aws = AwsClient("us-west-2", ManualClock())
+    await instances.tag_status(aws, {worker.id: "up-to-date"})
+    with pytest.raises(DeniedError):
+        await instances.tag_status(aws, {other["InstanceId"]: "up-to-date"})
+    with pytest.raises(DeniedError):
+        await instances.request_termination(aws, [other["InstanceId"]])
+    await head.terminate(account.spec, [worker])
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    ec2.terminate_instances(InstanceIds=[other["InstanceId"]])
     await account.down()
 
 

@@ -363,7 +363,10 @@ def test_a_head_may_terminate_instances_of_its_own_cluster_only() -> None:
     assert "iam:" not in json.dumps(iam_policies.head_policy("mine", "us-west-2"))
 
 
-@pytest.mark.parametrize("options", [[], ["--head", "--cluster-name", "mine"]])
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--head", "--cluster-name", "mine"], ["--boundary"], ["--with-boundary", "a" * 200]],
+)
 def test_the_printed_policy_is_valid_for_iam(options: list[str]) -> None:
     done = CliRunner().invoke(main, ["iam-policy", *options])
     assert done.exit_code == 0
@@ -372,3 +375,4 @@ def test_the_printed_policy_is_valid_for_iam(options: list[str]) -> None:
     names = [statement["Sid"] for statement in document["Statement"]]
     assert len(names) == len(set(names))
     assert all(name.isalnum() for name in names)
+    assert len("".join(done.stdout.split())) <= 6144, "IAM accepts no longer policy"

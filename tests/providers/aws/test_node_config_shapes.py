@@ -67,7 +67,7 @@ def test_a_valid_config_has_no_findings() -> None:
 async def test_doctor_reports_invalid_configs_and_missing_profiles(
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario = Scenario(account.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=account.cloud)
     scenario.head.update(IamInstanceProfile="theirs", UserData={"a": 1})
     found = {finding.what: finding for finding in await preflight(scenario, monkeypatch)}
     assert set(found) == {

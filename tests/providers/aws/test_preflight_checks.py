@@ -11,6 +11,7 @@ from shoal.providers.aws.instance_types import InstanceTypeInfo
 from shoal.providers.aws.preflight import access, checks, quotas, volume_checks
 from shoal.providers.aws.preflight.checks import Facts, NodeTypeCheck
 from shoal.providers.model import Finding
+from shoal.providers.vm.node_type_check import check_candidates
 from tests.specs import cluster
 
 ZONES = {"us-west-2a", "us-west-2b"}
@@ -75,6 +76,22 @@ def test_a_deprecated_ami_is_a_warning_from_its_deprecation_on() -> None:
     assert finding.severity == "warning"
     assert "the AMI ami-x86 is deprecated since 2022-05-01" in finding.what
     assert checks.check_ami(old, replace(facts, now=1_600_000_000.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "user", "warnings"),
+    [
+        ("al2023-ami-2023.6-kernel-6.1-x86_64", "ubuntu", 1),
+        ("Deep Learning AMI (Amazon Linux 2) Version 60", "ubuntu", 1),
+        ("al2023-ami-2023.6-kernel-6.1-x86_64", "ec2-user", 0),
+        ("ubuntu-22.04", "ubuntu", 0),
+    ],
+)
+def test_amazon_linux_has_another_user(name: str, user: str, warnings: int) -> None:
+    (known,) = FACTS.images.values()
+    facts = replace(FACTS, images={"ami-x86": {**known, "Name": name}}, ssh_user=user)
+    found = checks.check_ami(node_type(ImageId="ami-x86"), facts)
+    assert [f.fix for f in found] == ["ssh_user: ec2-user"] * warnings
 
 
 def test_a_misspelt_region_is_reported_with_the_right_one() -> None:
@@ -287,13 +304,13 @@ def check_type_and_ami(candidate: NodeTypeCheck) -> list[Finding]:
 
 def test_an_unavailable_type_with_a_usable_fallback_is_only_a_warning() -> None:
     checked = replace(node_type("g5.xlarge"), fallback=("m5.large",))
-    (finding,) = checks.check_candidates(checked, check_type_and_ami)
+    (finding,) = check_candidates(checked, check_type_and_ami)
     assert (finding.severity, "g5.xlarge is not offered" in finding.what) == ("warning", True)
 
 
 def test_fallback_types_are_checked_and_located_in_the_file() -> None:
     checked = replace(node_type(ImageId="ami-x86"), fallback=("m5.lrage", "m6g.large"))
-    misspelt, arm = checks.check_candidates(checked, check_type_and_ami)
+    misspelt, arm = check_candidates(checked, check_type_and_ami)
     assert {misspelt.severity, arm.severity} == {"warning"}
     assert misspelt.fix == "remove m5.lrage from shoal.fallback"
     assert misspelt.at == ("shoal", "fallback", "worker")
@@ -302,7 +319,7 @@ def test_fallback_types_are_checked_and_located_in_the_file() -> None:
 
 def test_a_type_without_any_usable_fallback_is_an_error() -> None:
     checked = replace(node_type("m5.lrage"), fallback=("g5.xlarge",))
-    preferred, other = checks.check_candidates(checked, check_type_and_ami)
+    preferred, other = check_candidates(checked, check_type_and_ami)
     assert (preferred.severity, other.severity) == ("error", "warning")
 
 

@@ -16,7 +16,7 @@ from shoal.ops.preflight import diagnose
 from tests.providers.aws.aws_bed import Bed
 from tests.providers.aws.broken_accounts import MISTAKES, USER_REPORTED, Scenario, run_on_laptop
 from tests.providers.aws.provider_account import Account
-from tests.simcloud.aws_backend import RAY_EXAMPLE_IMAGE
+from tests.simcloud.aws_images import RAY_EXAMPLE_IMAGE
 from tests.simcloud.calls import ApiError
 from tests.simcloud.faults import Fault
 
@@ -45,7 +45,7 @@ async def preflight(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> list
 async def test_the_proposed_fix_resolves_the_finding(
     account: Account, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario = Scenario(account.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=account.cloud)
     MISTAKES[name].apply(scenario)
     (finding,) = await preflight(scenario, monkeypatch)
     assert finding.severity == "error"
@@ -58,7 +58,7 @@ async def test_the_proposed_fix_resolves_the_finding(
 async def test_the_deprecated_ami_of_rays_example_is_only_a_warning(
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario = Scenario(account.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=account.cloud)
     scenario.head["ImageId"] = RAY_EXAMPLE_IMAGE
     (finding,) = await preflight(scenario, monkeypatch)
     assert (finding.severity, "is deprecated since" in finding.what) == ("warning", True)
@@ -70,7 +70,7 @@ async def test_the_deprecated_ami_of_rays_example_is_only_a_warning(
 async def test_a_denied_ecr_login_is_reported_at_the_image(
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario = Scenario(account.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=account.cloud)
     image = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/box:1"
     scenario.file["docker"] = {"image": image, "container_name": "box"}
     denied = ApiError("AccessDeniedException", "you may not call ecr:GetAuthorizationToken", 400)
@@ -88,7 +88,7 @@ async def test_the_dry_run_passes_under_a_policy_that_requires_tags_and_a_real_a
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`shoal iam-policy` prints such a policy: AWS authorizes each resource of a launch."""
-    known = {image["ImageId"] for image in Scenario(account.cloud, tmp_path).images()}
+    known = {image["ImageId"] for image in Scenario(tmp_path, cloud=account.cloud).images()}
     denied = ApiError("UnauthorizedOperation", "You are not authorized to perform this operation.")
 
     def strikes(call: Any, _: Any) -> bool:
@@ -97,7 +97,7 @@ async def test_the_dry_run_passes_under_a_policy_that_requires_tags_and_a_real_a
         return call.action == "RunInstances" and not (is_real and {"instance", "volume"} <= values)
 
     account.cloud.faults.add(Fault(strikes, denied))
-    scenario = Scenario(account.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=account.cloud)
     assert await preflight(scenario, monkeypatch) == []
 
 
@@ -106,7 +106,7 @@ async def test_terms_that_were_not_accepted_are_reported_with_their_own_fix(
 ) -> None:
     terms = ApiError("OptInRequired", "You need to accept terms and subscribe.", 401)
     account.cloud.faults.fail_call("RunInstances", error=terms, times=9)
-    (finding,) = await preflight(Scenario(account.cloud, tmp_path), monkeypatch)
+    (finding,) = await preflight(Scenario(tmp_path, cloud=account.cloud), monkeypatch)
     assert "accept terms and subscribe" in finding.why
     assert "AWS console" in finding.fix
 
@@ -116,7 +116,7 @@ async def test_a_caller_without_iam_permissions_is_told_before_anything_is_creat
 ) -> None:
     denied = ApiError("AccessDenied", "is not authorized to perform iam:GetInstanceProfile", 403)
     account.cloud.faults.fail_call("GetInstanceProfile", error=denied, times=99)
-    scenario = Scenario(account.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=account.cloud)
     (finding,) = await preflight(scenario, monkeypatch)
     assert (finding.severity, finding.what) == ("error", "you may not call GetInstanceProfile")
     scenario.head["IamInstanceProfile"] = {"Name": "theirs"}
@@ -140,7 +140,7 @@ async def test_a_caller_without_iam_permissions_is_told_before_anything_is_creat
 async def test_up_creates_nothing_until_the_fix_is_applied(
     bed: Bed, name: str, tmp_path: Path
 ) -> None:
-    scenario = Scenario(bed.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=bed.cloud)
     await bed.cloud.ec2.warm_up()
     MISTAKES[name].apply(scenario)
     await bed.cloud.ec2.set_leftover_baseline()

@@ -59,7 +59,7 @@ async def launch_head(account: Account) -> None:
 async def test_an_ami_from_an_ssm_parameter_is_checked_and_launched(
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario = Scenario(account.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=account.cloud)
     scenario.head["ImageId"] = f"resolve:ssm:{UBUNTU}"
     assert await preflight(scenario, monkeypatch) == []
     arm = UBUNTU.replace("amd64", "arm64")
@@ -91,7 +91,7 @@ async def test_the_callers_address_may_be_unknown_if_all_groups_are_the_files_ow
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOAL_CHECKIP_URL", NOWHERE)
-    scenario = Scenario(account.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=account.cloud)
     (finding,) = await preflight(scenario, monkeypatch)
     assert finding.what == "could not determine your public IP address"
     own_group(scenario)
@@ -102,7 +102,7 @@ async def test_an_address_seen_through_a_proxy_is_not_certain(
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SSH does not use the proxy: only a direct answer is certain."""
-    scenario = Scenario(account.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=account.cloud)
     own_group(scenario, "192.0.2.1/32")
     monkeypatch.setenv("no_proxy", account.cloud.ec2.local_url.removeprefix("http://"))
     with serving("198.51.100.9") as proxy, serving("192.0.2.1") as direct:
@@ -117,7 +117,7 @@ async def test_an_address_seen_through_a_proxy_is_not_certain(
 
 
 async def test_the_errors_of_a_skipped_check_are_warnings(account: Account, tmp_path: Path) -> None:
-    scenario = Scenario(account.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=account.cloud)
     MISTAKES["small root"].apply(scenario)
     account.file(available_node_types=scenario.file["available_node_types"])
     events: list[Event] = []
@@ -148,7 +148,7 @@ async def test_ssh_through_a_proxy_command_is_allowed_from_the_vpc(
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     auth = {"ssh_user": "ubuntu", "ssh_proxy_command": "ssh -W %h:%p bastion"}
-    scenario = Scenario(account.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=account.cloud)
     scenario.file["auth"] = auth
     (finding,) = await preflight(scenario, monkeypatch)
     assert (finding.severity, finding.check) == ("warning", "ssh-access")

@@ -44,8 +44,9 @@ async def test_the_price_of_a_plan_equals_the_bill_of_a_day(bed: Bed) -> None:
     assert sorted(rental.market for rental in rentals) == ["on-demand", "spot", "spot"]
     bill = sum(rental.cost(rental.began + DAY) for rental in rentals)
     volumes = 3 * 100 * VOLUMES["gp3"] / 730 * 24  # AWS counts 730 hours a month
-    assert round(24 * planned["per_hour"], 2) == round(bill + volumes, 2)
-    assert {item["disks"] for item in planned["items"]} == {"100 GiB gp3"}
+    addresses = 3 * 0.005 * 24
+    assert round(24 * planned["per_hour"], 2) == round(bill + volumes + addresses, 2)
+    assert {item["disks"] for item in planned["items"]} == {"100 GiB gp3 + a public IPv4 address"}
     # The catalog has another price.
     listing = load_price_table("aws").find("c5.large")
     assert listing is not None
@@ -56,14 +57,16 @@ async def test_the_price_of_a_plan_equals_the_bill_of_a_day(bed: Bed) -> None:
 async def _costs_are_reported(bed: Bed) -> None:
     """`shoal cost` works while the cluster runs and after it is gone."""
     running = await cost_report(bed, "c.yaml")
-    assert running["per_hour"] == pytest.approx(0.096 + 2 * 0.3 * 0.085)
+    extras = 100 * VOLUMES["gp3"] / 730 + 0.005
+    assert running["per_hour"] == pytest.approx(0.096 + 2 * 0.3 * 0.085 + 3 * extras)
     assert rows(running) == {("head", "on-demand"): 1, ("worker", "spot"): 2}
     await bed.down()
     ended = await cost_report(bed, CLUSTER)
     assert ended["per_hour"] == 0
     assert ended["complete"]
     assert rows(ended) == rows(running)
-    assert ended["cost"] == pytest.approx(bed.cloud.ledger.cost(), abs=0.005)
+    hours = sum(row["hours"] for row in ended["rows"])
+    assert ended["cost"] == pytest.approx(bed.cloud.ledger.cost() + hours * extras, abs=0.005)
     assert "mine has cost $0.0" in (await bed.shoal(f"cost {CLUSTER}")).stdout
 
 

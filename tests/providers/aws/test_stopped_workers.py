@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from shoal.core.errors import TransientError
-from shoal.providers.aws import stopped_workers, tags
-from shoal.providers.aws.instances import state_of, state_reason
+from shoal.providers.aws import tags
+from shoal.providers.aws.instances import read_instance, state_of, state_reason
 from shoal.providers.model import LaunchRequest, State
+from shoal.providers.vm import stopped_workers
 from shoal.providers.vm.waiters import Observed, Waiter
 from shoal.spec.hashes import launch_hash
 from tests.providers.aws.manual_clock import ManualClock
@@ -108,11 +109,11 @@ async def test_an_instance_that_ec2_does_not_list_yet_is_waited_for() -> None:
 
 def test_a_stopped_worker_is_assigned_to_one_launch_until_it_is_released() -> None:
     spec, assignments = cluster(), stopped_workers.Assignments()
-    records = [record("i-1", "stopped")]  # as both launches see it
+    instances = [read_instance(record("i-1", "stopped"), "")]  # as both launches see it
 
     def assign(token: str) -> list[str]:
         launch = LaunchRequest("worker", "worker", 1, token)
-        available = assignments.available_to(token, records)
+        available = assignments.available_to(token, instances)
         selected = stopped_workers.select_stopped(spec, launch, available, ())
         assignments.assign(token, selected)
         return [i.id for i in selected]
@@ -121,5 +122,5 @@ def test_a_stopped_worker_is_assigned_to_one_launch_until_it_is_released() -> No
     assert assign("another") == []
     assert assign("one") == ["i-1"], "the same token gets the same instances"
     launch = LaunchRequest("worker", "worker", 1, "x")
-    assignments.release(stopped_workers.select_stopped(spec, launch, records, ()))
+    assignments.release(stopped_workers.select_stopped(spec, launch, instances, ()))
     assert assign("another") == ["i-1"]

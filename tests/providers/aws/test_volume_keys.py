@@ -8,11 +8,13 @@ import boto3
 import pytest
 
 from shoal.core.errors import UnreachableError
+from shoal.providers.aws import iam_policies
 from shoal.providers.model import Instance, LaunchRequest, State
 from shoal.providers.protocol import Provider
 from tests.polling import until
-from tests.providers.aws.aws_bed import CLUSTER
+from tests.providers.aws.aws_bed import CLUSTER, limit_laptop
 from tests.providers.aws.provider_account import Account
+from tests.simcloud.ec2 import ACCESS_KEY
 
 pytestmark = pytest.mark.simcloud
 
@@ -35,9 +37,16 @@ async def launch_from_head(
     return head, worker
 
 
+@pytest.mark.parametrize("has_boundary", [False, True])
 async def test_a_head_may_use_the_accounts_default_key(
-    account: Account, monkeypatch: pytest.MonkeyPatch
+    account: Account, monkeypatch: pytest.MonkeyPatch, has_boundary: bool
 ) -> None:
+    if has_boundary:
+        document = iam_policies.to_json(iam_policies.boundary_policy(), "us-west-2")
+        policy = iam(account).create_policy(PolicyName="limit", PolicyDocument=document)["Policy"]
+        limit_laptop(account.cloud, iam_policies.caller_policy(policy["Arn"]))
+        provider = {"type": "aws", "region": "us-west-2", "permissions_boundary": policy["Arn"]}
+        account.file(provider=provider)
     account.cloud.ec2.encryption.customer_key = KEY
     await account.launch(workers=1)
     head, worker = await launch_from_head(account, monkeypatch)
@@ -47,7 +56,7 @@ async def test_a_head_may_use_the_accounts_default_key(
         return any(i.id == worker.id and i.state is State.RUNNING for i in instances)
 
     await until(is_running, "the worker runs")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", account.cloud.ec2.client_options()["aws_access_key_id"])
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     await account.down()
 
 
@@ -60,5 +69,5 @@ async def test_a_key_that_the_head_may_not_use_is_named_as_the_cause(
     with pytest.raises(UnreachableError, match="the caller may not use the KMS key") as raised:
         await head.runner(account.spec, worker).connect(timeout=60)
     assert "Client error on launch" in raised.value.why
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", account.cloud.ec2.client_options()["aws_access_key_id"])
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
     await account.down()

@@ -110,7 +110,7 @@ async def test_security_groups_can_be_given_by_name_together_with_a_subnet(
 async def test_a_region_that_the_account_has_not_enabled_is_named(
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scenario = Scenario(account.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=account.cloud)
     scenario.file["provider"]["region"] = "me-south-1"
     (finding,) = await preflight(scenario, monkeypatch)
     assert finding.severity == "error"
@@ -132,7 +132,7 @@ async def test_a_wrong_clock_is_named_instead_of_the_login(
     with pytest.raises(AuthError) as caught:
         await account.provider().list_instances("mine")
     assert text in caught.value.what
-    (finding,) = await preflight(Scenario(account.cloud, tmp_path), monkeypatch)
+    (finding,) = await preflight(Scenario(tmp_path, cloud=account.cloud), monkeypatch)
     assert text in finding.what
     assert "aws configure" not in finding.fix
 
@@ -141,7 +141,7 @@ async def test_advice_about_public_addresses_names_a_subnet_with_a_route_to_the_
     account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = ec2(account)
-    scenario = Scenario(account.cloud, tmp_path)
+    scenario = Scenario(tmp_path, cloud=account.cloud)
     MISTAKES["private subnets"].apply(scenario)
     first, *others = client.describe_subnets()["Subnets"]
     private = client.create_route_table(VpcId=first["VpcId"])["RouteTable"]["RouteTableId"]

@@ -74,7 +74,7 @@ async def test_a_refused_login_says_how_to_log_in(cloud: SimCloud) -> None:
     with pytest.raises(AuthError) as caught:
         await client().compute("GET", "")
     assert "expired or revoked" in caught.value.what
-    assert caught.value.fix == "gcloud auth application-default login"
+    assert caught.value.fix.splitlines()[-1] == "gcloud auth application-default login"
 
 
 @pytest.mark.simcloud
@@ -90,7 +90,19 @@ async def test_refusals_have_classes_and_fixes(cloud: SimCloud) -> None:
     cloud.gce.disabled_apis.add("compute")
     with pytest.raises(AuthError) as caught:
         await client().compute("GET", "")
-    assert caught.value.fix == "enable the API: gcloud services enable compute.googleapis.com"
+    assert caught.value.fix == "gcloud services enable compute.googleapis.com --project sim-project"
+
+
+@pytest.mark.simcloud
+async def test_calls_to_other_services_count_against_the_project(cloud: SimCloud) -> None:
+    """Google refuses those of a user who has logged in, as long as they name no project."""
+    cloud.gce.needs_quota_project = True
+    google = client()
+    assert (await google.call("cloudresourcemanager", "GET", ""))["projectId"] == "sim-project"
+    cloud.gce.disabled_apis.add("iam")
+    with pytest.raises(AuthError) as caught:
+        await google.call("iam", "GET", "/serviceAccounts")
+    assert caught.value.fix == "gcloud services enable iam.googleapis.com --project sim-project"
 
 
 def _with_unknown_field() -> dict[str, object]:

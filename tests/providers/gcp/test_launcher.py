@@ -59,7 +59,9 @@ class Project:
     async def launch(self, role: str, count: int = 1, token: str = "t") -> LaunchOutcome:
         node_type = "ray_head_default" if role == "head" else "ray_worker_small"
         request = LaunchRequest(node_type, role, count, token)  # type: ignore[arg-type]
-        return await self.launcher().launch(self.spec, request, ZONES, {"ssh-keys": "ubuntu:k"})
+        config = self.spec.node_types[node_type].node_config
+        metadata = {"ssh-keys": "ubuntu:k"}
+        return await self.launcher().launch(self.spec, request, config, ZONES, metadata)
 
     async def instances(self) -> list[Instance]:
         gcp = self.launcher().gcp

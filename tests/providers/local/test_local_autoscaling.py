@@ -150,6 +150,7 @@ async def test_an_unreachable_worker_costs_no_other_node(bed: Bed) -> None:
     assert not [line for line in drains if "max_workers" in line]
 
 
+@pytest.mark.long
 async def test_an_unreachable_worker_costs_no_other_node_while_both_work(bed: Bed) -> None:
     # A task that Ray sends to a node that just ends for being idle is pending nowhere for a while,
     # and so not in the demand: https://github.com/ray-project/ray/issues/63405

@@ -134,6 +134,7 @@ async def test_a_rebooted_head_recovers_without_a_command(bed: Bed) -> None:
     assert done.stdout.strip() == str(sorted(host.address for host in bed.hosts)), done.stderr
 
 
+@pytest.mark.long
 async def test_a_driver_ends_with_its_gcs_and_the_head_recovers(bed: Bed) -> None:
     """By itself, a driver would not notice, and wait without end."""
     running = bed.head.root() / "tmp/running"

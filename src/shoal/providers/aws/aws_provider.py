@@ -15,8 +15,9 @@ from pathlib import Path
 
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
-from shoal.core.errors import ProviderError, ShoalError, TransientError
+from shoal.core.errors import DeniedError, ProviderError, TransientError
 from shoal.core.events import Emit
+from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Role
 from shoal.providers.aws import (
     cluster_resources,
@@ -26,7 +27,6 @@ from shoal.providers.aws import (
     interruption_watch,
     launch_config,
     launch_request,
-    stopped_workers,
     tags,
 )
 from shoal.providers.aws.aws_client import AwsClient, region_of, regions
@@ -35,11 +35,11 @@ from shoal.providers.aws.efs import FileSystems
 from shoal.providers.aws.instances import (
     MARKET,
     TYPE,
+    change_state,
     list_records,
     observe,
     read_instance,
     request_termination,
-    rival_head,
     state_of,
     tag_status,
     with_missing,
@@ -49,21 +49,22 @@ from shoal.providers.aws.launch_config import LaunchConfig
 from shoal.providers.aws.launch_request import LaunchResources
 from shoal.providers.aws.launcher import Launcher
 from shoal.providers.aws.preflight import (
-    access,
     checks,
     node_config_shapes,
     run_checks,
     setting_checks,
 )
-from shoal.providers.aws.pricing import Prices
+from shoal.providers.aws.pricing import PUBLIC_ADDRESS_PER_HOUR, Prices
 from shoal.providers.aws.ssh_access import SecurityGroupAccess
 from shoal.providers.model import Finding, Instance, LaunchRequest, State
 from shoal.providers.protocol import Capabilities, Provider
-from shoal.providers.vm import first_boot, ssh_keys
+from shoal.providers.vm import first_boot, ssh_key_checks, ssh_keys, stopped_workers
 from shoal.providers.vm.first_ssh_contact import FirstContactRunner
 from shoal.providers.vm.launch_fallback import LaunchOutcome, Record
 from shoal.providers.vm.launch_options import UnavailableOfferings
 from shoal.providers.vm.launch_records import LaunchRecords
+from shoal.providers.vm.parallel_launches import launch_in_parallel
+from shoal.providers.vm.rival_head import abort_if_older_head
 from shoal.providers.vm.ssh_targets import InstanceRunners
 from shoal.providers.vm.waiters import (
     TERMINAL_STATES,
@@ -149,20 +150,20 @@ class AwsProvider(Provider):
 
     async def preflight(self, spec: ClusterSpec) -> Sequence[Finding]:
         if invalid := node_config_shapes.check_node_configs(spec):
-            return [*access.check_private_key(spec), *invalid]
+            return [*ssh_key_checks.check_private_key(spec), *invalid]
         findings = checks.check_region(self._aws.region, regions())
         findings += checks.check_persistent_spot(spec)
         # An invalid region has no endpoint to ask for file systems.
         findings = findings or await self._file_systems.look_up(spec)
         settings = setting_checks.check_settings(spec)
-        return [*access.check_private_key(spec), *settings, *findings]
+        return [*ssh_key_checks.check_private_key(spec), *settings, *findings]
 
     async def offerings(self, spec: ClusterSpec) -> Sequence[Offering]:
         node_types = sorted(spec.node_types)
         configs = await launch_config.merged_node_configs(self._aws, spec, node_types)
         offerings = await instance_types.offerings(self._aws, self._prices, spec, configs)
         if not self._on_head:  # the controller decides by the prices of instances
-            offerings = await launch_config.with_disks(self._aws, self._prices, spec, offerings)
+            offerings = await launch_config.with_extras(self._aws, self._prices, spec, offerings)
         return offerings
 
     def _price_source(self, spec: ClusterSpec) -> str:
@@ -176,14 +177,15 @@ class AwsProvider(Provider):
     ) -> Sequence[Instance]:
         """The instances that are not terminated, from a listing that shows all recent launches of
         this machine."""
+        is_own = cluster == self._spec.cluster_name
         while True:
             records = await self._list_records(cluster)
-            if cluster is not None:
+            if is_own:
                 recent = self._launch_records.recent_instances()
                 records = await with_missing(self._aws, records, recent)
             ids = {record["InstanceId"] for record in records}
             tokens = {tags.as_dict(r.get("Tags")).get(tags.TOKEN, "") for r in records}
-            if cluster is None or self._launch_records.is_complete(ids, tokens):
+            if not is_own or self._launch_records.is_complete(ids, tokens):
                 break
             _log.debug("the listing of %s does not show all launches yet", cluster)
             await self._clock.sleep(_LISTING_PAUSE_SECONDS)
@@ -212,27 +214,13 @@ class AwsProvider(Provider):
         to_launch = await self._images.launch_configs(spec, configs, requests)
         # The head's own key is in no key pair, so its workers get it in their user data.
         authorized_keys = [await ssh_keys.public_key(spec.auth)] if self._on_head else []
-        outcomes: list[LaunchOutcome] = []
-        errors: list[ShoalError] = []
 
-        async def launch(request: LaunchRequest) -> None:
-            # Errors are raised only after all calls have returned: what the others launched must
-            # be known to be terminated.
-            try:
-                outcome = await self._launcher.launch(
-                    spec, request, to_launch[request.token], launch_resources, authorized_keys
-                )
-            except ShoalError as error:
-                errors.append(error)
-                return
-            outcomes.append(outcome)
-            if outcome.error is not None:
-                errors.append(outcome.error)
-            elif request.role == "head" and outcome.refusal is not None and outcome.missing:
-                errors.append(outcome.refusal)
+        async def launch(request: LaunchRequest) -> LaunchOutcome:
+            return await self._launcher.launch(
+                spec, request, to_launch[request.token], launch_resources, authorized_keys
+            )
 
-        await run_all(launch(request) for request in requests)
-        created = [record for outcome in outcomes for record in outcome.records]
+        created, errors = await launch_in_parallel(requests, launch)
         if errors:
             _log.warning("terminating %d instances: %s", len(created), errors[0].why)
             await self._terminate_created(created)
@@ -248,22 +236,23 @@ class AwsProvider(Provider):
         self, spec: ClusterSpec, requests: Sequence[LaunchRequest]
     ) -> tuple[list[Instance], list[LaunchRequest]]:
         """Start cached workers; returns them, and the requests for the instances still missing."""
-        if not stopped_workers.is_caching_enabled(spec):
+        if not _caches_stopped_nodes(spec):
             return [], list(requests)
 
         async def start(instances: Sequence[Instance]) -> list[Instance]:
             return (await self._start(spec, instances))[0]
 
-        records = await self._list_records(spec.cluster_name)
+        instances = [*map(self._read, await self._list_records(spec.cluster_name))]
         return await stopped_workers.start_stopped(
-            spec, requests, records, self._assignments, self._launch_records, start
+            spec, requests, instances, self._assignments, self._launch_records, start
         )
 
     async def _stop_or_terminate(self, spec: ClusterSpec, instances: Sequence[Instance]) -> None:
         cached = [
             i
             for i in instances
-            if stopped_workers.is_caching_enabled(spec) and stopped_workers.can_be_cached(i)
+            # EC2 terminates the instance of a one-time spot request instead of stopping it.
+            if _caches_stopped_nodes(spec) and i.role == "worker" and i.market != "spot"
         ]
         await self.terminate(spec, [i for i in instances if i not in cached])
         await self.stop(spec, cached)
@@ -274,7 +263,7 @@ class AwsProvider(Provider):
         ids = [i.id for i in instances if i not in spot]
         if ids:
             _log.info("stopping %s", ", ".join(ids))
-            await self._aws.call("ec2", "stop_instances", InstanceIds=ids)
+            await change_state(self._aws, "stop_instances", ids)
         await self.terminate(spec, spot)
         await self._waiter.until(ids, {State.STOPPED, State.TERMINATED}, "stop")
         self._assignments.release(instances)
@@ -303,7 +292,7 @@ class AwsProvider(Provider):
         # An instance that is still stopping cannot be started yet.
         await self._waiter.until(ids, set(State) - {State.STOPPING}, "stop")
         _log.info("starting %s", ", ".join(ids))
-        await self._aws.call("ec2", "start_instances", InstanceIds=ids)
+        await change_state(self._aws, "start_instances", ids)
         failed = await self._waiter.until_running(ids)
         running = [i for i in await self.list_instances(spec.cluster_name) if i.id in ids]
         return [i for i in running if i.id not in failed], failed
@@ -333,6 +322,8 @@ class AwsProvider(Provider):
             self._emit,
             expect_profiles=cluster_resources.creates_profiles(spec),
         )
+        with suppress_and_log(_log, "delete snapshots without an AMI", DeniedError):
+            deleted += await self._images.store.delete_leftover_snapshots(spec.cluster_name)
         shutil.rmtree(self._home, ignore_errors=True)
         return deleted
 
@@ -364,7 +355,11 @@ class AwsProvider(Provider):
     def _read(self, record: Record) -> Instance:
         instance = read_instance(record, self._spec.auth.ssh_user)
         price = self._prices.per_hour(instance.tags[TYPE], instance.market, instance.zone)
-        return replace(instance, price_per_hour=price)
+        volumes = ebs.parse_volumes(instance.tags.get(tags.VOLUMES, ""))
+        extras = ebs.hourly_cost(self._prices, volumes)
+        if instance.public_address:
+            extras += PUBLIC_ADDRESS_PER_HOUR
+        return replace(instance, price_per_hour=price, extras_per_hour=extras)
 
     async def _wait_for_addresses(self, created: Sequence[Record]) -> list[Instance]:
         """The new instances, once EC2 has assigned their addresses and no other `up` of the same
@@ -376,7 +371,8 @@ class AwsProvider(Provider):
             now = self._clock.monotonic()
             listed = await self._list_records(self._spec.cluster_name)
             listed = await with_missing(self._aws, listed, records)
-            await self._abort_if_older_head(records, listed)
+            own, others = [*map(self._read, records.values())], [*map(self._read, listed)]
+            await abort_if_older_head(own, others, functools.partial(self.terminate, self._spec))
             for record in listed:
                 if (id := record["InstanceId"]) in records:
                     records[id] = with_tags_of(records[id], record)
@@ -399,27 +395,17 @@ class AwsProvider(Provider):
         if heads:
             self._head = min(heads, key=lambda record: record["LaunchTime"])
 
-    async def _abort_if_older_head(self, own: dict[str, Record], listed: Sequence[Record]) -> None:
-        """Terminate our instances and raise if another `up` launched its head first. Both commands
-        see both heads, so exactly one of them continues."""
-        rival = rival_head([*map(self._read, own.values())], [*map(self._read, listed)])
-        if rival is None:
-            return
-        _log.warning("another shoal up launched head %s first", rival.id)
-        await self._terminate_created(list(own.values()))
-        raise TransientError(
-            f"another shoal up of cluster {self._spec.cluster_name} is running",
-            why=f"it launched its head {rival.id} first; the instances of this command were "
-            "terminated",
-            fix="when it is done: shoal up CLUSTER",
-        )
-
     async def _terminate_created(self, created: Sequence[Record]) -> None:
         """Terminate what was just launched. If this fails, `down` finds it by its tags."""
         await self.terminate(self._spec, [self._read(record) for record in created])
 
     def _runner(self, instance: Instance) -> FirstContactRunner:
         return self._runners.runner(instance, self._read(self._head) if self._head else None)
+
+
+def _caches_stopped_nodes(spec: ClusterSpec) -> bool:
+    """Whether idle workers are stopped instead of terminated; on by default, as in Ray."""
+    return bool(spec.provider.settings.get("cache_stopped_nodes", True))
 
 
 def _has_addresses(record: Record) -> bool:

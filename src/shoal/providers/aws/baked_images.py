@@ -86,6 +86,9 @@ class BakedImages:
             if tags.as_dict(image.get("Tags")).get(tags.IMAGE_KEY) != key:
                 continue
             if state_of(image) != "failed":
+                if not snapshot_ids(image):
+                    # A command that was killed may have begun to make it of this instance.
+                    await self._wait_for_snapshots(spec, str(image["ImageId"]))
                 return None
             await self.store.delete_records([image])
         runner = self.runner(instance)
@@ -93,7 +96,7 @@ class BakedImages:
         try:
             id = await self._create(spec, instance, record, key, setup_hash)
             if id is not None:
-                await self._wait_for_snapshots(id)
+                await self._wait_for_snapshots(spec, id)
         finally:
             with suppress_and_log(_log, f"clean up {instance.name}", ShoalError, TimeoutError):
                 await runner.run(_script("done"), timeout=_SECONDS, skip_profile=True)
@@ -185,20 +188,42 @@ class BakedImages:
         _log.info("%s becomes AMI %s", instance.name, response["ImageId"])
         return str(response["ImageId"])
 
-    async def _wait_for_snapshots(self, id: str) -> None:
-        """Return when the snapshots have begun: what is written from then on is not in them."""
+    async def _wait_for_snapshots(self, spec: ClusterSpec, id: str) -> None:
+        """Return when the snapshots have begun: what is written from then on is not in them.
+        Without this certainty the AMI is deleted, since secrets are written next."""
+        try:
+            if await self._have_snapshots_begun(id):
+                return
+            raise TransientError(
+                f"AWS did not begin the snapshots of {id}",
+                why=f"there were none after {_SNAPSHOT_SECONDS:.0f} s, and secrets must not be in "
+                "them",
+            )
+        except BaseException as error:
+            await self._abandon(spec, id, error)
+            raise
+
+    async def _have_snapshots_begun(self, id: str) -> bool:
         async for _ in PollUntilDeadline(self.aws.clock, _SNAPSHOT_SECONDS, _PAUSE_SECONDS):
             response = await self.aws.call(
                 "ec2", "describe_images", ignore_codes=GONE, ImageIds=[id]
             )
-            for image in response.get("Images", ()):
-                if snapshot_ids(image):
-                    return
-        await self.aws.call("ec2", "deregister_image", ignore_codes=GONE, ImageId=id)
-        raise TransientError(
-            f"AWS did not begin the snapshots of {id}",
-            why=f"there were none after {_SNAPSHOT_SECONDS:.0f} s, and secrets must not be in them",
-        )
+            if any(snapshot_ids(image) for image in response.get("Images", ())):
+                return True
+        return False
+
+    async def _abandon(self, spec: ClusterSpec, id: str, cause: BaseException) -> None:
+        _log.warning("deleting %s: %s", id, cause)
+        try:
+            await self.store.deregister(id)
+            await self.store.delete_leftover_snapshots(spec.cluster_name)
+        except ShoalError as error:
+            deregister = f"aws ec2 deregister-image --region {self.aws.region} --image-id {id}"
+            raise TransientError(
+                f"could not delete the incomplete image {id}",
+                why=f"{error.what}: {error.why}; the secrets of the cluster may become part of it",
+                fix=f"{deregister}\nshoal gc",
+            ) from cause
 
     async def list_images(self, cluster: str) -> list[BakedImage]:
         return await self.store.list_images(cluster)

@@ -73,8 +73,9 @@ async def ensure_resources(
         if head is not None and head_profile is not None:
             keys = await ebs.customer_keys(aws, _node_configs(spec, configs).values())
             await iam_roles.grant_volume_keys(aws, spec.cluster_name, keys)
-            if spec.shoal.bake and not existing_role:
-                await iam_roles.grant_baking(aws, spec.cluster_name)
+        # A head that exists may have been created before the file requested images.
+        if spec.shoal.bake and not existing_role and (head is None or head_profile is not None):
+            await iam_roles.grant_baking(aws, spec.cluster_name)
         if worker_buckets:
             worker_profile = await iam_roles.ensure_worker_profile(
                 aws, spec.cluster_name, worker_buckets, role_settings

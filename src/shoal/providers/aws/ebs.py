@@ -3,6 +3,7 @@ is stopped, by AWS's price list, or by a small table where that is not reachable
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -136,6 +137,14 @@ def new_volumes(mappings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def describe_volumes(volumes: Sequence[Mapping[str, Any]]) -> str:
     return " + ".join(f"{volume['Size']} GiB {volume['VolumeType']}" for volume in volumes)
+
+
+def parse_volumes(text: str) -> list[dict[str, Any]]:
+    """The volumes that `describe_volumes` has described."""
+    return [
+        {"Size": int(size), "VolumeType": volume_type}
+        for size, volume_type in re.findall(r"(\d+) GiB (\w+)", text)
+    ]
 
 
 def hourly_cost(prices: Prices, volumes: Sequence[Mapping[str, Any]]) -> float:

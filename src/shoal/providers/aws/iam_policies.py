@@ -46,7 +46,7 @@ _PREFLIGHT_ACTIONS = [
     "ec2:GetEbsDefaultKmsKeyId",
     "ec2:DescribeRegions",
     "ec2:DescribeRouteTables",
-    "ec2:DescribeSnapshots",
+    "iam:GetInstanceProfile",
     "iam:ListInstanceProfiles",
     "servicequotas:GetServiceQuota",
 ]
@@ -57,6 +57,7 @@ _RUN_INSTANCES_RESOURCES = [
     "key-pair/*",
     "network-interface/*",
     "security-group/*",
+    "spot-instances-request/*",
     "subnet/*",
     # Only if node_config names them.
     "capacity-reservation/*",
@@ -85,7 +86,7 @@ def head_policy(cluster: str, region: str, repositories: Sequence[str] = ()) -> 
 
 def bake_policy(cluster: str, region: str) -> dict[str, Any]:
     """For a head whose cluster bakes images: make images of its own cluster's instances, tagged as
-    such. It may delete none, and read none of their data."""
+    such, and delete them. It may read none of their data."""
     return _policy(_bake_statements(cluster, region))
 
 
@@ -110,21 +111,8 @@ def bucket_policy(buckets: Mapping[str, bool], pass_roles: Sequence[str] = ()) -
 
 
 def volume_key_policy(keys: Sequence[str]) -> dict[str, Any]:
-    """Use of these KMS keys, by ARN, for the volumes of instances that the head launches. EC2
-    needs a grant on the key for as long as a volume is attached."""
-    use = [
-        "kms:Decrypt",
-        "kms:DescribeKey",
-        "kms:GenerateDataKeyWithoutPlaintext",
-        "kms:ReEncrypt*",
-    ]
-    for_volumes = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
-    return _policy(
-        [
-            _allow("UseVolumeKeys", use, list(keys)),
-            _allow("GrantVolumeKeysToEc2", ["kms:CreateGrant"], list(keys), for_volumes),
-        ]
-    )
+    """Use of these KMS keys, by ARN, for the volumes of instances that the head launches."""
+    return _policy(_volume_key_statements(keys))
 
 
 def role_arn(name: str) -> str:
@@ -144,6 +132,7 @@ def boundary_policy() -> dict[str, Any]:
             *_bake_statements("*", "*"),
             *_ecr_statements(["arn:aws:ecr:*:*:repository/*"]),
             _allow("UseBuckets", [*objects, "s3:AbortMultipartUpload"], buckets),
+            *_volume_key_statements(["arn:aws:kms:*:*:key/*"]),
             _allow("PassRolesToWorkers", ["iam:PassRole"], [role_arn("shoal/*")]),
         ]
     )
@@ -154,21 +143,22 @@ def caller_policy(boundary: str = "") -> dict[str, Any]:
     permissions boundary, the user can create roles only with that boundary."""
     created = ["key-pair/*", "security-group/*"]
     has_boundary = {"StringEquals": {"iam:PermissionsBoundary": boundary}} if boundary else None
-    own_resources = [
-        f"arn:aws:iam::*:{resource}/shoal/*" for resource in ("instance-profile", "role")
-    ]
+    kinds = ("instance-profile", "role")
+    own_resources = [f"arn:aws:iam::*:{kind}/shoal/*" for kind in kinds]
+    # IAM does not know the path of what does not exist, and would deny the question.
+    own_names = [f"arn:aws:iam::*:{kind}/shoal-*" for kind in kinds]
     return _policy(
         [
             _read_statement(),
             _allow("ReadForPreflight", _PREFLIGHT_ACTIONS, ["*"]),
             *_instance_statements("*", "*"),
-            *_bake_statements("*", "*"),
             _allow(
-                "DeleteImages",
-                ["ec2:DeregisterImage", "ec2:DeleteSnapshot"],
-                [_ec2_arn("*", resource) for resource in _IMAGE_RESOURCES],
-                {"StringLike": {f"aws:ResourceTag/{tags.CLUSTER}": "*"}},
+                "TerminateLeftoversOfRay",
+                ["ec2:TerminateInstances"],
+                [_ec2_arn("*", "instance/*")],
+                {"StringLike": {f"aws:ResourceTag/{tags.RAY_CLUSTER_NAME}": "*"}},
             ),
+            *_bake_statements("*", "*"),
             _allow("DescribeFileSystems", ["elasticfilesystem:DescribeFileSystems"], ["*"]),
             *_ecr_statements(["arn:aws:ecr:*:*:repository/*"]),
             _allow(
@@ -202,21 +192,26 @@ def caller_policy(boundary: str = "") -> dict[str, Any]:
             _allow(
                 "ManageClusterRoles",
                 [
-                    "iam:GetInstanceProfile",
                     "iam:CreateInstanceProfile",
-                    "iam:DeleteInstanceProfile",
                     "iam:TagInstanceProfile",
                     "iam:AddRoleToInstanceProfile",
+                    "iam:TagRole",
+                    "iam:PassRole",
+                ],
+                own_resources,
+            ),
+            _allow(
+                "DeleteClusterRoles",
+                [
+                    "iam:DeleteInstanceProfile",
                     "iam:RemoveRoleFromInstanceProfile",
                     "iam:DeleteRole",
-                    "iam:TagRole",
                     "iam:DeleteRolePolicy",
                     "iam:ListRolePolicies",
                     "iam:ListAttachedRolePolicies",
                     "iam:DetachRolePolicy",
-                    "iam:PassRole",
                 ],
-                own_resources,
+                [*own_resources, *own_names],
             ),
             _allow(
                 "CreateClusterRoles",
@@ -252,8 +247,28 @@ def _ecr_statements(repositories: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
+def _volume_key_statements(keys: Sequence[str]) -> list[dict[str, Any]]:
+    """EC2 needs a grant on the key for as long as a volume is attached."""
+    use = [
+        "kms:Decrypt",
+        "kms:DescribeKey",
+        "kms:GenerateDataKeyWithoutPlaintext",
+        "kms:ReEncrypt*",
+    ]
+    for_volumes = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
+    return [
+        _allow("UseVolumeKeys", use, list(keys)),
+        _allow("GrantVolumeKeysToEc2", ["kms:CreateGrant"], list(keys), for_volumes),
+    ]
+
+
 def _instance_statements(cluster: str, region: str) -> list[dict[str, Any]]:
     created = [_ec2_arn(region, resource) for resource in ("instance/*", "volume/*")]
+    # A file may tag these, too.
+    others = [
+        _ec2_arn(region, resource)
+        for resource in ("network-interface/*", "spot-instances-request/*")
+    ]
     return [
         _allow(
             "LaunchTaggedInstances", ["ec2:RunInstances"], created,
@@ -264,7 +279,7 @@ def _instance_statements(cluster: str, region: str) -> list[dict[str, Any]]:
             [_ec2_arn(region, resource) for resource in _RUN_INSTANCES_RESOURCES],
         ),
         _allow(
-            "TagOnLaunch", ["ec2:CreateTags"], created,
+            "TagOnLaunch", ["ec2:CreateTags"], [*created, *others],
             {"StringEquals": {"ec2:CreateAction": "RunInstances"}},
         ),
         _allow(
@@ -296,6 +311,11 @@ def _bake_statements(cluster: str, region: str) -> list[dict[str, Any]]:
         _allow(
             "TagOnBake", ["ec2:CreateTags"], created,
             {"StringEquals": {"ec2:CreateAction": "CreateImage"}},
+        ),
+        _allow("ListSnapshots", ["ec2:DescribeSnapshots"], ["*"]),
+        _allow(
+            "DeleteOwnImages", ["ec2:DeregisterImage", "ec2:DeleteSnapshot"], created,
+            {"StringLike": {f"aws:ResourceTag/{tags.CLUSTER}": cluster}},
         ),
     ]  # fmt: skip
 

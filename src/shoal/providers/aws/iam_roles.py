@@ -102,10 +102,11 @@ async def grant_to_head(
 
 async def grant_baking(aws: AwsClient, cluster: str) -> None:
     """Allow a head to make images of its cluster's instances. Does nothing for a head whose role
-    Shoal did not create."""
+    Shoal did not create, or for a caller without IAM permissions: the cluster works without."""
     name = head_profile_name(cluster, aws.region)
     document = iam_policies.bake_policy(cluster, aws.region)
-    await _put_policy(aws, name, _BAKE_POLICY, document, ignore_codes=_NOT_FOUND)
+    ignored = (*_NOT_FOUND, "AccessDenied")
+    await _put_policy(aws, name, _BAKE_POLICY, document, ignore_codes=ignored)
 
 
 async def grant_volume_keys(aws: AwsClient, cluster: str, keys: Sequence[str]) -> None:
@@ -312,7 +313,7 @@ async def _delete_inline_policies(aws: AwsClient, role: str) -> None:
     response = await aws.call(
         "iam", "list_role_policies", ignore_codes=_NOT_LISTED, RoleName=role, MaxItems=1000
     )
-    own = [_CONTROLLER_POLICY, _BUCKETS_POLICY, _KEYS_POLICY]
+    own = [_CONTROLLER_POLICY, _BUCKETS_POLICY, _KEYS_POLICY, _BAKE_POLICY]
     for policy in dict.fromkeys([*own, *response.get("PolicyNames", ())]):
         await aws.call(
             "iam", "delete_role_policy", ignore_codes=_NOT_FOUND, RoleName=role, PolicyName=policy

@@ -36,9 +36,11 @@ class ImageStore:
 
     async def leftover_snapshots(self, cluster: str | None) -> list[dict[str, Any]]:
         """Records of snapshots whose AMI is gone: its deletion was interrupted. Both have the same
-        key, which is known before EC2 lists the snapshots of an AMI."""
+        key, which is known before EC2 lists the snapshots of an AMI. The snapshots are listed
+        first, so that those of an AMI that is created meanwhile are not among them."""
         filters = tags.cluster_filter(cluster)
-        images, snapshots = await run_all([self.describe(filters), self._snapshots(filters)])
+        snapshots = await self._snapshots(filters)
+        images = await self.describe(filters) if snapshots else []
         keys = {tags.as_dict(image["Tags"])[tags.IMAGE_KEY] for image in images}
         return [s for s in snapshots if tags.as_dict(s["Tags"])[tags.IMAGE_KEY] not in keys]
 
@@ -47,23 +49,31 @@ class ImageStore:
         ids = {image.id for image in images}
         records = await self.describe(tags.cluster_filter(cluster))
         deleted = await self.delete_records(r for r in records if r["ImageId"] in ids)
-        for snapshot in await self.leftover_snapshots(cluster):
-            await self._delete_snapshot(snapshot["SnapshotId"])
-            deleted.append(f"snapshot {snapshot['SnapshotId']}")
-        return deleted
+        return [*deleted, *await self.delete_leftover_snapshots(cluster)]
+
+    async def delete_leftover_snapshots(self, cluster: str) -> list[str]:
+        """Delete the snapshots of a cluster whose AMI is gone, and return what was deleted."""
+        ids = [str(record["SnapshotId"]) for record in await self.leftover_snapshots(cluster)]
+        for id in ids:
+            await self._delete_snapshot(id)
+        return [f"snapshot {id}" for id in ids]
 
     async def delete_records(self, records: Iterable[Mapping[str, Any]]) -> list[str]:
         """Delete the AMIs of these records and their snapshots, which EC2 keeps otherwise."""
         deleted = []
         for record in records:
             id = str(record["ImageId"])
-            await self.aws.call("ec2", "deregister_image", ignore_codes=GONE, ImageId=id)
-            _log.info("deregistered %s", id)
+            await self.deregister(id)
             deleted.append(f"AMI {id}")
             for snapshot in snapshot_ids(record):
                 await self._delete_snapshot(snapshot)
                 deleted.append(f"snapshot {snapshot}")
         return deleted
+
+    async def deregister(self, id: str) -> None:
+        """Delete an AMI, without its snapshots."""
+        await self.aws.call("ec2", "deregister_image", ignore_codes=GONE, ImageId=id)
+        _log.info("deregistered %s", id)
 
     async def _delete_snapshot(self, id: str) -> None:
         await self.aws.call("ec2", "delete_snapshot", ignore_codes=(_NO_SNAPSHOT,), SnapshotId=id)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shoal.core.concurrency import run_all
-from shoal.core.errors import ShoalError
+from shoal.core.errors import DeniedError, ShoalError
 from shoal.core.node_phase import Role
 from shoal.providers.aws import tags
 from shoal.providers.aws.aws_client import AwsClient
@@ -19,6 +19,8 @@ TYPE, ZONE, MARKET = "aws:type", "aws:zone", "aws:market"
 
 _log = logging.getLogger(__name__)
 
+# EC2 accepts at most this many ids in one call.
+_MAX_IDS = 1000
 _NOT_FOUND = "InvalidInstanceID.NotFound"
 # EC2 rejects a call with more.
 MAX_FILTER_VALUES = 200
@@ -55,10 +57,9 @@ async def list_records(
 async def describe_records(aws: AwsClient, ids: Sequence[str]) -> list[dict[str, Any]]:
     """EC2's records of these instances, as far as it has any. Unlike a listing by tag, this shows
     terminated instances until EC2 forgets them: it drops their tags first."""
-    unique = sorted(set(ids))
-    chunks = [unique[i : i + MAX_FILTER_VALUES] for i in range(0, len(unique), MAX_FILTER_VALUES)]
     found = await run_all(
-        list_records(aws, [{"Name": "instance-id", "Values": chunk}]) for chunk in chunks
+        list_records(aws, [{"Name": "instance-id", "Values": chunk}])
+        for chunk in _chunks(sorted(set(ids)), MAX_FILTER_VALUES)
     )
     return [record for records in found for record in records]
 
@@ -84,21 +85,34 @@ async def with_missing(
     return [*listed, *await describe_records(aws, sorted(missing))]
 
 
+def _chunks(ids: Sequence[str], size: int) -> list[list[str]]:
+    return [list(ids[i : i + size]) for i in range(0, len(ids), size)]
+
+
+async def change_state(
+    aws: AwsClient, operation: str, ids: Sequence[str], retry_codes: Sequence[str] = ()
+) -> None:
+    """Start, stop or terminate these instances, in as many calls as EC2 needs."""
+    for chunk in _chunks(ids, _MAX_IDS):
+        await aws.call("ec2", operation, retry_codes=retry_codes, InstanceIds=chunk)
+
+
 async def request_termination(aws: AwsClient, ids: Sequence[str]) -> None:
     """Have EC2 terminate these instances; those that it has forgotten are gone already."""
     try:
         # A listing may show an instance that has not propagated everywhere yet.
-        await aws.call(
-            "ec2", "terminate_instances", retry_codes=(_NOT_FOUND,), InstanceIds=list(ids)
-        )
+        await change_state(aws, "terminate_instances", ids, retry_codes=(_NOT_FOUND,))
     except ShoalError as error:
-        if _NOT_FOUND not in error.why:
+        if _NOT_FOUND not in error.why and not isinstance(error, DeniedError):
             raise
-        # One unknown id fails the call for all.
-        existing = [record["InstanceId"] for record in await describe_records(aws, ids)]
+        # One unknown id fails the call for all; so does one that has lost its tags, by which the
+        # caller has the permission.
+        records = await describe_records(aws, ids)
+        existing = [r["InstanceId"] for r in records if state_of(r) is not State.TERMINATED]
         _log.info("%s of %d instances to terminate exist", len(existing), len(ids))
-        if existing:
-            await aws.call("ec2", "terminate_instances", InstanceIds=existing)
+        if isinstance(error, DeniedError) and len(existing) == len(set(ids)):
+            raise
+        await change_state(aws, "terminate_instances", existing)
 
 
 async def tag_status(aws: AwsClient, statuses: Mapping[str, str]) -> None:
@@ -107,7 +121,8 @@ async def tag_status(aws: AwsClient, statuses: Mapping[str, str]) -> None:
     async def tag(status: str) -> None:
         ids = sorted(id for id, current in statuses.items() if current == status)
         labels = tags.as_list({tags.RAY_NODE_STATUS: status})
-        await aws.call("ec2", "create_tags", Resources=ids, Tags=labels)
+        for chunk in _chunks(ids, _MAX_IDS):
+            await aws.call("ec2", "create_tags", Resources=chunk, Tags=labels)
 
     await run_all(tag(status) for status in sorted(set(statuses.values())))
 
@@ -160,14 +175,3 @@ def _facts(record: Mapping[str, Any]) -> dict[str, str]:
         ZONE: record["Placement"]["AvailabilityZone"],
         MARKET: _market(record),
     }
-
-
-def rival_head(own: Sequence[Instance], listed: Sequence[Instance]) -> Instance | None:
-    """The head of another launch that is older than the running head among `own`, if any."""
-    own_ids = {i.id for i in own}
-    heads = [i for i in (*own, *listed) if i.role == "head"]
-    running = [i for i in heads if i.state in (State.PENDING, State.RUNNING)]
-    if not any(i.id in own_ids for i in running):
-        return None
-    oldest = min(running, key=lambda i: (i.created_at or 0.0, i.id))
-    return None if oldest.id in own_ids else oldest

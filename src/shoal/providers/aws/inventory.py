@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,12 @@ from shoal.providers.aws.instances import (
 from shoal.providers.aws.pricing import Prices
 from shoal.providers.baked_images import BakedImage
 from shoal.providers.model import Instance, State
+from shoal.providers.vm.inventory import (
+    NEW_SECONDS,
+    ClusterResources,
+    NotOrphanedError,
+    RetainedVolume,
+)
 from shoal.providers.vm.waiters import TERMINAL_STATES
 
 _log = logging.getLogger(__name__)
@@ -37,58 +43,37 @@ _DEFAULT_REGION = "us-east-1"
 _PAUSE_SECONDS = 2.0
 _TERMINATE_SECONDS = 900.0
 _RUNNING_STATES = (State.PENDING, State.RUNNING)
-# While a cluster has a resource younger than this, an `up` may still be running: its key pair and
-# its workers can exist before its head.
-_NEW_SECONDS = 300.0
-
-
-@dataclass(frozen=True)
-class RetainedVolume:
-    """A volume that outlives its instance because the file says so, and its approximate cost."""
-
-    id: str
-    gib: int
-    per_month: float
-
-
-@dataclass(frozen=True)
-class ClusterResources:
-    """What one cluster has in one region: its instances, its other resources as text, the volumes
-    that its file retains, and the images that were baked for it. `created_at` is the time of the
-    newest, as far as AWS reports it. `by_shoal` is false for clusters of Ray's own launcher."""
-
-    cluster: str
-    region: str
-    by_shoal: bool
-    instances: tuple[Instance, ...] = ()
-    others: tuple[str, ...] = ()
-    retained: tuple[RetainedVolume, ...] = ()
-    images: tuple[BakedImage, ...] = ()
-    created_at: float = 0.0
-
-    @property
-    def has_head(self) -> bool:
-        return any(i.role == "head" for i in self.instances)
-
-    def is_new(self, now: float) -> bool:
-        """Whether the cluster may still be coming up."""
-        return now - self.created_at < _NEW_SECONDS
-
-    def is_orphan(self, now: float) -> bool:
-        """Whether resources are left without a head. Retained volumes alone are not orphans."""
-        has_leftovers = bool(self.instances or self.others)
-        return has_leftovers and not self.has_head and not self.is_new(now)
-
-
-class _NotOrphanedError(ShoalError):
-    """The cluster got a head, or new resources, since it was listed."""
 
 
 # A resource as text, and when it was created.
 _Resource = tuple[str, float]
 
 
-async def list_cluster_resources(clock: Clock, emit: Emit) -> list[ClusterResources]:
+class AwsInventory:
+    """The clusters of an account. `home` has local price tables."""
+
+    def __init__(self, clock: Clock, emit: Emit, home: Path) -> None:
+        self._clock = clock
+        self._emit = emit
+        self._home = home
+
+    async def list_clusters(self) -> list[ClusterResources]:
+        return await _list_cluster_resources(self._clock, self._emit)
+
+    async def add_prices(self, clusters: Sequence[ClusterResources]) -> list[ClusterResources]:
+        return await _add_prices(clusters, self._clock, self._home)
+
+    async def delete_orphan(self, orphan: ClusterResources) -> list[str]:
+        return await _delete_orphan(orphan, self._clock, self._emit)
+
+    async def delete_images(
+        self, cluster: ClusterResources, images: Sequence[BakedImage]
+    ) -> list[str]:
+        store = ImageStore(AwsClient(cluster.region, self._clock))
+        return await store.delete(cluster.cluster, images)
+
+
+async def _list_cluster_resources(clock: Clock, emit: Emit) -> list[ClusterResources]:
     """The resources of all clusters in all enabled regions. A region that cannot be listed is
     skipped with a warning."""
     first = AwsClient(os.environ.get("AWS_REGION") or _DEFAULT_REGION, clock)
@@ -109,11 +94,11 @@ async def list_cluster_resources(clock: Clock, emit: Emit) -> list[ClusterResour
     return sorted(clusters, key=lambda entry: (entry.region, entry.cluster))
 
 
-async def add_prices(
+async def _add_prices(
     clusters: Sequence[ClusterResources], clock: Clock, home: Path
 ) -> list[ClusterResources]:
-    """The same clusters with the price of each running instance, where it is known. AWS is asked,
-    since the shipped catalog does not cover every region."""
+    """The same clusters with the price of each running instance. AWS is asked, since the shipped
+    catalog does not cover every region."""
 
     async def add(region: str) -> list[ClusterResources]:
         prices = Prices(AwsClient(region, clock), home / "aws" / region)
@@ -151,18 +136,18 @@ async def _profiles(aws: AwsClient, emit: Emit) -> list[iam_roles.Profile]:
         return []
 
 
-async def delete_orphan(orphan: ClusterResources, clock: Clock, emit: Emit) -> list[str]:
+async def _delete_orphan(orphan: ClusterResources, clock: Clock, emit: Emit) -> list[str]:
     """Delete an orphan's resources, and return what was deleted. The cluster is listed again
     first: if an `up` has started since, nothing is touched."""
     aws = AwsClient(orphan.region, clock)
     current = await _list_again(aws, orphan)
     try:
         if not current.is_orphan(clock.now()):
-            raise _NotOrphanedError(
+            raise NotOrphanedError(
                 "it has a head again" if current.has_head else "it is just being created"
             )
         return await _delete_all(aws, current, emit)
-    except _NotOrphanedError as error:
+    except NotOrphanedError as error:
         emit(Warned(f"{orphan.cluster} in {orphan.region} is not deleted", error.what))
         return []
 
@@ -184,7 +169,7 @@ async def _delete_all(aws: AwsClient, orphan: ClusterResources, emit: Emit) -> l
     async def terminate_late_instances() -> bool:
         instances = await _instances(aws, tags.cluster_filter(orphan.cluster))
         if any(i.role == "head" for i in instances):
-            raise _NotOrphanedError("it has a head again")
+            raise NotOrphanedError("it has a head again")
         await _terminate(aws, [i.id for i in instances])
         return bool(instances)
 
@@ -273,7 +258,9 @@ def _group_by_cluster(
     for volume in retained:
         cluster = tags.as_dict(volume["Tags"])[tags.CLUSTER]
         known = clusters.setdefault((cluster, True), ClusterResources(cluster, region, True))
-        entry = RetainedVolume(volume["VolumeId"], volume["Size"], ebs.monthly_cost(volume))
+        id = volume["VolumeId"]
+        delete = f"aws ec2 delete-volume --region {region} --volume-id {id}"
+        entry = RetainedVolume(id, volume["Size"], ebs.monthly_cost(volume), delete)
         clusters[cluster, True] = replace(known, retained=(*known.retained, entry))
     for image in images:
         key = (image.cluster, True)
@@ -298,15 +285,8 @@ async def _leftover_snapshots(aws: AwsClient) -> list[tuple[str, str]]:
     return [
         (str(snapshot["SnapshotId"]), tags.as_dict(snapshot["Tags"])[tags.CLUSTER])
         for snapshot in leftover
-        if aws.clock.now() - snapshot["StartTime"].timestamp() > _NEW_SECONDS
+        if aws.clock.now() - snapshot["StartTime"].timestamp() > NEW_SECONDS
     ]
-
-
-async def delete_images(
-    cluster: ClusterResources, images: Sequence[BakedImage], clock: Clock
-) -> list[str]:
-    """Delete these of a cluster's images."""
-    return await ImageStore(AwsClient(cluster.region, clock)).delete(cluster.cluster, images)
 
 
 async def _key_pairs(aws: AwsClient, filters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

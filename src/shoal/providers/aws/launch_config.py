@@ -22,7 +22,7 @@ from shoal.providers.aws import (
 from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.instance_types import InstanceTypeInfo
 from shoal.providers.aws.preflight import node_config_shapes
-from shoal.providers.aws.pricing import Prices
+from shoal.providers.aws.pricing import PUBLIC_ADDRESS_PER_HOUR, Prices
 from shoal.providers.vm.launch_options import Subnet
 from shoal.scaling.inputs import Offering
 from shoal.spec.cluster_spec import ClusterSpec
@@ -191,30 +191,46 @@ async def _with_root_volumes(
     }
 
 
-async def with_disks(
+async def with_extras(
     aws: AwsClient, prices: Prices, spec: ClusterSpec, offerings: Sequence[Offering]
 ) -> list[Offering]:
-    """The same offerings with their volumes, where it is known how they would be launched."""
+    """The same offerings with their volumes and public addresses, where it is known how they would
+    be launched."""
 
-    async def mappings(name: str) -> list[Mapping[str, Any]]:
+    async def extras(name: str) -> tuple[list[dict[str, Any]], bool]:
         try:
-            return (await resolve_launch_configs(aws, spec, [name]))[name].mappings
+            config = (await resolve_launch_configs(aws, spec, [name]))[name]
+            records = await subnets.list_subnets(aws)
+            is_public = gets_public_address(config.config, config.subnets, records)
         except ShoalError as error:  # preflight reports it
             _log.info("could not find the volumes of %s: %s", name, error)
-            return []
+            return [], False
+        return ebs.new_volumes(config.mappings), is_public
 
-    volumes = [
-        ebs.new_volumes(some) for some in await run_all(mappings(o.node_type) for o in offerings)
-    ]
-    await prices.refresh_volumes({v["VolumeType"] for some in volumes for v in some})
+    found = await run_all(extras(offering.node_type) for offering in offerings)
+    await prices.refresh_volumes({v["VolumeType"] for volumes, _ in found for v in volumes})
     return [
         replace(
             offering,
-            disks=ebs.describe_volumes(some),
-            disks_per_hour=ebs.hourly_cost(prices, some),
+            disks=" + ".join(
+                filter(None, [ebs.describe_volumes(volumes), "a public IPv4 address" * is_public])
+            ),
+            disks_per_hour=ebs.hourly_cost(prices, volumes) + PUBLIC_ADDRESS_PER_HOUR * is_public,
         )
-        for offering, some in zip(offerings, volumes, strict=True)
+        for offering, (volumes, is_public) in zip(offerings, found, strict=True)
     ]
+
+
+def gets_public_address(
+    config: Mapping[str, Any], usable: Iterable[Subnet], records: Iterable[Mapping[str, Any]]
+) -> bool:
+    """Whether instances in one of the usable subnets get a public address: as the file's interface
+    says, or the records of the subnets."""
+    associate = launch_request.first_interface(config).get("AssociatePublicIpAddress")
+    if associate is not None:
+        return bool(associate)
+    ids = {subnet.id for subnet in usable}
+    return any(r.get("MapPublicIpOnLaunch") for r in records if r["SubnetId"] in ids)
 
 
 def _is_in_container(spec: ClusterSpec, node_type: str) -> bool:

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.core.errors import ConfigError
-from shoal.providers.aws import tags
+from shoal.providers.aws import ebs, tags
 from shoal.providers.vm.launch_options import LaunchOption, Market
 
 DEFAULT_TYPE = "m5.large"
 _SUBNETS = "SubnetIds"
+_MAX_TAG_LENGTH = 256
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -76,16 +77,16 @@ def market(config: Mapping[str, Any]) -> Market:
 
 def subnet_ids(config: Mapping[str, Any]) -> list[str]:
     """The subnets that the file names, in its order."""
-    subnet = config.get("SubnetId") or _first_interface(config).get("SubnetId")
+    subnet = config.get("SubnetId") or first_interface(config).get("SubnetId")
     return [subnet] if subnet else list(config.get(_SUBNETS) or ())
 
 
 def security_group_ids(config: Mapping[str, Any]) -> list[str]:
     """The security groups that the file names."""
-    return list(config.get("SecurityGroupIds") or _first_interface(config).get("Groups") or ())
+    return list(config.get("SecurityGroupIds") or first_interface(config).get("Groups") or ())
 
 
-def _first_interface(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def first_interface(config: Mapping[str, Any]) -> Mapping[str, Any]:
     interfaces = config.get("NetworkInterfaces") or ()
     return interfaces[0] if interfaces else {}
 
@@ -95,7 +96,7 @@ def check_interfaces(config: Mapping[str, Any]) -> None:
     or are incomplete. The first one gets a subnet and groups if it has none."""
     interfaces: Sequence[Mapping[str, Any]] = config.get("NetworkInterfaces") or ()
     named = [config["SubnetId"]] if config.get("SubnetId") else list(config.get(_SUBNETS) or ())
-    subnet = _first_interface(config).get("SubnetId")
+    subnet = first_interface(config).get("SubnetId")
     if subnet and named and subnet not in named:
         raise ConfigError(
             f"NetworkInterfaces names {subnet}, but SubnetIds names {', '.join(named)}",
@@ -173,6 +174,8 @@ def build_request(
     groups = security_group_ids(config) or resources.security_groups.get(option.subnet.vpc, ())
     _set_network(request, option, groups)
     volume_tags = _retention_tags(request.get("BlockDeviceMappings") or ())
+    if volumes := ebs.new_volumes(request.get("BlockDeviceMappings") or ()):
+        labels = {**labels, tags.VOLUMES: ebs.describe_volumes(volumes)[:_MAX_TAG_LENGTH]}
     request["TagSpecifications"] = _tag_specifications(
         request.get("TagSpecifications") or (), labels, volume_tags, own_tags or {}
     )

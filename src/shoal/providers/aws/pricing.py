@@ -33,6 +33,8 @@ _SPOT_MAX_AGE_SECONDS = 900.0
 _REQUEST_SECONDS = 3.0
 _UNAVAILABLE_SECONDS = 3600.0
 
+# US dollars for a public IPv4 address, in every region since 2024.
+PUBLIC_ADDRESS_PER_HOUR = 0.005
 _PRICE_LIST, _SPOT_PRICES = "the price list", "spot prices"
 
 _Entries = dict[str, tuple[Any, float]]

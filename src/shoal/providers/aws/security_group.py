@@ -3,18 +3,15 @@ which SSH is allowed. A group that Shoal did not create is never changed."""
 
 from __future__ import annotations
 
-import getpass
-import hashlib
 import ipaddress
 import logging
-import platform
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from shoal.core.errors import ConfigError
 from shoal.providers.aws import tags
 from shoal.providers.aws.aws_client import AwsClient
-from shoal.providers.vm.caller_address import CallerAddress, fetch_caller_address
+from shoal.providers.vm.caller_address import CallerAddress, fetch_caller_address, this_machine
 
 _log = logging.getLogger(__name__)
 
@@ -221,8 +218,7 @@ def _ssh_rule(cidr: str, description: str = "") -> dict[str, Any]:
 def _rule_description() -> str:
     """The description of the rules for this machine's address, by which they are found when it
     has another address: several users may share a cluster."""
-    user = f"{getpass.getuser()}@{platform.node()}"
-    return f"SSH from the machine {hashlib.sha256(user.encode()).hexdigest()[:8]}"
+    return f"SSH from the machine {this_machine()}"
 
 
 def _source(cidr: str, description: str) -> dict[str, Any]:

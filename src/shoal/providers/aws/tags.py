@@ -23,6 +23,9 @@ from shoal.providers.vm.tags import TOKEN as TOKEN
 # On the volumes of an instance when at least one of them must outlive it.
 RETAINED = "shoal-keeps"
 
+# On instances: the volumes that they were launched with, for their price.
+VOLUMES = "shoal-volumes"
+
 # On baked AMIs and their snapshots: what identifies the AMI, and what it was made from.
 IMAGE_KEY = "shoal-image"
 SETUP_HASH = "shoal-setup-hash"

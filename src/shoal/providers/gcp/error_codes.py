@@ -6,6 +6,7 @@ an operation that it had accepted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -75,14 +76,18 @@ _BY_CODE = {code: (error_class, fix) for error_class, fix, codes in _TABLE for c
 
 
 def error_for(code: str, message: str, call: str, status: int) -> ShoalError:
-    """The error for a reason or code. `call` is what was attempted: a service and the rest."""
+    """The error for a reason or code. `call` is what was attempted: the service, the verb, and the
+    resource below `projects/`."""
     what = f"Google refused {call}"
     why = f"{message} ({code})" if code else message
     if code in ("accessNotConfigured", "SERVICE_DISABLED") or "has not been used in" in message:
-        service = call.partition(" ")[0]
-        return AuthError(
-            what, why=why, fix=f"enable the API: gcloud services enable {service}.googleapis.com"
-        )
+        service, _, resource = call.split(" ", 2)
+        project = re.split("[/:]", resource)[0]
+        fix = f"gcloud services enable {service}.googleapis.com --project {project}"
+        return AuthError(what, why=why, fix=fix)
+    if "does not exist in zone" in message:
+        # A machine type that another zone may have.
+        return CapacityError(what, why=why)
     if code in _BY_CODE:
         error_class, fix = _BY_CODE[code]
         return error_class(what, why=why, fix=fix)
@@ -111,7 +116,8 @@ def operation_error(operation: Mapping[str, Any]) -> ShoalError | None:
     if not errors:
         return None
     status = int(operation.get("httpErrorStatusCode") or 400)
-    call = f"compute {operation.get('operationType', 'operation')}"
+    target = str(operation.get("targetLink", "")).partition("/projects/")[2]
+    call = f"compute {operation.get('operationType', 'operation')} {target}"
     return error_for(
         str(errors[0].get("code", "")), str(errors[0].get("message", "")), call, status
     )

@@ -61,6 +61,10 @@ def state_of(record: Mapping[str, Any]) -> State:
     return _STATES.get(str(record.get("status")), State.UNREACHABLE)
 
 
+def is_spot(record: Mapping[str, Any]) -> bool:
+    return launch_request.market(record) == "spot"
+
+
 def tags_of(record: Mapping[str, Any]) -> dict[str, str]:
     """The tags of an instance, with the names that labels cannot hold."""
     values = names.metadata_values((record.get("metadata") or {}).get("items"))
@@ -85,7 +89,7 @@ def read_instance(record: Mapping[str, Any], user: str) -> Instance:
         role=role,
         state=state_of(record),
         address=str(interface.get("networkIP") or ""),
-        created_at=datetime.fromisoformat(_python_time(record["creationTimestamp"])).timestamp(),
+        created_at=python_time(record["creationTimestamp"]),
         public_address=str(access.get("natIP") or ""),
         user=user,
         market=launch_request.market(record),
@@ -102,6 +106,6 @@ def _short(name: str) -> str:
     return f"{launch[-4:]}-{index}"
 
 
-def _python_time(stamp: str) -> str:
-    """A time as Python 3.10 can read it, too."""
-    return stamp.replace("Z", "+00:00")
+def python_time(stamp: str) -> float:
+    """A time of Google's in epoch seconds. Python 3.10 does not know the suffix Z."""
+    return datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp()

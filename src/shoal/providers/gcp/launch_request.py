@@ -12,11 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.core.errors import ConfigError
-from shoal.providers.gcp import names
+from shoal.providers.gcp import names, startup_script
+from shoal.providers.gcp.disks import RETAINED
 from shoal.providers.vm.launch_options import LaunchOption, Market
 
 DEFAULT_TYPE = "n1-standard-2"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+# Families of machine types that have GPUs.
+_GPU_FAMILIES = ("a2-", "a3-", "a4-", "a4x-", "g2-", "g4-")
 # What bulkInsert cannot do.
 _SINGLE_ONLY = ("sourceMachineImage", "hostname", "deletionProtection", "displayDevice", "params")
 
@@ -45,6 +48,21 @@ def market(config: Mapping[str, Any]) -> Market:
     return "spot" if is_spot else "on-demand"
 
 
+def accelerators(config: Mapping[str, Any]) -> dict[str, int]:
+    """The GPUs that are attached to an instance, by type; not those of its machine type."""
+    return {
+        str(entry.get("acceleratorType", "")).rpartition("/")[2]: int(
+            entry.get("acceleratorCount") or 0
+        )
+        for entry in config.get("guestAccelerators") or ()
+    }
+
+
+def has_gpus(config: Mapping[str, Any]) -> bool:
+    """Whether an instance has GPUs, attached or of its machine type."""
+    return bool(accelerators(config)) or machine_type(config).startswith(_GPU_FAMILIES)
+
+
 def needs_single_insert(config: Mapping[str, Any]) -> bool:
     """Whether bulkInsert does not accept this configuration."""
     writable = any(
@@ -62,12 +80,21 @@ def properties(
     metadata: Mapping[str, str],
     service_account: str = "",
     own_labels: Mapping[str, str] | None = None,
+    internal_only: bool = False,
+    limits: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What every instance of a launch has, in the form of bulkInsert. `metadata` is Shoal's own;
-    `service_account` is for instances to which the file gives none."""
+    `service_account` is for instances to which the file gives none. With `internal_only`, instances
+    get no public address. `limits` are added to the scheduling."""
     request = copy.deepcopy({k: v for k, v in config.items() if v is not None})
     request["machineType"] = option.instance_type
-    request["scheduling"] = _scheduling_for(scheduling(config), option.market, tags)
+    request["scheduling"] = {
+        **_scheduling_for(scheduling(config), option.market, tags),
+        **(limits or {}),
+    }
+    if has_gpus({**config, "machineType": option.instance_type}):
+        # Google cannot migrate such an instance, and refuses one that says nothing about it.
+        request["scheduling"].setdefault("onHostMaintenance", "TERMINATE")
     labels = {**(request.get("labels") or {}), **names.as_labels(own_labels or {})}
     request["labels"] = {**labels, **names.as_labels(tags)}
     for disk in request.get("disks") or ():
@@ -77,12 +104,16 @@ def properties(
             parameters["labels"] = {
                 **(parameters.get("labels") or {}),
                 **names.as_labels({k: v for k, v in tags.items() if k.startswith("shoal-")}),
+                **({} if disk["autoDelete"] else {RETAINED: "true"}),
             }
     interfaces = request.get("networkInterfaces")
     if not interfaces:
         subnetwork = f"regions/{_region(option.subnet.zone)}/subnetworks/{option.subnet.id}"
         access = {"name": "External NAT", "type": "ONE_TO_ONE_NAT"}
-        request["networkInterfaces"] = [{"subnetwork": subnetwork, "accessConfigs": [access]}]
+        interface: dict[str, Any] = {"subnetwork": subnetwork}
+        if not internal_only:
+            interface["accessConfigs"] = [access]
+        request["networkInterfaces"] = [interface]
     items = [*((request.get("tags") or {}).get("items") or ()), names.network_tag(cluster)]
     request["tags"] = {"items": list(dict.fromkeys(items))}
     own = names.metadata_values((request.get("metadata") or {}).get("items"))
@@ -145,9 +176,10 @@ def _merged_metadata(
     own: Mapping[str, str], shoal: Mapping[str, str], tags: Mapping[str, str]
 ) -> dict[str, str]:
     """The metadata of the file and Shoal's. SSH keys are added to those of the file."""
-    merged = {**shoal, **own}
+    merged = {**shoal, **own, **startup_script.merge(own, shoal)}
     if "ssh-keys" in own and "ssh-keys" in shoal:
-        merged["ssh-keys"] = f"{own['ssh-keys'].rstrip()}\n{shoal['ssh-keys']}"
+        lines = [*own["ssh-keys"].splitlines(), *shoal["ssh-keys"].splitlines()]
+        merged["ssh-keys"] = "\n".join(dict.fromkeys(lines))
     merged[names.METADATA_TAGS] = json.dumps(
         {key: value for key, value in tags.items() if names.label_value(value) != value}
     )

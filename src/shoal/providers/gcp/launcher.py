@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.core.concurrency import run_all
 from shoal.core.errors import CapacityError, ShoalError
 from shoal.core.events import Emit
-from shoal.providers.gcp import error_codes, launch_request, names
+from shoal.providers.gcp import error_codes, launch_request, lease, machine_types, names
 from shoal.providers.gcp.gcp_client import GcpClient
-from shoal.providers.gcp.instances import Record, list_records, zone_of
-from shoal.providers.model import LaunchRequest
+from shoal.providers.gcp.instances import Record, list_records, state_of, zone_of
+from shoal.providers.gcp.project_settings import uses_internal_ips
+from shoal.providers.model import LaunchRequest, State
 from shoal.providers.vm import tags
 from shoal.providers.vm.launch_fallback import LaunchOutcome, launch_with_fallback
 from shoal.providers.vm.launch_options import (
@@ -53,12 +54,13 @@ class Launcher:
         self,
         spec: ClusterSpec,
         launch: LaunchRequest,
+        config: Mapping[str, Any],
         subnets: Sequence[Subnet],
         metadata: Mapping[str, str],
         service_account: str = "",
     ) -> LaunchOutcome:
-        """Launch the instances of one request. `metadata` is Shoal's own, such as SSH keys."""
-        config = spec.node_types[launch.node_type].node_config
+        """Launch the instances of one request, with this `node_config`. `metadata` is Shoal's own,
+        such as SSH keys."""
         instance_tags = names.instance_tags(
             spec.cluster_name,
             launch.node_type,
@@ -66,7 +68,10 @@ class Launcher:
             launch.token,
             launch_hash(spec, launch.node_type),
         )
-        created: list[str] = []
+        # A launch that was interrupted may have created instances, in whichever zone.
+        is_repeated = self.records.read(launch.token) is not None
+        earlier = await self._launched_with(launch.token) if is_repeated else []
+        created = [str(record["name"]) for record in earlier]
 
         async def create(option: LaunchOption, count: int) -> Sequence[Record]:
             properties = launch_request.properties(
@@ -77,6 +82,8 @@ class Launcher:
                 metadata=metadata,
                 service_account=service_account,
                 own_labels=spec.shoal.tags,
+                internal_only=uses_internal_ips(spec),
+                limits=lease.scheduling(spec),
             )
             all_names = names.instance_names(
                 spec.cluster_name, launch.token, launch.role, launch.count
@@ -101,18 +108,37 @@ class Launcher:
             subnets,
             on_demand_fallback=spec.shoal.on_demand_fallback,
         )
+
+        def price(option: LaunchOption) -> float | None:
+            scheduling = {"provisioningModel": "SPOT"} if option.market == "spot" else {}
+            as_launched = {
+                **config,
+                "machineType": option.instance_type,
+                "scheduling": scheduling,
+            }
+            region = option.subnet.zone.rpartition("-")[0]
+            return machine_types.price_per_hour(as_launched, region)
+
         self.records.record_intent(launch.token, "")
         outcome = await launch_with_fallback(
-            launch,
+            replace(launch, count=max(0, launch.count - len(earlier))),
             order_zones(options, launch.zone, lambda option: 0.0),
             create,
             self.unavailable,
             self.emit,
+            price,
             is_final=error_codes.is_global_quota,
         )
+        outcome = replace(outcome, launch=launch, records=[*earlier, *outcome.records])
         if not outcome.records and outcome.error is None:
             self.records.delete(launch.token)
         return outcome
+
+    async def _launched_with(self, token: str) -> list[Record]:
+        """The instances that exist from an earlier call with this token."""
+        label = f"labels.{tags.TOKEN} = {names.label_value(token)}"
+        records = await list_records(self.gcp, label)
+        return [r for r in records if state_of(r) in (State.PENDING, State.RUNNING)]
 
     async def _created(
         self, token: str, option: LaunchOption, wanted: Sequence[str], made: int

@@ -22,10 +22,12 @@ _DIGEST_LENGTH = 8
 _MAX_LABEL_LENGTH = 63
 _VALID_LABEL = re.compile(r"[a-z0-9_-]{0,63}")
 _INVALID_IN_LABEL = re.compile(r"[^a-z0-9_-]+")
-_INVALID_IN_NAME = re.compile(r"[^a-z0-9-]+")
+# Also runs of dashes: two of them end the prefix of a cluster, so that it begins no other's names.
+_INVALID_IN_NAME = re.compile(r"[^a-z0-9]+")
 # Leaves room for a token and an index within Google's 63 characters.
 _MAX_PREFIX_LENGTH = 36
 _TOKEN_LENGTH = 10
+_MAX_ACCOUNT_LENGTH = 30
 _NAMESPACE = uuid.UUID("6a0c8a2e-6b7c-5d0f-9a61-6f1f5a0f7b11")
 
 
@@ -37,8 +39,22 @@ def label_value(text: str) -> str:
     return f"{readable[: _MAX_LABEL_LENGTH - _DIGEST_LENGTH - 1]}-{_digest(text)}"
 
 
+def instance_prefix(cluster: str) -> str:
+    """The beginning of the names of all instances and disks of a cluster, and of no other's."""
+    return f"{cluster_prefix(cluster)}--"
+
+
+def account_id(cluster: str) -> str:
+    """The id of a cluster's service account, of which Google allows 30 characters."""
+    prefix = cluster_prefix(cluster)
+    if len(prefix) <= _MAX_ACCOUNT_LENGTH:
+        return prefix
+    kept = prefix[: _MAX_ACCOUNT_LENGTH - _DIGEST_LENGTH - 1].rstrip("-")
+    return f"{kept}-{_digest(cluster)}"
+
+
 def cluster_prefix(cluster: str) -> str:
-    """The beginning of the names of all instances and resources of a cluster, and of no other's."""
+    """The name of a cluster as part of the names of its resources; no two clusters share it."""
     readable = _INVALID_IN_NAME.sub("-", cluster.lower()).strip("-")
     name = f"shoal-{readable}"
     if readable == cluster and len(name) <= _MAX_PREFIX_LENGTH:
@@ -50,7 +66,7 @@ def instance_names(cluster: str, token: str, role: Role, count: int, start: int 
     """The names of the instances of a launch. A repeated launch has the same names, so that Google
     refuses to create them twice."""
     launch = hashlib.sha256(token.encode()).hexdigest()[:_TOKEN_LENGTH]
-    prefix = f"{cluster_prefix(cluster)}-{role[0]}{launch}"
+    prefix = f"{instance_prefix(cluster)}{role[0]}{launch}"
     return [f"{prefix}-{index}" for index in range(start, start + count)]
 
 
@@ -62,6 +78,13 @@ def request_id(token: str, *parts: str) -> str:
 def network_tag(cluster: str) -> str:
     """The network tag of a cluster's instances, which its firewall rules name."""
     return cluster_prefix(cluster)
+
+
+def resource_prefix(cluster: str, network: str) -> str:
+    """The beginning of the names of a cluster's resources in a network. Names are unique in the
+    project, not in the network."""
+    prefix = cluster_prefix(cluster)
+    return prefix if network == "default" else f"{prefix}-{_digest(network)}"
 
 
 def instance_tags(

@@ -1,6 +1,6 @@
-"""User data that terminates an instance which never becomes a node: its launcher may have died.
+"""A script that ends an instance which never becomes a node: its launcher may have died.
 
-From first boot until the node's own lease starts, the instance shuts down when no SSH session has
+From first boot until the node's own lease starts, the instance ends itself when no SSH session has
 existed for the length of a lease. Bootstrapping keeps a session open; if the launcher's network
 drops meanwhile, the session counts until TCP keepalive ends it, after about two hours.
 """
@@ -14,14 +14,14 @@ _CHECKS_PER_LEASE = 5
 _MAX_PAUSE_SECONDS = 60
 
 
-def script(user: str, lease: float) -> str:
-    """The watchdog as a user data script; empty where leases never expire. `user` is the login
-    user, `lease` is in seconds."""
+def script(user: str, lease: float, end: str = "shutdown -h now") -> str:
+    """The watchdog as a script for first boot; empty where leases never expire. `user` is the login
+    user, `lease` is in seconds, `end` is the shell command by which the instance ends itself."""
     if not lease:
         return ""
     pause = max(1, min(round(lease / _CHECKS_PER_LEASE), _MAX_PAUSE_SECONDS))
-    # cloud-init runs user data without arguments, so the script sets its own.
-    arguments = quote(["set", "--", user, str(round(lease)), str(pause)])
+    # The script is run without arguments, so it sets its own.
+    arguments = quote(["set", "--", user, str(round(lease)), str(pause), end])
     return (
         f"#!/bin/sh\n{arguments}\n{read_script('shoal.providers.vm.scripts', 'boot_watchdog.sh')}"
     )

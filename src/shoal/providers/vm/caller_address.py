@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import getpass
+import hashlib
 import ipaddress
 import os
+import platform
 import socket
 import urllib.request
 from collections.abc import Sequence
@@ -27,6 +30,13 @@ class CallerAddress:
 
     cidr: str
     via_proxy: bool = False
+
+
+def this_machine() -> str:
+    """An identifier of this user on this machine: several may use a cluster, each with an address
+    of their own."""
+    user = f"{getpass.getuser()}@{platform.node()}"
+    return hashlib.sha256(user.encode()).hexdigest()[:8]
 
 
 async def fetch_caller_address() -> CallerAddress:

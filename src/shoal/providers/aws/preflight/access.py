@@ -21,8 +21,6 @@ from shoal.providers.aws import (
 )
 from shoal.providers.aws.preflight.checks import NodeTypeCheck
 from shoal.providers.model import Finding
-from shoal.providers.vm import ssh_keys
-from shoal.remote.private_key import private_key_problem
 from shoal.spec.cluster_spec import ClusterSpec
 
 _SSH_PORT = 22
@@ -31,20 +29,6 @@ _UNREACHABLE = "this machine could not connect to the instances"
 _REMOVE_KEY_NAME = "remove KeyName to have a key pair created"
 
 SshAccess = Literal["allowed", "denied", "unknown"]
-
-
-def check_private_key(spec: ClusterSpec) -> list[Finding]:
-    """Whether the private key that the file names is one."""
-    if spec.auth.ssh_private_key is None:
-        return []
-    key = ssh_keys.private_key_path(spec.auth)
-    problem = private_key_problem(key)
-    if problem is None:
-        return []
-    fix = problem.fix
-    if not key.is_file():
-        fix = "remove ssh_private_key to have a key generated, or correct the path"
-    return [Finding("error", problem.what, problem.why, fix, at=("auth", "ssh_private_key"))]
 
 
 def check_key_pair(
@@ -133,16 +117,11 @@ def has_public_address(
     """Whether instances of a node type get public addresses, to which this machine connects. The
     others are reached through the head or a private network, where our public address does not
     matter."""
-    interfaces: Sequence[Mapping[str, Any]] = node_type.config.get("NetworkInterfaces") or ({},)
-    associate = interfaces[0].get("AssociatePublicIpAddress")
-    if associate is not None:
-        return bool(associate)
     try:
         usable = launch_config.subnets_for(spec, node_type.config, subnets, group_vpcs)
     except ConfigError:
         return True  # the subnet check reports this
-    chosen = {subnet.id for subnet in usable}
-    return any(s.get("MapPublicIpOnLaunch") for s in subnets if s["SubnetId"] in chosen)
+    return launch_config.gets_public_address(node_type.config, usable, subnets)
 
 
 def check_security_groups(
@@ -261,4 +240,12 @@ def _grant(caller: str) -> str:
     policy = "--policy-name shoal --policy-document file://shoal-policy.json"
     if principal == "assumed-role":
         return f"aws iam put-role-policy --role-name {name.partition('/')[0]} {policy}"
-    return f"aws iam put-user-policy --user-name {name.rpartition('/')[2] or 'NAME'} {policy}"
+    # A policy of the user's own may have only 2,048 characters.
+    parts = caller.split(":")
+    partition, account = (parts[1], parts[4]) if len(parts) > 5 else ("aws", "ACCOUNT")
+    arn = f"arn:{partition}:iam::{account}:policy/shoal"
+    user = name.rpartition("/")[2] or "NAME"
+    return (
+        f"aws iam create-policy {policy}\n"
+        f"aws iam attach-user-policy --user-name {user} --policy-arn {arn}"
+    )

@@ -8,8 +8,8 @@ X`; text after `, or` is an alternative.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
@@ -25,8 +25,11 @@ from shoal.providers.aws.amis import (
 )
 from shoal.providers.aws.instance_types import InstanceTypeInfo
 from shoal.providers.model import Finding
+from shoal.providers.vm import node_type_check
 from shoal.spec.cluster_spec import ClusterSpec
 
+_AMAZON_LINUX = ("al2023", "amzn2")
+_AMAZON_LINUX_USER = "ec2-user"
 _GPU_WORDS = ("gpu", "nvidia", "cuda", "deep learning", "dlami")
 
 _SPOT_OPTIONS = ("InstanceMarketOptions", "SpotOptions")
@@ -38,37 +41,14 @@ _PERSISTENT_WHY = (
 _PERSISTENT_FIX = "remove SpotOptions, or leave only MaxPrice in it"
 
 
-@dataclass(frozen=True)
-class NodeTypeCheck:
-    """A node type to check: its configuration merged with its template, and its settings in the
-    file. `container_images` are its images with their places in the file, `fallback` its
-    alternative instance types."""
+class NodeTypeCheck(node_type_check.NodeTypeCheck):
+    """A node type to check; its configuration is merged with its template."""
 
-    name: str
-    config: Mapping[str, Any]
-    min_workers: int
-    is_head: bool
-    container_images: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    fallback: tuple[str, ...] = ()
-    on_demand_fallback: bool = False
-
-    def at(self, *keys: str) -> tuple[str, ...]:
-        return ("node_types", self.name, "node_config", *keys)
+    TYPE_KEY = "InstanceType"
 
     @property
     def instance_type(self) -> str:
         return launch_request.instance_type(self.config)
-
-    @property
-    def candidates(self) -> list[NodeTypeCheck]:
-        """The node type with its own instance type, and with each alternative."""
-        configs = [{**self.config, "InstanceType": name} for name in self.fallback]
-        return [self, *(replace(self, config=config) for config in configs)]
-
-    @property
-    def min_count(self) -> int:
-        """How many instances `up` launches."""
-        return self.min_workers + self.is_head
 
 
 @dataclass(frozen=True)
@@ -81,6 +61,7 @@ class Facts:
     images: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     default_amis: DefaultAmis | None = None
     now: float = 0.0
+    ssh_user: str = ""
 
     def image_of(self, node_type: NodeTypeCheck) -> Mapping[str, Any] | None:
         """The record of the AMI that a node type uses, if known."""
@@ -162,35 +143,6 @@ def check_subnets(
         elif spec.provider.settings.get("availability_zone"):
             at = ("provider", "settings", "availability_zone")
         return set(), [Finding("error", error.what, error.why, fix, at)]
-
-
-def check_candidates(
-    node_type: NodeTypeCheck, check: Callable[[NodeTypeCheck], list[Finding]]
-) -> list[Finding]:
-    """The findings of `check` for the preferred instance type and for its alternatives. They are
-    errors only if every candidate has one."""
-    preferred, *alternatives = [check(candidate) for candidate in node_type.candidates]
-    findings = list(preferred)
-    if not all(_has_error(some) for some in (preferred, *alternatives)):
-        findings = [replace(finding, severity="warning") for finding in preferred]
-    reported = {finding.what for finding in preferred}
-    for name, some in zip(node_type.fallback, alternatives, strict=True):
-        findings += [
-            Finding(
-                "warning",
-                finding.what,
-                finding.why,
-                fix=f"remove {name} from shoal.fallback",
-                at=("shoal", "fallback", node_type.name),
-            )
-            for finding in some
-            if finding.what not in reported
-        ]
-    return findings
-
-
-def _has_error(findings: Sequence[Finding]) -> bool:
-    return any(finding.severity == "error" for finding in findings)
 
 
 def check_instance_type(
@@ -282,6 +234,7 @@ def check_ami(node_type: NodeTypeCheck, facts: Facts) -> list[Finding]:
             )
         ]
     findings = _check_deprecation(str(name), image, facts.now, fix, at)
+    findings += _check_ssh_user(image, facts.ssh_user)
     if type_info is not None and type_info.has_nvidia_gpu and not has_drivers(image):
         findings.append(
             Finding(
@@ -293,6 +246,23 @@ def check_ami(node_type: NodeTypeCheck, facts: Facts) -> list[Finding]:
             )
         )
     return findings
+
+
+def _check_ssh_user(image: Mapping[str, Any], ssh_user: str) -> list[Finding]:
+    """Amazon Linux authorizes the key of an instance for a user of its own."""
+    name = str(image.get("Name") or "").lower()
+    is_amazon_linux = name.startswith(_AMAZON_LINUX) or "amazon linux" in name
+    if not is_amazon_linux or ssh_user in ("", "root", _AMAZON_LINUX_USER):
+        return []
+    return [
+        Finding(
+            "warning",
+            f"the AMI is Amazon Linux, where {ssh_user} usually cannot log in",
+            why=f"its key pair is authorized for {_AMAZON_LINUX_USER}",
+            fix=f"ssh_user: {_AMAZON_LINUX_USER}",
+            at=("auth", "ssh_user"),
+        )
+    ]
 
 
 def _check_deprecation(

@@ -50,6 +50,10 @@ def _check(name: str, config: Mapping[str, Any]) -> list[Finding]:
     from botocore.validate import ParamValidator
 
     request = {k: v for k, v in config.items() if k not in _RAY_KEYS and v is not None}
+    template = request.get("LaunchTemplate")
+    if isinstance(template, dict) and isinstance(template.get("Version"), int):
+        # A version is a number in Ray's examples and a text for EC2.
+        request["LaunchTemplate"] = {**template, "Version": str(template["Version"])}
     report = ParamValidator().validate({**request, "MinCount": 1, "MaxCount": 1}, _shape())
     lines = filter(None, report.generate_report().splitlines())
     findings = [_finding(line, at, config) for line in lines]

@@ -16,6 +16,7 @@ from shoal.providers.aws.aws_client import AwsClient
 from shoal.providers.aws.instance_types import InstanceTypeInfo
 from shoal.providers.aws.preflight.checks import NodeTypeCheck
 from shoal.providers.model import Finding
+from shoal.providers.vm.node_type_check import candidates
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def _launch_order(node_type: NodeTypeCheck) -> list[tuple[str, Quota]]:
     markets = [launch_request.market(node_type.config)]
     if markets == ["spot"] and node_type.on_demand_fallback:
         markets.append("on-demand")
-    names = [candidate.instance_type for candidate in node_type.candidates]
+    names = [candidate.instance_type for candidate in candidates(node_type)]
     return [(name, _quota(name, market)) for market in markets for name in names]
 
 

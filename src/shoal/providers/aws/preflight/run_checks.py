@@ -4,7 +4,7 @@ Creates nothing."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ from shoal.providers.aws.preflight import (
 from shoal.providers.aws.preflight.checks import Facts, NodeTypeCheck
 from shoal.providers.model import Finding, ImageSizeLookup, name_check
 from shoal.providers.vm import ssh_keys
+from shoal.providers.vm.lookups import LookupRunner
+from shoal.providers.vm.node_type_check import candidates, check_candidates
 from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)
@@ -90,11 +92,12 @@ class _Preflight:
         self._spec = spec
         self._image_size = image_size
         self.findings: list[Finding] = []
+        self._lookups = LookupRunner(self.findings, (AuthError, TransientError))
         self.denied: Sequence[str] = ()
         self._is_caller_certain = True
 
     async def run(self) -> None:
-        configs = await self._try(self._merged_configs())
+        configs = await self._lookups.attempt(self._merged_configs())
         node_types = [
             self._node_type_check(name, configs[name])
             for name, node_type in self._spec.node_types.items()
@@ -112,6 +115,7 @@ class _Preflight:
             images,
             default_amis,
             now=self._aws.clock.now(),
+            ssh_user=self._spec.auth.ssh_user or "",
         )
         for node_type in node_types:
             findings = self._check_node_type(node_type, lookups, facts, login_keys)
@@ -152,7 +156,7 @@ class _Preflight:
                 found += name_check("ami", checks.check_ami(candidate, facts))
             return found
 
-        findings += checks.check_candidates(node_type, check_type_and_ami)
+        findings += check_candidates(node_type, check_type_and_ami)
         if lookups.amis is not None:
             sizes = (lookups.container_sizes or {}).get(node_type.name, {})
             volumes = volume_checks.check_root_volume(node_type, facts)
@@ -193,7 +197,7 @@ class _Preflight:
     ) -> _Lookups:
         aws, spec = self._aws, self._spec
         launched = [node_type for node_type in node_types if node_type.min_count]
-        type_names = {c.instance_type for n in node_types for c in n.candidates}
+        type_names = {c.instance_type for n in node_types for c in candidates(n)}
         group_ids = launch_config.named_groups(n.config for n in node_types)
         lookups: dict[str, Coroutine[Any, Any, Any]] = {
             "types": instance_types.describe_candidates(aws, spec, configs),
@@ -209,20 +213,7 @@ class _Preflight:
             "quota_usage": quotas.fetch_usage(aws, spec.cluster_name),
             "dry_run": dry_run.dry_run(aws, spec, [n.name for n in launched]),
         }
-        results = await run_all(map(self._try, lookups.values()))
-        return _Lookups(**dict(zip(lookups, results, strict=True)))
-
-    async def _try(self, lookup: Awaitable[Any]) -> Any:
-        """The result of a lookup, or None. A denied or interrupted lookup is only a warning: it
-        does not mean that a launch would fail."""
-        try:
-            return await lookup
-        except ShoalError as error:
-            is_unknown = isinstance(error, (AuthError, TransientError))
-            severity: Any = "warning" if is_unknown else "error"
-            found = Finding(severity, error.what, error.why, error.fix, check="lookup")
-            self.findings.append(found)
-            return None
+        return _Lookups(**await self._lookups.attempt_all(lookups))
 
     async def _merged_configs(self) -> dict[str, dict[str, Any]]:
         return await launch_config.merged_node_configs(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-
 from shoal.providers.model import Finding
+from shoal.providers.vm.unknown_settings import check_provider_settings
 from shoal.spec.cluster_spec import ClusterSpec
 
 _KNOWN_SETTINGS = (
@@ -27,26 +26,8 @@ _SESSION_MANAGER = "AmazonSSMManagedInstanceCore"
 
 def check_settings(spec: ClusterSpec) -> list[Finding]:
     """All findings about settings."""
-    return [*_check_provider_settings(spec), *_check_session_manager(spec)]
-
-
-def _check_provider_settings(spec: ClusterSpec) -> list[Finding]:
-    findings = []
-    for name in spec.provider.settings:
-        if name in _KNOWN_SETTINGS:
-            continue
-        similar = difflib.get_close_matches(name, _KNOWN_SETTINGS, n=1)
-        fix = _OTHER_WAYS.get(name) or (f"rename it: {similar[0]}" if similar else "")
-        findings.append(
-            Finding(
-                "warning",
-                f"provider.{name} is ignored",
-                why="the AWS provider has no such setting",
-                fix=fix or f"remove {name}",
-                at=("provider", "settings", name),
-            )
-        )
-    return findings
+    unknown = check_provider_settings(spec, "AWS", _KNOWN_SETTINGS, _OTHER_WAYS)
+    return [*unknown, *_check_session_manager(spec)]
 
 
 def _check_session_manager(spec: ClusterSpec) -> list[Finding]:

@@ -1,6 +1,6 @@
 # shellcheck shell=sh
-# Arguments: login user, lease seconds, poll seconds. Runs as root.
-user=$1 lease=$2 pause=$3
+# Arguments: login user, lease seconds, poll seconds, command that ends the instance. Runs as root.
+user=$1 lease=$2 pause=$3 end=$4
 uptime_s() { cut -d. -f1 /proc/uptime; }
 has_session() { cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -q '^sshd[^:]*: [^ ]*@'; }
 watch() {
@@ -11,7 +11,7 @@ watch() {
     if has_session; then
       last=$(uptime_s)
     elif [ $(($(uptime_s) - last)) -ge "$lease" ]; then
-      shutdown -h now
+      sh -c "$end"
     fi
   done
 }

@@ -1,17 +1,15 @@
 """Reuse of stopped workers, Ray's `cache_stopped_nodes`: workers that scale-down has stopped are
-started again before new ones are launched. Makes no AWS calls itself."""
+started again before new ones are launched. Makes no calls to a cloud itself."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 from shoal.core.errors import CapacityError, QuotaError, ShoalError
-from shoal.providers.aws import tags
-from shoal.providers.aws.instances import MARKET, read_instance
 from shoal.providers.model import Instance, LaunchRequest, State
+from shoal.providers.vm import tags
 from shoal.providers.vm.launch_records import LaunchRecords
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.hashes import launch_hash
@@ -21,17 +19,6 @@ _log = logging.getLogger(__name__)
 _RUNNING_STATES = (State.PENDING, State.RUNNING)
 
 
-def is_caching_enabled(spec: ClusterSpec) -> bool:
-    """Whether idle workers are stopped instead of terminated; on by default, as in Ray."""
-    return bool(spec.provider.settings.get("cache_stopped_nodes", True))
-
-
-def can_be_cached(instance: Instance) -> bool:
-    """Whether an instance can be stopped: AWS terminates the instance of a one-time spot request
-    instead."""
-    return instance.role == "worker" and instance.tags[MARKET] != "spot"
-
-
 class Assignments:
     """Which stopped instances are assigned to which launch, by token. Launches run concurrently,
     and for a while a listing still shows a started instance as stopped."""
@@ -39,9 +26,9 @@ class Assignments:
     def __init__(self) -> None:
         self._tokens: dict[str, str] = {}
 
-    def available_to(self, token: str, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The records that are not assigned to another launch."""
-        return [r for r in records if self._tokens.get(r["InstanceId"], token) == token]
+    def available_to(self, token: str, instances: Sequence[Instance]) -> list[Instance]:
+        """The instances that are not assigned to another launch."""
+        return [i for i in instances if self._tokens.get(i.id, token) == token]
 
     def assign(self, token: str, instances: Sequence[Instance]) -> None:
         self._tokens.update({instance.id: token for instance in instances})
@@ -55,13 +42,12 @@ class Assignments:
 def select_stopped(
     spec: ClusterSpec,
     launch: LaunchRequest,
-    records: Sequence[dict[str, Any]],
+    instances: Sequence[Instance],
     assigned: Collection[str],
 ) -> list[Instance]:
-    """The existing instances to use for a launch: launched from the current configuration, and
+    """The ones of these instances to use for a launch: launched from the current configuration, and
     stopped. Those `assigned` to it before an interruption come first, stopped or not."""
     current_hash = launch_hash(spec, launch.node_type)
-    instances = [read_instance(record, spec.auth.ssh_user) for record in records]
     matching = [
         i
         for i in instances
@@ -80,13 +66,13 @@ def select_stopped(
 async def start_stopped(
     spec: ClusterSpec,
     requests: Sequence[LaunchRequest],
-    records: Sequence[dict[str, Any]],
+    instances: Sequence[Instance],
     assignments: Assignments,
     launch_records: LaunchRecords,
     start: Callable[[Sequence[Instance]], Awaitable[list[Instance]]],
 ) -> tuple[list[Instance], list[LaunchRequest]]:
-    """Start stopped workers, of these records, with `start`, which returns those that run. Returns
-    them, and the requests for the instances still missing."""
+    """Start stopped workers, of these instances, with `start`, which returns those that run.
+    Returns them, and the requests for the instances still missing."""
     started: list[Instance] = []
     remaining: list[LaunchRequest] = []
     for request in requests:
@@ -94,7 +80,7 @@ async def start_stopped(
         selected = select_stopped(
             spec,
             request,
-            assignments.available_to(request.token, records),
+            assignments.available_to(request.token, instances),
             record.instances if record else (),
         )
         # Recorded before the call, so that a repeated request gets the same instances, and no

@@ -26,10 +26,10 @@ class ForkingCli:
         self._reader = asyncio.ensure_future(self._read())
 
     @classmethod
-    async def start(cls, laptop: Any) -> ForkingCli:
+    async def start(cls, laptop: Any, cloud: str) -> ForkingCli:
         from tests.simcloud.host_image import PROJECT
 
-        program = shlex.join([sys.executable, "-m", "tests.providers.aws.forking_cli"])
+        program = shlex.join([sys.executable, "-m", "tests.providers.forking_cli", cloud])
         command = f"PYTHONPATH={shlex.quote(str(PROJECT))} exec {program}"
         return cls(await laptop.popen(command))
 
@@ -65,13 +65,9 @@ class ForkingCli:
             self._ended.set_result(json.loads(line))
 
 
-def serve() -> None:
-    """The laptop's side."""
+def _load_aws() -> None:
     import boto3  # noqa: F401
 
-    import shoal.cli.down
-    import shoal.cli.up
-    import shoal.ops.up
     import shoal.providers.aws.aws_provider  # noqa: F401
     from shoal.providers.aws.aws_client import models
 
@@ -79,6 +75,20 @@ def serve() -> None:
         for model in ("service-2", "endpoint-rule-set-1"):
             models().load_service_model(service, model)
 
+
+def _load_gcp() -> None:
+    import requests  # noqa: F401
+
+    import shoal.providers.gcp.gcp_provider  # noqa: F401
+
+
+def serve(cloud: str) -> None:
+    """The laptop's side."""
+    import shoal.cli.down
+    import shoal.cli.up
+    import shoal.ops.up  # noqa: F401
+
+    {"aws": _load_aws, "gcp": _load_gcp}[cloud]()
     responses = os.fdopen(os.dup(1), "w")
     child = 0
     for line in sys.stdin:
@@ -131,4 +141,4 @@ def _watch(child: int, output: int, until: str, responses: Any) -> None:
 
 
 if __name__ == "__main__":
-    serve()
+    serve(sys.argv[1])

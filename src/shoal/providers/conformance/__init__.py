@@ -1,0 +1,1 @@
+"""The conformance suite of providers: `python -m shoal.providers.conformance pkg:Class FILE`."""

@@ -1,0 +1,1 @@
+"""Node provider classes of other people: an adapter from Ray's `NodeProvider` API to Shoal's."""

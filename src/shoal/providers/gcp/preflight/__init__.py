@@ -1,0 +1,1 @@
+"""Preflight checks of clusters on Compute Engine."""
