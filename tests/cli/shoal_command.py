@@ -63,6 +63,11 @@ class Home:
     def instance_ids(self) -> set[str]:
         return {p.parent.name for p in self.path.glob("e/*/instance.json")}
 
+    def instance_id(self, name: str) -> str:
+        """The instance that is the node with this name."""
+        records = [json.loads(p.read_text()) for p in self.path.glob("e/*/instance.json")]
+        return str(next(r["id"] for r in records if r["name"] == name))
+
     def leftovers(self, instance_ids: set[str]) -> list[str]:
         """The remaining processes and directories of these instances."""
         leftovers = []

@@ -67,7 +67,7 @@ def test_rays_command_names_are_accepted(home: Home, name: str) -> None:
         ("dashboard",),
         ("monitor",),
         ("stop", "--yes"),
-        ("start",),
+        ("start", "-y"),
         ("ssh-config",),
     ],
     ids=" ".join,

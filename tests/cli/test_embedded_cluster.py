@@ -203,6 +203,7 @@ def test_the_dashboard_url_logs_in(up: Home) -> None:
         assert running.wait(20) == 0
 
 
+@pytest.mark.long
 def test_start_restarts_ray_after_stop(up: Home) -> None:
     instance_ids = up.instance_ids()
     assert up.shoal("stop", "--yes").returncode == 0

@@ -4,7 +4,6 @@ order: each leaves it as it was."""
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pty
 import re
@@ -200,12 +199,12 @@ def test_the_prompt_of_attach_shows_the_cluster(hour: Home) -> None:
 
 
 def test_a_lost_worker_is_restarted_and_why_says_so(hour: Home) -> None:
-    worker = instance_id(hour, "worker-1")
+    worker = hour.instance_id("worker-1")
     for daemon in daemons_of(worker, "raylet"):
         daemon.kill()
     until(lambda: "its Ray was lost; restarting it" in hour.shoal("why", "hour").stdout, 120)
     until(lambda: hour.shoal("status").returncode == 0, 120)
-    assert instance_id(hour, "worker-1") == worker
+    assert hour.instance_id("worker-1") == worker
 
 
 def test_down_with_keep_min_workers_keeps_the_head_too(hour: Home) -> None:
@@ -258,7 +257,7 @@ def test_a_killed_gcs_is_replaced_at_the_first_try(hour: Home, file: Path, tmp_p
     with running(hour, "exec", "hour", f"python {tmp_path}/driver.py") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
-        (gcs,) = daemons_of(instance_id(hour, "head"), "gcs_server")
+        (gcs,) = daemons_of(hour.instance_id("head"), "gcs_server")
         gcs.kill()
         assert process.wait(120) != 0
         printed = process.stdout.read()
@@ -282,11 +281,12 @@ def decisions(home: Home) -> list[dict[str, Any]]:
     return recent
 
 
+@pytest.mark.long
 def test_up_restarts_a_head_whose_gcs_has_died(hour: Home, file: Path) -> None:
     """Without a controller, which would restart it."""
     for path in controller_locks(hour):
         os.kill(int(path.read_text()), signal.SIGKILL)
-    (gcs,) = daemons_of(instance_id(hour, "head"), "gcs_server")
+    (gcs,) = daemons_of(hour.instance_id("head"), "gcs_server")
     gcs.kill()
     done = hour.shoal("up", str(file))
     assert done.returncode == 0, done.stderr
@@ -298,8 +298,3 @@ def controller_locks(home: Home) -> list[Path]:
     """The locks of the supervisor and of the controller, which the former would start again."""
     (directory,) = home.path.glob("e/*/.shoal/controller")
     return [directory / "supervisor.lock", directory / "controller.lock"]
-
-
-def instance_id(home: Home, name: str) -> str:
-    records = [json.loads(p.read_text()) for p in home.path.glob("e/*/instance.json")]
-    return str(next(r["id"] for r in records if r["name"] == name))

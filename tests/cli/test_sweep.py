@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.cli.shoal_command import SHOAL, Home
+from tests.cli.shoal_command import SHOAL, Home, daemons_of
 from tests.polling import alive, until
 
 pytestmark = pytest.mark.ray
@@ -182,6 +182,35 @@ def test_a_killed_driver_is_replaced_and_its_runs_end_with_it(
     assert starts(gate) == [1, 2, 2, 3, 3]
 
 
+@pytest.mark.long
+def test_the_runs_of_a_lost_node_are_repeated(sweeps: Sweeps, tmp_path: Path, gate: Path) -> None:
+    out = tmp_path / "out"
+    sweep = sweeps.start("train.py", "--grid", "x=1..5", "-o", str(out), "--", "--gate", str(gate))
+    _wait(lambda: len(starts(gate)) == 5, "all run, two of them on a worker", 120)
+    (raylet,) = daemons_of(sweeps.home.instance_id("worker-1"), "raylet")
+    raylet.kill()
+    _wait(lambda: len(starts(gate)) == 7, "the lost runs run again", 120)
+    (gate / "open").touch()
+    assert sweep.wait(120) == 0
+    assert sorted(r["attempts"] for r in sweeps.results(out).values()) == [1, 1, 1, 2, 2]
+
+
+@pytest.mark.long  # the test of a killed driver covers how another takes over
+def test_a_sweep_goes_on_after_the_heads_ray_was_restarted(
+    sweeps: Sweeps, tmp_path: Path, gate: Path
+) -> None:
+    out = tmp_path / "out"
+    sweep = sweeps.start("train.py", "--grid", "x=1..3", "-o", str(out), "--", "--gate", str(gate))
+    _wait(lambda: (out / "runs" / "0001").exists() and len(starts(gate)) == 3, "runs are running")
+    (gcs,) = daemons_of(sweeps.home.instance_id("head"), "gcs_server")
+    gcs.kill()
+    _wait(lambda: len(starts(gate)) == 5, "another driver runs what is not done", 150)
+    (gate / "open").touch()
+    assert sweep.wait(120) == 0
+    assert sorted(sweeps.results(out)) == [1, 2, 3]
+    assert starts(gate) == [1, 2, 2, 3, 3]
+
+
 @pytest.mark.long  # test_results.py covers how a directory is continued
 def test_an_extended_sweep_runs_only_what_is_new_and_failures_on_request(
     sweeps: Sweeps, tmp_path: Path, gate: Path
@@ -199,6 +228,7 @@ def test_an_extended_sweep_runs_only_what_is_new_and_failures_on_request(
     assert starts(gate) == [1, 2, 3]
 
 
+@pytest.mark.long
 def test_a_worker_that_joins_in_the_middle_runs_some(
     sweeps: Sweeps, project: Path, tmp_path: Path, gate: Path
 ) -> None:

@@ -35,6 +35,8 @@ def test_the_price_is_shown_before_and_after() -> None:
     lines = started_lines(SweepStarted("s", "out", 4, 1, "flags", 0.2, 3.5))
     assert lines[1] == "1 run of it done already"
     assert "costs $0.20/h now, and at most $3.50/h" in lines[2]
+    limited = started_lines(SweepStarted("s", "out", 4, 0, "flags", 0.2, 3.5, 7.25))
+    assert limited[-1] == "if every run takes its time limit, the sweep costs about $7.25"
     assert len(started_lines(SweepStarted("s", "out", 1, 0, "flags"))) == 1
     assert "cost $0.50 meanwhile" in ended_lines(SweepEnded("out", 4, 0, 0.5))[0]
     assert ended_lines(SweepEnded("out", 4, 1))[-1].endswith(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return 7
 
     monkeypatch.setattr("shoal.ops.train.train", train)
+    monkeypatch.setattr("shoal.ops.train.check_code", lambda options: None)
     return calls
 
 
@@ -82,6 +84,31 @@ def test_a_missing_script_ends_with_2_before_anything_starts(tmp_path: Path) -> 
     assert "not found" in result.output
 
 
+def test_a_missing_script_is_named_before_a_cluster_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = CliRunner().invoke(main, ["train", "-f", str(tmp_path / "no.py")])
+    assert result.exit_code == 2
+    assert "not found" in result.output
+    assert "cluster" not in result.output
+
+
+def test_a_job_that_could_not_be_started_is_not_said_to_run(tmp_path: Path) -> None:
+    (tmp_path / "code.py").touch()
+    arguments = ["train", "-u", "http://127.0.0.1:1", "-f", str(tmp_path / "code.py")]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    assert "no connection while job code-" in result.output
+    assert "runs on" not in result.output
+
+
+def test_a_mistyped_command_is_not_taken_for_options() -> None:
+    result = CliRunner().invoke(main, ["train", "lits"])
+    assert result.exit_code == 2
+    assert "No such command 'lits': use one of list, logs, stop" in result.output
+
+
 def test_the_help_lists_the_other_commands() -> None:
     result = CliRunner().invoke(main, ["train", "--help"])
     assert result.exit_code == 0
@@ -125,6 +152,14 @@ def test_on_a_terminal_the_progress_line_is_redrawn(capsys: pytest.CaptureFixtur
     assert shown.out == "loss 0.1\n"
     assert shown.err.count(progress_line(PROGRESS)) == 2
     assert shown.err.endswith("\r\033[K")
+
+
+def test_a_progress_line_never_wraps(capsys: pytest.CaptureFixture[str]) -> None:
+    view = TrainingView(lambda event: None, is_terminal=True)
+    view.event(replace(PROGRESS, step=10**9, batch_size=10**6, throughput=1e8, seconds_left=1e6))
+    (line,) = capsys.readouterr().err.replace("\r\033[K", "").splitlines()
+    assert len(line) == 79
+    assert line.startswith("epoch 2/4  step 1000000000  3 workers  batch 1000000")
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,19 @@ async def test_a_node_whose_ray_died_is_restarted_and_terminated_when_it_keeps_d
     assert harness.cluster.workers == []
 
 
+async def test_a_node_that_cannot_be_restarted_is_replaced_at_once(harness: Harness) -> None:
+    """Its instance was terminated, e.g. in the cloud's console: that is no failure of setup."""
+    harness.cluster.set_pending_tasks(1)
+    await harness.iterate(2)
+    (worker,) = harness.cluster.workers
+    harness.cluster.setup_failures = 1
+    del harness.cluster.ray[worker]
+    await harness.iterate(2, seconds=16)
+    assert len(harness.reasons("failed")) == 1
+    await harness.iterate(3)
+    assert len(harness.cluster.workers) == 1 and worker not in harness.cluster.workers
+
+
 async def test_work_of_a_node_whose_ray_died_waits_for_its_restart_and_not_for_a_higher_limit(
     harness: Harness,
 ) -> None:
@@ -188,6 +201,43 @@ async def test_an_instance_that_disappeared_is_replaced(harness: Harness) -> Non
     await harness.iterate(3, seconds=61)
     assert harness.state.gone[worker].ended == "its instance no longer exists"
     assert len(harness.cluster.workers) == 1
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "its Ray is being restarted"])
+async def test_a_worker_that_was_powered_off_is_terminated_and_replaced(
+    harness: Harness, meanwhile: str
+) -> None:
+    """Clouds keep an instance that its guest has shut down, and bill its disks."""
+    cluster = harness.cluster
+    cluster.set_pending_tasks(1)
+    await harness.iterate()
+    (worker,) = cluster.workers
+    del cluster.ray[worker]
+    if meanwhile != "nothing":
+        cluster.setup_gate = asyncio.Event()  # nothing on the instance answers
+        await harness.iterate(2, seconds=20)
+        assert cluster.in_setup == 1
+        cluster.setup_gate = None
+    cluster.instances[worker] = replace(cluster.instances[worker], state=State.STOPPED)
+    await harness.iterate(3, seconds=31)
+    assert harness.state.gone[worker].ended == "its instance was powered off"
+    assert len(cluster.workers) == 1 and worker not in cluster.workers
+    assert not harness.state.failures
+
+
+async def test_a_stopped_worker_that_starts_again_may_be_listed_as_off_for_a_while(
+    harness: Harness,
+) -> None:
+    cluster = harness.cluster
+    cluster.set_pending_tasks(1)
+    await harness.iterate()
+    (worker,) = cluster.workers
+    running = cluster.instances[worker]
+    cluster.instances[worker] = replace(running, state=State.STOPPED)
+    await harness.iterate(3, seconds=10)
+    cluster.instances[worker] = running
+    await harness.iterate(3, seconds=31)
+    assert cluster.workers == [worker]
 
 
 async def test_a_listing_without_a_node_that_ray_reports_is_not_believed(harness: Harness) -> None:

@@ -105,6 +105,7 @@ def test_a_cluster_of_only_a_head_scales_up_for_tasks_and_they_finish(elastic: E
     assert elastic.types_since(before) == {"small"}
 
 
+@pytest.mark.long
 def test_ray_status_agrees_with_shoal_status(elastic: Elastic) -> None:
     elastic.run("floor", 2)  # so that nothing changes between the two commands
     until(lambda: len(elastic.workers()) == 2 and len(elastic.state()["nodes"]) == 3)
@@ -147,6 +148,7 @@ def test_idle_nodes_are_terminated_and_why_explains_it(elastic: Elastic) -> None
     assert "terminated because: idle for" in explanation
 
 
+@pytest.mark.long
 def test_gangs_of_all_strategies_get_the_nodes_they_need(elastic: Elastic) -> None:
     before = elastic.ever()
     printed = elastic.run("gangs")
@@ -213,6 +215,7 @@ def test_a_request_resources_floor_is_kept_until_it_is_removed(elastic: Elastic)
     until(elastic.has_scaled_down)
 
 
+@pytest.mark.long
 def test_new_limits_reach_the_running_controller(elastic: Elastic) -> None:
     controller = elastic.pid("controller")
     done = elastic.home.shoal("up", str(elastic.yaml), "--max-workers", "1", "--no-restart")

@@ -150,6 +150,7 @@ class Soak:
         return f"/home/ubuntu/.shoal/controller/{process}.lock"
 
 
+@pytest.mark.long
 async def test_random_faults_lose_no_work_and_leave_nothing_behind() -> None:
     rng = random.Random(SEED)
     async with SimCloud() as cloud:

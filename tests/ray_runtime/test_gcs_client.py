@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -51,6 +52,38 @@ def test_placement_group_is_a_gang_with_its_strategy(state: Any, strategy: Strat
     assert parse(state).demand.gangs == (Gang((Shape.of({"GPU": 1.0}),) * 3, strategy, 2),)
 
 
+def test_the_bundles_of_a_placement_group_keep_their_label_selectors(state: Any) -> None:
+    """Ray lists the bundles twice, and only once with their selectors."""
+    group = state.pending_gang_resource_requests.add(details="ab12:STRICT_SPREAD|PENDING")
+    alternative = group.bundle_selectors.add()
+    for market in ("on-demand", "spot"):
+        group.requests.add().resources_bundle.update({"CPU": 1.0})
+        bundle = alternative.resource_requests.add()
+        bundle.resources_bundle.update({"CPU": 1.0})
+        selector = bundle.label_selectors.add()
+        selector.label_constraints.add(label_key="market", operator=1, label_values=[market])
+    bundles = [
+        Shape.of({"CPU": 1.0}, [[LabelRule("market", (market,))]])
+        for market in ("on-demand", "spot")
+    ]
+    (gang,) = parse(state).demand.gangs
+    assert gang == Gang(tuple(bundles), Strategy.STRICT_SPREAD)
+
+
+def test_label_selectors_stay_in_the_order_of_the_fallback_strategy(state: Any) -> None:
+    request = add_request(state.pending_resource_requests, {"CPU": 1.0})
+    markets = ["spot", "on-demand", "reserved"]
+    for market in markets:
+        selector = request.label_selectors.add()
+        selector.label_constraints.add(label_key="market", operator=1, label_values=[market])
+    ((shape,),) = [[r.shape for r in parse(state).demand.requests]]
+    assert [rule.values for (rule,) in shape.selectors] == [
+        ("spot",),
+        ("on-demand",),
+        ("reserved",),
+    ]
+
+
 def test_tasks_inside_a_placement_group_are_not_counted_again(state: Any) -> None:
     add_request(
         state.pending_resource_requests, {"CPU_group_0_ab12": 1.0, "bundle_group_ab12": 0.001}
@@ -75,3 +108,26 @@ def test_dead_nodes_are_left_out_and_live_ones_keyed_by_instance(state: Any) -> 
 def test_gcs_that_does_not_run_raises_at_once() -> None:
     with pytest.raises(TransientError, match="does not answer"):
         Gcs("127.0.0.1:1").read()
+
+
+@pytest.mark.parametrize(
+    ("statuses", "is_used"),
+    [((), False), (("SUCCEEDED", "FAILED", "STOPPED"), False), (("FAILED", "RUNNING"), True),
+     (("PENDING",), True)],
+)  # fmt: skip
+def test_a_submitted_job_counts_as_use_before_its_command_connects_to_ray(
+    statuses: tuple[str, ...], is_used: bool
+) -> None:
+    class Client:
+        def internal_kv_keys(self, prefix: bytes, namespace: bytes, timeout: float) -> list[bytes]:
+            return [prefix + status.encode() for status in statuses]
+
+        def internal_kv_get(self, key: bytes, namespace: bytes, timeout: float) -> bytes:
+            return json.dumps({"status": key.rpartition(b"_")[2].decode()}).encode()
+
+        def get_all_job_info(self, **_: object) -> dict[str, Any]:
+            return {}
+
+    gcs = Gcs("127.0.0.1:1")
+    gcs._client = Client()
+    assert gcs.has_drivers() == is_used

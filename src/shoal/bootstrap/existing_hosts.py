@@ -38,8 +38,8 @@ class ExistingHosts:
         self._hosts = {host.id: host for host in hosts}
         head, *_ = hosts
         self._revoke_key_command = cluster_secrets.revoke_command(spec.cluster_name, head.id)
-        claim = provider.capabilities.claim
-        self._close_command = head_connections.close_command(claim(head).owner) if claim else "true"
+        claim = provider.capabilities.claim_of(head)
+        self._close_command = head_connections.close_command(claim.owner) if claim else "true"
         self._without_key: set[str] = set()
 
     async def authorize_key(
@@ -79,12 +79,12 @@ class ExistingHosts:
         )
 
     def _clean_up_commands(self, instance: Instance, *, revoke_key: bool) -> list[str]:
-        claim = self._provider.capabilities.claim
+        claim = self._provider.capabilities.claim_of(instance)
         commands = [stop_command(instance.id), cleanup_command(instance)]
         revoke = [self._revoke_key_command] if revoke_key else []
         if claim is None:
             return [*commands, *revoke]
-        owner = claim(instance).owner
+        owner = claim.owner
         guarded = [claims.unless_claimed_by_others(owner, command) for command in commands]
         # Last, because the connection may be the head's own.
         close = [self._close_command] if revoke_key else []

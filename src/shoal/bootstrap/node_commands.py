@@ -42,10 +42,8 @@ def _stop_ray_command(spec: ClusterSpec, provider: Provider, instance: Instance)
     """Stops the node's Ray, in its container or on its host."""
     stop = stop_command(instance.id)
     command = f"{exec_in_containers(spec.cluster_name, ['sh', '-c', stop])} && {stop}"
-    claim = provider.capabilities.claim
-    if claim is None:
-        return command
-    return claims.unless_claimed_by_others(claim(instance).owner, command)
+    claim = provider.capabilities.claim_of(instance)
+    return command if claim is None else claims.unless_claimed_by_others(claim.owner, command)
 
 
 async def run_on_each(

@@ -155,14 +155,13 @@ class NodePlanner:
     def claim(self, instance: Instance) -> str:
         """The command that claims an instance's host; empty where the provider's own records say
         whose an instance is."""
-        claim = self.provider.capabilities.claim
-        return claims.claim_command(claim(instance), force=self.force) if claim else ""
+        claim = self.provider.capabilities.claim_of(instance)
+        return claims.claim_command(claim, force=self.force) if claim else ""
 
     def _lease_agent(self, instance: Instance, start: RayStart) -> str:
         capabilities, settings = self.provider.capabilities, self.spec.shoal
         on_expired = capabilities.on_lease_expired
-        if capabilities.claim is not None:
-            claim = capabilities.claim(instance)
+        if (claim := capabilities.claim_of(instance)) is not None:
             on_expired = claims.on_lease_expired(self.spec.cluster_name, claim)
         if not on_expired:
             return ""

@@ -23,6 +23,8 @@ from shoal.spec.cluster_spec import ContainerSpec
 _log = logging.getLogger(__name__)
 
 _SECONDS = 30.0
+# Includes the time until the container runtime of a host that has just booted runs.
+_CONTAINER_SECONDS = 60.0
 _SCRIPTS = "shoal.bootstrap.scripts"
 _LIST_PROCESSES = "list_ray_processes.sh"
 # The line for a Ray of any cluster.
@@ -67,7 +69,10 @@ async def probe(
         command = f"builtin cd\n{command}"
     try:
         done, (state_line, *lines) = await capture(
-            runner, command, timeout=_SECONDS, skip_profile=container is None
+            runner,
+            command,
+            timeout=_SECONDS if container is None else _CONTAINER_SECONDS,
+            skip_profile=container is None,
         )
         container_line = lines.pop(0) if container is not None else ""
     except (TimeoutError, ValueError, IndexError):

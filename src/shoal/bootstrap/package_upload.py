@@ -17,6 +17,7 @@ from importlib import resources
 from pathlib import Path
 
 from shoal.core.errors import SetupError
+from shoal.providers.provider_code import ProviderCode
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import Runner, quote
 from shoal.remote.scripts import script_command
@@ -25,6 +26,9 @@ _log = logging.getLogger(__name__)
 
 _SECONDS = 120.0
 _EXCLUDED = {"__pycache__"}
+# The page is for the laptop.
+_LAPTOP_ONLY = "ui"
+_NO_CODE = ProviderCode()
 
 
 @dataclass(frozen=True)
@@ -42,26 +46,33 @@ class PackageArchive:
 
 
 @functools.cache
-def package_archive() -> PackageArchive:
-    """The running Shoal: its modules and all of its package data (scripts, price tables)."""
+def package_archive(provider_code: ProviderCode = _NO_CODE) -> PackageArchive:
+    """The running Shoal: its modules and all of its package data (scripts, price tables) but the
+    page, and the code of a provider that is not Shoal's."""
     root = Path(str(resources.files("shoal")))
     files = sorted(
-        path for path in root.rglob("*") if path.is_file() and not _EXCLUDED & set(path.parts)
+        path
+        for path in root.rglob("*")
+        if path.is_file()
+        and not _EXCLUDED & set(path.parts)
+        and path.relative_to(root).parts[0] != _LAPTOP_ONLY
     )
+    contents = [(str(Path("shoal", path.relative_to(root))), path.read_bytes()) for path in files]
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in files:
+        for name, file_content in (*contents, *provider_code.files()):
             # Without dates, so that equal content makes an equal archive.
-            info = zipfile.ZipInfo(str(Path("shoal", path.relative_to(root))))
-            archive.writestr(info, path.read_bytes(), zipfile.ZIP_DEFLATED)
+            archive.writestr(zipfile.ZipInfo(name), file_content, zipfile.ZIP_DEFLATED)
     content = buffer.getvalue()
     digest = hashlib.sha256(content).hexdigest()[:16]
     return PackageArchive(content, f".shoal/lib/{digest}")
 
 
-async def upload_package(runner: Runner, start: RayStart) -> PackageArchive:
+async def upload_package(
+    runner: Runner, start: RayStart, provider_code: ProviderCode = _NO_CODE
+) -> PackageArchive:
     """Upload this Shoal to a head whose Ray was started like this, unless it is there already."""
-    archive = await asyncio.to_thread(package_archive)  # takes a while
+    archive = await asyncio.to_thread(package_archive, provider_code)  # takes a while
     exists = await runner.run(
         quote(["test", "-d", archive.directory]), timeout=_SECONDS, skip_profile=True
     )

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 def command(ref: ClusterRef, json: bool, verbose: int) -> None:
     """Show what a cluster has cost so far, by node type and market.
 
-    Also works, by name, for a cluster that no longer exists. Counts instances at list prices;
-    disks, traffic and discounts are not included.
+    Also works, by name, for a cluster that no longer exists. Counts instances, with
+    their disks and public addresses while they run, at list prices; traffic and discounts are not
+    included.
     """
     from shoal.ops.context import Context
     from shoal.ops.cost import cost

@@ -14,11 +14,11 @@ from shoal.cli.run import output_options, run, yes_option
 @yes_option
 @output_options
 def command(images: bool, yes: bool, json: bool, verbose: int) -> None:
-    """Delete what clusters left behind in your AWS account.
+    """Delete what clusters left behind in your AWS account and Google Cloud projects.
 
-    Searches all regions for workers without a head, and for security groups, key pairs, instance
-    profiles and volumes of clusters without instances, and images that AWS could not complete.
-    Asks before it deletes.
+    Searches all regions for workers without a head, and for security groups, firewall rules, key
+    pairs, instance profiles, service accounts and disks of clusters without instances, and images
+    that AWS could not complete. Asks before it deletes.
     """
     from shoal.ops.cloud_account import collect_garbage
     from shoal.ops.context import Context

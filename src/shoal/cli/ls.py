@@ -13,13 +13,13 @@ from shoal.core.money import per_hour
 
 
 @click.command("ls")
-@click.option("--all-regions", is_flag=True, help="List all clusters of your AWS account instead.")
+@click.option("--all-regions", is_flag=True, help="List all clusters of your accounts.")
 @output_options
 def command(all_regions: bool, json: bool, verbose: int) -> None:
     """List the clusters that were brought up from this machine.
 
-    With --all-regions, list all clusters of your AWS account in all regions, launched by Shoal or
-    by Ray.
+    With --all-regions, list all clusters of your AWS account and Google Cloud projects in all
+    regions, launched by Shoal or by Ray.
     """
     from shoal.ops.ls import ls
 

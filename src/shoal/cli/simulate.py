@@ -61,7 +61,21 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
     type=click.FloatRange(0.1, 86400),
     default=1,
     show_default=True,
-    help="Seconds between plans.",
+    help="Seconds between plans, at least.",
+)
+@click.option(
+    "--reaction",
+    type=_SECONDS,
+    default=0.5,
+    show_default=True,
+    help="Seconds from a change, such as a task that waits, until a plan sees it.",
+)
+@click.option(
+    "--worker-start",
+    type=_SECONDS,
+    default=0.5,
+    show_default=True,
+    help="Seconds that Ray takes to start a worker process for a task.",
 )
 @click.option("--seed", type=int, default=0, help="Random seed.")
 @click.option(
@@ -78,6 +92,8 @@ def command(
     failures: float,
     interruptions: float,
     interval: float,
+    reaction: float,
+    worker_start: float,
     seed: int,
     svg: Path | None,
     json: bool,
@@ -95,7 +111,7 @@ def command(
         settings = SimulationSettings(
             boot_s=boots[0], measured_boots_s=boots if len(boots) > 1 else (),
             failure_rate=failures, interruptions_per_hour=interruptions,
-            interval_s=interval, seed=seed,
+            interval_s=interval, reaction_s=reaction, worker_start_s=worker_start, seed=seed,
         )  # fmt: skip
         spec = cluster_lookup.load_file(cluster).spec
         return compare(spec, read_trace(trace), changes, settings)

@@ -15,11 +15,14 @@ from shoal.cli.env_option import env_option
 from shoal.cli.exec_options import code_option, requirements_option, start_option, stop_option
 from shoal.cli.run import output_options, run
 from shoal.cli.trailing_arguments import TrailingArgumentsCommand, trailing_arguments
+from shoal.cli.up import autostop_option
 
 if TYPE_CHECKING:
     from shoal.ops.cluster_lookup import ClusterRef
     from shoal.ops.context import Context
     from shoal.ops.sweep import SweepOptions
+    from shoal.ops.up import UpOptions
+    from shoal.spec.cluster_spec import ClusterSpec
 
 _MIB = 2**20
 
@@ -123,6 +126,7 @@ _retry_failed_option = click.option(
 @env_option
 @stop_option
 @start_option
+@autostop_option
 @cluster_ref_options
 @output_options
 @click.pass_context
@@ -133,6 +137,7 @@ def run_command(
     ref: ClusterRef,
     start: bool,
     stop: bool,
+    autostop: float | None,
     json: bool,
     verbose: int,
     **given: Any,
@@ -156,13 +161,14 @@ def run_command(
     if len(arguments) > 2 or (len(arguments) == 2 and ref.source is not None):
         raise click.UsageError("Expected SCRIPT [CLUSTER]. Put arguments of the script after --.")
     given["arguments"] = trailing_arguments(click_ctx)
+    _check_autostop(autostop, start=start)
 
     async def operation(ctx: Context) -> int:
         options, cluster = _options(Path(arguments[0]), given)
         source = arguments[1] if len(arguments) == 2 else cluster
         chosen = ref if source is None or ref.source is not None else replace(ref, source=source)
-        spec = await _resolve(ctx, chosen, or_default=start)
-        return await sweep(ctx, spec, options, start=start, stop=stop)
+        spec, applied = await _locate(ctx, chosen, autostop, start=start)
+        return await sweep(ctx, spec, options, start=start, stop=stop, applied=applied)
 
     sys.exit(_run_with_view(operation, json=json, verbose=verbose))
 
@@ -179,6 +185,7 @@ _directory_argument = click.argument(
 @env_option
 @stop_option
 @start_option
+@autostop_option
 @cluster_ref_options
 @output_options
 def resume_command(
@@ -186,6 +193,7 @@ def resume_command(
     ref: ClusterRef,
     start: bool,
     stop: bool,
+    autostop: float | None,
     json: bool,
     verbose: int,
     **flags: Any,
@@ -196,10 +204,12 @@ def resume_command(
     """
     from shoal.ops.sweep import resume
 
+    _check_autostop(autostop, start=start)
+
     async def operation(ctx: Context) -> int:
         path, chosen = _directory(arguments, ref)
-        spec = await _resolve(ctx, chosen, or_default=start)
-        return await resume(ctx, spec, path, start=start, stop=stop, **flags)
+        spec, applied = await _locate(ctx, chosen, autostop, start=start)
+        return await resume(ctx, spec, path, start=start, stop=stop, applied=applied, **flags)
 
     sys.exit(_run_with_view(operation, json=json, verbose=verbose))
 
@@ -214,7 +224,8 @@ def stop_command(arguments: tuple[str, ...], ref: ClusterRef, json: bool, verbos
 
     async def operation(ctx: Context) -> None:
         path, chosen = _directory(arguments, ref)
-        await stop_sweep(ctx, await _resolve(ctx, chosen, or_default=False), path)
+        spec, _ = await _locate(ctx, chosen, None, start=False)
+        await stop_sweep(ctx, spec, path)
 
     run(operation, json=json, verbose=verbose, resumable=False)
 
@@ -326,11 +337,24 @@ def _directory(arguments: tuple[str, ...], ref: ClusterRef) -> tuple[Path, Clust
     return path, ref
 
 
-async def _resolve(ctx: Context, ref: ClusterRef, *, or_default: bool) -> Any:
-    from shoal.ops import cluster_lookup
+def _check_autostop(autostop: float | None, *, start: bool) -> None:
+    if autostop is not None and not start:
+        raise click.UsageError("--autostop requires --start.")
 
-    resolve = cluster_lookup.resolve_or_default if or_default else cluster_lookup.resolve
-    return await resolve(ctx, ref)
+
+async def _locate(
+    ctx: Context, ref: ClusterRef, autostop: float | None, *, start: bool
+) -> tuple[ClusterSpec, UpOptions | None]:
+    """The cluster, and the options of `up` that the command sets."""
+    from shoal.ops import cluster_lookup
+    from shoal.ops.up import UpOptions
+
+    ref = replace(ref, overrides=replace(ref.overrides, autostop=autostop))
+    locate = cluster_lookup.locate_or_default if start else cluster_lookup.locate
+    located = await locate(ctx, ref)
+    if autostop is None:
+        return located.spec, None
+    return located.spec, UpOptions(flags=located.flags, source_of=located.source_of)
 
 
 def _run_with_view(

@@ -23,6 +23,10 @@ class _TrainGroup(click.Group):
     """`shoal train -f code.py` runs a script; `shoal train list` and the others manage jobs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            names = ", ".join(name for name in self.commands if name != "run")
+            message = f"No such command {args[0]!r}: use one of {names}, or -f SCRIPT."
+            raise click.UsageError(message, ctx)
         if not args or args[0] not in self.commands:
             args = ["run", *args]
         return super().parse_args(ctx, args)
@@ -98,10 +102,17 @@ _cluster_option = click.option(
     type=click.FloatRange(min=0), help="How long to wait for --min-workers nodes.",
 )  # fmt: skip
 @click.option(
-    "--rescale-mode", type=click.Choice(["in-place", "restart"]), default="in-place",
+    "--rescale-mode", type=click.Choice(["auto", "in-place", "restart"]), default="auto",
     show_default=True,
     help="How the number of workers changes. restart ends all workers after a checkpoint and "
-    "starts them again, with the variables that torchrun sets.",
+    "starts them again, with the variables that torchrun sets. auto is in-place for scripts that "
+    "use shoal.train or adaptdl, and restart for those that torchrun would run.",
+)  # fmt: skip
+@click.option(
+    "--objective", type=click.Choice(["time", "cost", "balanced", "size"]), default="time",
+    show_default=True,
+    help="What the number of workers is chosen for, by the goodput that is measured while the "
+    "script trains. size uses --max-workers without measuring.",
 )  # fmt: skip
 @click.option("--port-offset", type=int, hidden=True, expose_value=False)
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENTS]", type=click.UNPROCESSED)
@@ -133,9 +144,9 @@ def run_command(
     shoal train logs JOB      show what the script printed; -f follows it
     shoal train stop JOB      stop a job after a checkpoint
     shoal train resize JOB N  change the number of workers
-    shoal train explain JOB   show the generations of a job and the reason for each
+    shoal train explain JOB   show why a job has its number of workers
     """
-    from shoal.ops.train import TrainOptions, train
+    from shoal.ops.train import TrainOptions, check_code, train
 
     chosen = TrainOptions(
         script=script,
@@ -146,6 +157,7 @@ def run_command(
     )
 
     async def operation(ctx: Context) -> int:
+        check_code(chosen)  # first: a mistake in the command needs no cluster
         spec = await _resolve(ctx, cluster, or_default=start)
         return await train(ctx, spec, chosen, start=start, stop=stop)
 
@@ -224,10 +236,10 @@ def resize_command(job: str, workers: int, cluster: str | None, json: bool, verb
 @_cluster_option
 @output_options
 def explain_command(job: str, cluster: str | None, json: bool, verbose: int) -> None:
-    """Show the generations of a job, and why each began."""
+    """Show why a job has its workers: each change, and what other sizes would give."""
     import json as json_module
 
-    from shoal.cli.render.training import reason_line
+    from shoal.cli.render.training import reason_line, size_table
 
     entries = _call(
         cluster, lambda jobs: jobs.explain(job), json=json, verbose=verbose, result_only=True
@@ -238,6 +250,8 @@ def explain_command(job: str, cluster: str | None, json: bool, verbose: int) -> 
     for entry in entries:
         if line := reason_line(entry):
             click.echo(line)
+    for line in size_table(entries):
+        click.echo(line)
 
 
 def _call(

@@ -17,6 +17,7 @@ from shoal.cluster.git_refs import with_ref_files
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ClaimedError, ConfigError, NotFoundError, ShoalError
+from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Role
 from shoal.providers import provider_for
 from shoal.providers.model import Finding, Instance, LaunchRequest, State, head_of
@@ -126,8 +127,9 @@ class ClusterHandle:
         instances."""
         from shoal.bootstrap.existing_hosts import ExistingHosts
 
-        hosts = self.capabilities.hosts
-        return None if hosts is None else ExistingHosts(self.spec, self.provider, hosts())
+        hosts, head = self.capabilities.hosts, self.capabilities.fixed_head
+        existing = hosts() if hosts is not None else [head] if head is not None else None
+        return None if existing is None else ExistingHosts(self.spec, self.provider, existing)
 
     def check_files(self) -> list[Finding]:
         """File mounts whose source does not exist, and settings for files that have no effect."""
@@ -195,13 +197,14 @@ class ClusterHandle:
     def fixed_head(self, run_env: RunEnv) -> tuple[Instance, str] | None:
         """The head where it must be if the cluster is up, and a command that fails on it if it is
         not this cluster's; None if only a listing can tell."""
-        head, claim = self.capabilities.fixed_head, self.capabilities.claim
+        head = self.capabilities.fixed_head
+        claim = self.capabilities.claim_of(head) if head is not None else None
         in_container = self.spec.head_setup.container is not None and run_env != "host"
         if in_container or head is None or claim is None:
             return None
         from shoal.bootstrap import claims
 
-        return head, claims.check_command(claim(head).owner)
+        return head, claims.check_command(claim.owner)
 
     def runner(self, instance: Instance) -> Runner:
         """Runs commands on an instance itself."""
@@ -263,6 +266,7 @@ class ClusterHandle:
             probes={i.id: probe for i, probe in zip(running, probes, strict=True) if probe},
             desired_states={id: plan.desired_state for id, plan in plans.items()},
             uses_existing_hosts=self.capabilities.hosts is not None,
+            controller_launches_workers=self.capabilities.controller_launches_workers,
             free_hosts=self._free_hosts(instances),
             unusable_hosts=self.unusable_hosts(),
         )
@@ -347,10 +351,24 @@ class ClusterHandle:
         """Terminate instances, or remove the cluster from hosts that stay, and return when that
         is done."""
         try:
+            if self.capabilities.stops_ray_first:
+                await self._try_stop_ray([i for i in instances if i.state is State.RUNNING])
             if self.existing_hosts is not None:
-                await self.existing_hosts.clean_up(instances)
+                await self.existing_hosts.clean_up([i for i in instances if self._is_existing(i)])
         finally:
             await self.provider.terminate(self.spec, instances)
+
+    async def _try_stop_ray(self, instances: Sequence[Instance]) -> None:
+        """Stop Ray on what is about to be terminated, as far as it answers."""
+        if self.capabilities.workers_start_ray:
+            instances = [i for i in instances if i.role == "head"]
+        with suppress_and_log(_log, "stop Ray", ShoalError):
+            await self.stop_ray(instances)
+
+    def _is_existing(self, instance: Instance) -> bool:
+        """Whether the host of an instance exists before and after the cluster."""
+        head = self.capabilities.fixed_head
+        return self.capabilities.hosts is not None or (head is not None and head.id == instance.id)
 
     async def release(self) -> Sequence[str]:
         """Delete what was created for the cluster besides its instances. Returns descriptions of

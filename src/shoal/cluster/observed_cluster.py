@@ -16,11 +16,13 @@ class ObservedCluster:
     """The instances that the provider lists; by instance id, the probes of those that answered
     (`probes`), and the applied state that bootstrap would leave now (`desired_states`).
     With `uses_existing_hosts`, the provider picks hosts that exist instead of launching:
-    `free_hosts` are those for workers, and `unusable_hosts` has the reasons why others are not."""
+    `free_hosts` are those for workers, and `unusable_hosts` has the reasons why others are not.
+    With `controller_launches_workers`, `up` launches only the head."""
 
     instances: Sequence[Instance] = ()
     probes: Mapping[str, NodeProbe] = field(default_factory=dict)
     desired_states: Mapping[str, AppliedState] = field(default_factory=dict)
     uses_existing_hosts: bool = False
+    controller_launches_workers: bool = False
     free_hosts: Sequence[Instance] = ()
     unusable_hosts: Mapping[str, ShoalError] = field(default_factory=dict)

@@ -24,6 +24,8 @@ def main(argv: Sequence[str]) -> None:
         _start(directory, at_boot=options.at_boot, secrets=options.secret)
     elif options.command == "stop":
         _stop(directory, options.standby_seconds)
+    elif options.command == "terminate-workers":
+        _terminate_workers(directory)
     elif options.command == "resume":
         from shoal.controller import standby
 
@@ -55,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     stop = command("stop", "stop the controller")
     stop.add_argument("--standby-seconds", type=float, default=0.0, help="renew leases for so long")
+    command("terminate-workers", "stop the controller for good, and terminate all workers")
     command("resume", "start a stopped controller with the config it had")
     command("supervise", "run the supervisor in this process")
     standby = command("standby", "run the standby in this process")
@@ -94,6 +97,16 @@ def _stop(directory: Path, standby_seconds: float) -> None:
         standby.start(directory, standby_seconds)
     else:
         standby.forget_config(directory)
+
+
+def _terminate_workers(directory: Path) -> None:
+    from shoal.controller import controller_factory, standby
+
+    crontab.disable(directory)
+    standby.pause_config(directory)
+    supervisor.stop(directory)
+    controller_factory.terminate_workers(directory)
+    standby.forget_config(directory)
 
 
 def _load() -> None:

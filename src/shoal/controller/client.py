@@ -28,8 +28,10 @@ from shoal.controller.paths import (
     DIRECTORY,
     HEARTBEAT,
     JOURNAL,
+    PAUSED_CONFIG,
     STATE,
     SUPERVISOR_LOCK,
+    UNLISTED,
 )
 from shoal.controller.state import NodeUpdated, from_line
 from shoal.controller.status_file import ControllerStatus
@@ -39,6 +41,7 @@ from shoal.core.concurrency import run_all
 from shoal.core.errors import IncompleteError, SetupError, ShoalError, UnreachableError
 from shoal.core.events import Emit, Warned
 from shoal.core.logs import suppress_and_log
+from shoal.providers import code_for_head
 from shoal.providers.model import Instance, State
 from shoal.ray_runtime import cluster_secrets
 from shoal.ray_runtime.ray_start import RayStart
@@ -48,20 +51,26 @@ from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)
 
+_SCRIPTS = "shoal.controller.scripts"
+PRINT_STATUS = "print_status.sh"
+
 _COMMAND_SECONDS = 60.0
 _READ_SECONDS = 20.0
 _CONNECT_SECONDS = 10.0
 _INSTALL_SECONDS = 300.0
+_TERMINATE_SECONDS = 900.0
 # How often, twice a second, the locks of a controller without a config are polled.
 _EXIT_POLLS = 40
 # How long a controller may take until its first report.
 _FIRST_REPORT_SECONDS = 30.0
 # How many lines of the controller's log are shown.
-_LOG_LINES = 8
+LOG_LINES = 8
 # How long an interrupted command waits for the controller to be resumed.
 _RESUME_SECONDS = 30.0
 # Python packages for the controller, where the head has none of its own.
 _PACKAGES_DIRECTORY = ".shoal/packages"
+# The key with which the head logs in to nodes that cannot be given the cluster's own.
+_PROVIDER_KEY = ".shoal/provider_key"
 # Where providers keep local state on a head that is not this machine.
 _HOME_ON_HEAD = "~/.shoal/home"
 
@@ -150,7 +159,7 @@ async def _run_start_script(
         start.gcs_address,
         capabilities.host_keys.keys() if capabilities.host_keys else {},
     )
-    package = (await asyncio.to_thread(package_archive)).directory
+    package = (await asyncio.to_thread(package_archive, code_for_head(spec))).directory
     secrets = await registry_login.controller_env(spec.shoal.registry)
     options = [f"--secret={secret}" for secret in secrets]
     if not is_this_machine:  # what runs on this machine after a reboot is up to its user
@@ -188,7 +197,7 @@ def _not_deployed(
         what += f" and does not stop when it is idle{ends}"
     within = f"within {settings.max_maintenance_s / 3600:.0f} h"
     fix = f"{within}: shoal up CLUSTER\nor disable it in the file: shoal: {{controller: false}}"
-    return IncompleteError(what, why=why, fix=fix, node=node, output=output[-_LOG_LINES:])
+    return IncompleteError(what, why=why, fix=fix, node=node, output=output[-LOG_LINES:])
 
 
 async def _disable_lease_wait(cluster: ClusterHandle) -> None:
@@ -216,16 +225,48 @@ async def _install_on_head(
     """Upload Shoal to the head, and give the head the cluster key, with which its controller
     reaches every node, itself included. Bootstrap gives it access to those with these ids."""
     machine, inside = cluster.runner(head), cluster.node_runner(head)
+    code = code_for_head(cluster.spec)
     secrets = await cluster_secrets.create_credentials(machine, cluster.spec.cluster_name, head.id)
     steps: list[Coroutine[Any, Any, object]] = [
         cluster_secrets.trust_head(machine, secrets),
-        upload_package(inside, start),
+        upload_package(inside, start, code),
     ]
     if cluster.existing_hosts is not None:
         steps.append(cluster.existing_hosts.authorize_key(secrets, bootstrapping))
     if cluster.capabilities.head_packages:
         steps.append(_install_packages(inside, start, cluster.capabilities.head_packages))
+    if cluster.capabilities.head_key is not None and (key := cluster.capabilities.head_key()):
+        steps.append(_copy_key(inside, key))
+    if code.requirements:
+        steps.append(_install_requirements(inside, start, code.requirements))
     await run_all(steps)
+
+
+async def _copy_key(runner: Runner, key: bytes) -> None:
+    """Copy a private key to the head, readable by its user only."""
+    command = f"umask 077 && mkdir -p .shoal && cat > {_PROVIDER_KEY}"
+    done = await runner.run(command, stdin=key, timeout=_COMMAND_SECONDS, skip_profile=True)
+    if not done.ok:
+        raise SetupError("could not copy the SSH key to the head", output=done.tail)
+
+
+async def _install_requirements(
+    runner: Runner, start: RayStart, requirements: Sequence[str]
+) -> None:
+    """Install the package of a provider that is not Shoal's, with what it needs besides what the
+    head has: the head's Ray stays as it is."""
+    script = _script("install_requirements.sh", start, _PACKAGES_DIRECTORY, *requirements)
+    done = await runner.run(
+        start.with_environment(script), timeout=_INSTALL_SECONDS, skip_profile=True
+    )
+    if not done.ok:
+        names = " ".join(requirements)
+        raise SetupError(
+            f"could not install {names} on the head",
+            why="the cluster's provider is in it",
+            fix=f"add it to the file: head_setup_commands: [pip install {names}]",
+            output=done.tail,
+        )
 
 
 async def _install_packages(runner: Runner, start: RayStart, packages: Sequence[str]) -> None:
@@ -241,6 +282,30 @@ async def _install_packages(runner: Runner, start: RayStart, packages: Sequence[
             fix=f"add it to the file: head_setup_commands: [pip install {names}]",
             output=done.tail,
         )
+
+
+async def terminate_workers(cluster: ClusterHandle, head: Instance) -> list[str]:
+    """Stop the controller for good, and have the head terminate all workers: for providers whose
+    state is on the head. Does nothing on a head that never had a controller. Returns the names of
+    workers that the provider has forgotten. Raises `SetupError` if others may be left."""
+    start = cluster.ray_start(head, head)
+    command = _script("controller_command.sh", start, "terminate-workers")
+    runner = cluster.node_runner(head)
+    try:
+        await runner.connect(timeout=_CONNECT_SECONDS)
+        done = await _run_script(runner, start, command, timeout=_TERMINATE_SECONDS)
+    except (ShoalError, TimeoutError) as error:
+        done = Completed(1, (str(error),))
+    if not done.ok:
+        raise SetupError(
+            "could not terminate the workers from the head",
+            why="the provider of this cluster keeps its state there",
+            fix="shoal down CLUSTER\nand check in the cloud's console that no worker is left",
+            node=head.name,
+            output=done.tail,
+        )
+    printed = (line.split(" ", 1) for line in done.tail if line.startswith(f"{UNLISTED} "))
+    return [name for _, name in printed]
 
 
 async def stop_controller(
@@ -338,7 +403,8 @@ async def pending_changes(cluster: ClusterHandle, head: Instance) -> list[str]:
 class StatusReport:
     """The status that the controller published last, and its age; how often the controller was
     restarted within the last minute, and the last lines of its log. A controller that has published
-    nothing yet has an empty status, without a process id. `read_at` is when it was read, by the
+    nothing yet has an empty status, without a process id. Not `is_configured` if the controller was
+    stopped on purpose, and should not run. `read_at` is when it was read, by the
     head's clock, as all times in it are: that of this machine may differ."""
 
     state: ControllerStatus
@@ -346,6 +412,7 @@ class StatusReport:
     restarts: int = 0
     log: tuple[str, ...] = ()
     read_at: float = 0.0
+    is_configured: bool = True
 
     @property
     def alive(self) -> bool:
@@ -364,7 +431,9 @@ async def read_status(
     reached, and `SetupError` when the status cannot be parsed."""
     runner = cluster.node_runner(head)
     polls = str(round(wait_seconds * 20))
-    script = script_command(_SCRIPTS, "read_status.sh", DIRECTORY, polls, str(_LOG_LINES))
+    script = script_command(
+        _SCRIPTS, "read_status.sh", DIRECTORY, polls, str(LOG_LINES), libraries=[PRINT_STATUS]
+    )
     seconds = _READ_SECONDS + 2 * wait_seconds  # each poll takes a little longer than its pause
     try:
         _, output_lines = await capture(runner, script, timeout=seconds, skip_profile=True)
@@ -372,34 +441,52 @@ async def read_status(
         why = f"no reply within {seconds:.0f} s"
         raise UnreachableError("the head does not answer", why=why, node=head.name) from None
     try:
-        return _parse_report(cluster.name, output_lines)
+        return parse_report(cluster.name, values_by_name(output_lines))
     except (ValueError, KeyError) as error:
-        raise SetupError(
-            "could not parse the controller's status",
-            why=f"{DIRECTORY}/{STATE}: {error}",
-            fix="restart the controller: shoal up CLUSTER",
-            node=head.name,
-        ) from None
+        raise unreadable_status(error, head) from None
 
 
-def _parse_report(cluster: str, output_lines: Sequence[str]) -> StatusReport | None:
-    """The report from what read_status.sh printed."""
+def unreadable_status(error: Exception, head: Instance) -> SetupError:
+    """The error of a status that cannot be parsed."""
+    return SetupError(
+        "could not parse the controller's status",
+        why=f"{DIRECTORY}/{STATE}: {error}",
+        fix="restart the controller: shoal up CLUSTER",
+        node=head.name,
+    )
+
+
+def values_by_name(output_lines: Sequence[str]) -> dict[str, list[str]]:
+    """The lines that print_status.sh printed, by the name at their start."""
     values: dict[str, list[str]] = {}
     for line in output_lines:
         name, _, value = line.partition(" ")
         values.setdefault(name, []).append(value)
-    if "state" not in values and CONFIG not in values:
+    return values
+
+
+def parse_report(
+    cluster: str, values: Mapping[str, Sequence[str]], status: ControllerStatus | None = None
+) -> StatusReport | None:
+    """The report from these values; None where there is no controller. `status` is the last one
+    that was read, for values without one. Raises ValueError or KeyError for other values."""
+    if "state" in values:
+        status = status_file.parse(values["state"][0])
+    if status is None and CONFIG not in values:
         return None
     (now,) = map(float, values["now"])
-    if "state" in values:
+    if status is not None:
         (heartbeat_at,) = map(float, values.get(HEARTBEAT, ["0"]))
-        report = _make_report(status_file.parse(values["state"][0]), now, heartbeat_at)
+        report = _make_report(status, now, heartbeat_at)
     else:  # it was started then, and has published nothing
         (configured_at,) = map(float, values[CONFIG])
         report = StatusReport(ControllerStatus(0.0, 0, cluster), max(0.0, now - configured_at))
     restarts = [at for at in map(float, values.get("restart", ())) if now - at < _RESTART_WINDOW]
     log = tuple(values.get("log", ()))
-    return replace(report, restarts=len(restarts), log=log, read_at=now)
+    is_configured = CONFIG in values or PAUSED_CONFIG in values
+    return replace(
+        report, restarts=len(restarts), log=log, read_at=now, is_configured=is_configured
+    )
 
 
 def _make_report(status: ControllerStatus, now: float, heartbeat_at: float) -> StatusReport:
@@ -431,9 +518,6 @@ async def read_nodes(cluster: ClusterHandle, head: Instance, name: str) -> list[
     return list(nodes.values())
 
 
-_SCRIPTS = "shoal.controller.scripts"
-
-
 def _script(name: str, start: RayStart, *args: str) -> str:
     """A command that runs one of our scripts, with the head's Python as its first argument. That is
     shell text, which the head's shell expands."""
@@ -447,9 +531,8 @@ async def _run_script(
     *,
     stdin: bytes | None = None,
     secrets: Mapping[str, str] | None = None,
+    timeout: float = _COMMAND_SECONDS,
 ) -> Completed:
     env = {**start.driver_env(), **(secrets or {})}
     command = start.with_environment(command)
-    return await runner.run(
-        command, env=env, stdin=stdin, timeout=_COMMAND_SECONDS, skip_profile=True
-    )
+    return await runner.run(command, env=env, stdin=stdin, timeout=timeout, skip_profile=True)

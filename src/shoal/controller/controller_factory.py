@@ -13,16 +13,33 @@ from pathlib import Path
 from shoal.bootstrap import agents
 from shoal.cluster import shutdown_note
 from shoal.cluster.handle import ClusterHandle
-from shoal.controller import controller_config, crontab, status_publisher, supervisor
+from shoal.controller import (
+    controller_config,
+    crontab,
+    status_file,
+    status_publisher,
+    supervisor,
+)
 from shoal.controller.agent_server import make_agent_server
 from shoal.controller.controller_config import ControllerConfig, spec_on_head
 from shoal.controller.loop import Controller, Dependencies
 from shoal.controller.node_manager import NodeManager, ProviderNodeManager
-from shoal.controller.paths import CONFIG, PREPARED_CONFIG, STANDBY_LOCK, VERSION
+from shoal.controller.paths import (
+    CONFIG,
+    PAUSED_CONFIG,
+    PREPARED_CONFIG,
+    STANDBY_LOCK,
+    STATE,
+    UNLISTED,
+    VERSION,
+)
 from shoal.controller.status_publisher import Metrics
 from shoal.controller.warm_up import warm_up
 from shoal.core.clock import SystemClock
+from shoal.core.concurrency import run_all
+from shoal.core.errors import TransientError
 from shoal.core.logs import suppress_and_log
+from shoal.core.node_phase import Phase
 from shoal.providers import provider_for
 from shoal.ray_runtime import gcs_client
 
@@ -46,6 +63,37 @@ def run(directory: Path) -> None:
     asyncio.run(_warm_up_and_run(directory))
     if controller_config.stamp(directory) is None:
         crontab.disable(directory)
+
+
+def terminate_workers(directory: Path) -> None:
+    """Terminate all workers of a cluster whose controller was stopped for good. Repeatable: the
+    paused config stays until it has succeeded."""
+    config = controller_config.read(directory, PAUSED_CONFIG)
+    if config is not None:
+        node_manager = _make_node_manager(directory, config)
+        asyncio.run(_terminate_listed_workers(node_manager, _ready_workers(directory)))
+
+
+def _ready_workers(directory: Path) -> dict[str, str]:
+    """The names of the workers that the controller last reported as ready, by id."""
+    try:
+        status = status_file.parse((directory / STATE).read_text())
+    except (OSError, ValueError, KeyError):
+        return {}
+    nodes = [n for n in status.nodes if n["role"] == "worker" and n["phase"] == Phase.READY.value]
+    return {str(node["id"]): str(node["name"]) for node in nodes}
+
+
+async def _terminate_listed_workers(node_manager: NodeManager, ready: dict[str, str]) -> None:
+    """Terminate all workers. Prints those that were ready if the provider knows none of them any
+    more: it kept them in its memory, and they may run on."""
+    workers = [i for i in await node_manager.list_instances() if i.role == "worker"]
+    if not ready.keys() & {i.id for i in workers}:
+        for name in ready.values():
+            print(f"{UNLISTED} {name}")
+    await run_all(node_manager.terminate(i, healthy=False) for i in workers)
+    if left := [i.name for i in await node_manager.list_instances() if i.role == "worker"]:
+        raise TransientError(f"still listed: {', '.join(left)}")
 
 
 async def _warm_up_and_run(directory: Path) -> None:

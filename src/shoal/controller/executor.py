@@ -228,6 +228,7 @@ class ActionExecutor:
                 market=i.market or intent.market,
                 zone=i.zone or intent.zone,
                 price_per_hour=i.price_per_hour,
+                extras_per_hour=i.extras_per_hour,
             )
             for i in result.instances
         ]
@@ -310,7 +311,9 @@ class ActionExecutor:
         text = f"{error} (log: {log})"
         self.transition(instance.id, Phase.FAILED, text, ended=text)
         self._journal.record(self._decision("failed", node.name, text, error.label))
-        if not is_heads_fault and self.node_manager.blames_node_type(error):
+        # A node that was ready once has lost its Ray, maybe with its instance: its setup worked.
+        is_restart = node.restarts > 0
+        if not (is_heads_fault or is_restart) and self.node_manager.blames_node_type(error):
             self._count_setup_failure(node, error)
 
     def _count_setup_failure(self, node: Node, error: ShoalError) -> None:

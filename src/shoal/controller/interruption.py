@@ -16,9 +16,9 @@ _IN_RAY = frozenset({Phase.READY, Phase.DRAINING})
 @dataclass(frozen=True)
 class Interruption:
     """The provider will terminate an instance at a time in epoch seconds ("termination"), or says
-    that it may ("rebalance", without a time)."""
+    that it may ("rebalance", without a time); or a user wants the node to leave ("drain")."""
 
-    kind: Literal["termination", "rebalance"]
+    kind: Literal["termination", "rebalance", "drain"]
     at: float | None = None
 
 
@@ -43,7 +43,7 @@ def apply_interruption(node: Node, notice: Interruption, now: float) -> Node | N
         return None
     if (notice.kind, notice.at) == (node.interruption, node.terminates_at):
         return None
-    if notice.kind == "rebalance" and (node.interruption or node.phase is not Phase.READY):
+    if notice.at is None and (node.interruption or node.phase is not Phase.READY):
         return None
     why = describe(notice)
     interrupted = replace(node, interruption=notice.kind, terminates_at=notice.at, ended=why)
@@ -52,6 +52,8 @@ def apply_interruption(node: Node, notice: Interruption, now: float) -> Node | N
 
 def describe(notice: Interruption) -> str:
     """Why the node has to leave."""
+    if notice.kind == "drain":
+        return "a user requested that the node is drained"
     if notice.at is None:
         return "the provider recommends replacing the instance: it may terminate it soon"
     at = time.strftime("%H:%M:%S", time.gmtime(notice.at))

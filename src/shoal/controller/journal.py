@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from shoal.controller.history import History
 from shoal.controller.lifecycle import Node
 from shoal.controller.paths import USAGE_LEDGER
 from shoal.controller.state import (
@@ -54,6 +55,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._ledger = UsageLedger(path.with_name(USAGE_LEDGER))
+        self._history = History(path.parent)
         self.state, self.unreadable = replay(path)
         self.entries = 0
         self.error = ""
@@ -64,6 +66,7 @@ class Journal:
 
     def record(self, *entries: Entry) -> None:
         """Apply entries to the state, and return when they are on the disk or cannot be written."""
+        self._history.record(entries, self.state)
         for entry in entries:
             _log_entry(entry, self.state)
             self.state.apply(entry)

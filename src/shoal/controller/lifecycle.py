@@ -67,6 +67,7 @@ class Node:
     market: str = "on-demand"
     zone: str = ""
     price_per_hour: float | None = None
+    extras_per_hour: float = 0.0
     interruption: str = ""
     terminates_at: float | None = None
 

@@ -147,6 +147,7 @@ class Controller:
         began = self._clock.monotonic()
         instances, reading = await self._observe()
         self._reconcile(instances, reading)
+        self._take_drain_requests()
         self._head_monitor.check(reading, self._executor.instances)
         if reading is not None and self._observer.has_listed:
             self._resume_launches()
@@ -236,6 +237,14 @@ class Controller:
         ray = reading.nodes.get(node.id) if reading is not None else None
         if ray is not None:
             self._executor.drain_for_interruption(node, ray.ray_id)
+
+    def _take_drain_requests(self) -> None:
+        """Drain the nodes for which `shoal drain` left a file."""
+        for path in (self._directory / paths.DRAIN_REQUESTS).glob("*"):
+            with suppress_and_log(_log, f"delete {path}", OSError):
+                path.unlink()
+                if not self.on_interruption(path.name, Interruption("drain")):
+                    _log.info("cannot drain %s: it is not a node", path.name)
 
     def _resume_launches(self) -> None:
         """Repeat launches that a previous controller began and whose result it did not record."""

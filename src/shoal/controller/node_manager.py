@@ -16,9 +16,10 @@ from shoal.controller.host_types import WorkerHost
 from shoal.core.batcher import Batcher
 from shoal.core.clock import Clock
 from shoal.core.concurrency import run_all
-from shoal.core.errors import ClaimedError, ShoalError, UnreachableError
+from shoal.core.errors import ClaimedError, SetupError, ShoalError, UnreachableError
 from shoal.core.events import Emit, Event, LaunchAttempted
 from shoal.core.logs import suppress_and_log
+from shoal.core.polling import PollUntilDeadline
 from shoal.providers.model import Instance, LaunchRequest, State
 from shoal.ray_runtime.ray_start import IN_USE_VARIABLE
 from shoal.remote.process import run_process
@@ -31,6 +32,7 @@ from shoal.spec.cluster_spec import HostSpec
 _log = logging.getLogger(__name__)
 
 _SESSION_CHECK_SECONDS = 20.0
+_JOIN_POLL_SECONDS = 2.0
 _END_DRIVERS_SECONDS = 20.0
 
 
@@ -167,6 +169,8 @@ class ProviderNodeManager:
     async def bootstrap(
         self, instance: Instance, head: Instance, emit: Emit, *, restart: bool
     ) -> ShoalError | None:
+        if self._cluster.capabilities.workers_start_ray:
+            return await self._wait_until_in_ray(instance, head)
         if restart:
             # On a rebooting machine nothing runs, and the pipeline waits until it is reachable.
             with suppress_and_log(_log, f"stop Ray on {instance.name}", ShoalError):
@@ -176,6 +180,21 @@ class ProviderNodeManager:
         emit = self._tagger.wrap([instance], emit)
         failures = await bootstrap_nodes([plan], head_plan, emit, self._clock)
         return failures.get(instance.name)
+
+    async def _wait_until_in_ray(self, instance: Instance, head: Instance) -> ShoalError | None:
+        """Wait for an instance that starts Ray by itself."""
+        timeout = self._cluster.capabilities.boot_timeout(instance)
+        async for _ in PollUntilDeadline(self._clock, timeout, _JOIN_POLL_SECONDS):
+            with suppress_and_log(_log, "list Ray's nodes", ShoalError, TimeoutError):
+                if instance.id in await self._cluster.list_nodes(head):
+                    return None
+        return SetupError(
+            f"it has not joined Ray within {timeout:.0f} s",
+            why="its provider starts Ray on it (disable_node_updaters), and no node in Ray has "
+            f"RAY_CLOUD_INSTANCE_ID={instance.id}",
+            fix="have what starts Ray on the node set RAY_CLOUD_INSTANCE_ID to its node id",
+            node=instance.name,
+        )
 
     def blames_node_type(self, error: ShoalError) -> bool:
         # One host that is off, or claimed by another cluster, is no reason to leave the others
@@ -224,11 +243,14 @@ class ProviderNodeManager:
             return False  # all nodes run on this machine
         runners: list[Runner] = []
         for instance in instances:
-            if instance.state is State.RUNNING:
+            if instance.state is State.RUNNING and not self._starts_ray(instance):
                 runners.append(cluster.runner(instance))
                 if cluster.spec.container_for(instance.node_type, instance.role) is not None:
                     runners.append(cluster.node_runner(instance))
         return await is_in_use_on_any(runners, gcs_address)
+
+    def _starts_ray(self, instance: Instance) -> bool:
+        return self._cluster.capabilities.workers_start_ray and instance.role == "worker"
 
     async def _mark_stopped(self, instance: Instance) -> None:
         cluster = self._cluster
@@ -247,7 +269,8 @@ class ProviderNodeManager:
     ) -> None:
         # As long as a raylet of the old cluster runs, Ray refuses to start a head at its address.
         with suppress_and_log(_log, "stop Ray on the workers", ShoalError):
-            await self._cluster.stop_ray([i for i in workers if i.state is State.RUNNING])
+            running = [i for i in workers if i.state is State.RUNNING]
+            await self._cluster.stop_ray([i for i in running if not self._starts_ray(i)])
         await self._cluster.stop_ray([head])
         plan = self._cluster.node_plan(head, head, "restart")
         with suppress_and_log(_log, "end the drivers on the head", ShoalError, TimeoutError):

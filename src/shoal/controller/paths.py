@@ -14,6 +14,11 @@ PAUSED_CONFIG = "paused-config.json"
 PREPARED_CONFIG = "prepared-config.json"
 JOURNAL = "journal.jsonl"
 USAGE_LEDGER = "usage.jsonl"
+# What people look at later; see history.py.
+HISTORY = "history.jsonl"
+SAMPLES = "samples.jsonl"
+# A directory of empty files, each named after the instance that a user wants drained.
+DRAIN_REQUESTS = "drain"
 LOG = "controller.log"
 HEARTBEAT = "heartbeat"
 BOOTSTRAP_LOGS = "logs"
@@ -28,3 +33,6 @@ RESTART_SCRIPT = "restart.sh"
 SUPERVISOR_LOCK = "supervisor.lock"
 CONTROLLER_LOCK = "controller.lock"
 STANDBY_LOCK = "standby.lock"
+
+# What `terminate-workers` prints before the name of a worker that its provider does not list.
+UNLISTED = "unlisted"

@@ -75,7 +75,10 @@ def reconcile(state: ControllerState, observation: Observation) -> Outcome:
         if is_missing:
             text = f"{node.name} is in Ray but not in the provider's instance list"
             outcome.anomalies.append(text)
-        if node.role == "worker" and node.id not in observation.busy:
+        if node.role == "worker" and _was_powered_off(node, listed.get(node.id), observation):
+            _move(outcome, node, Phase.FAILED, observation, "its instance was powered off")
+            outcome.actions[node.id] = "terminate"
+        elif node.role == "worker" and node.id not in observation.busy:
             _reconcile_worker(outcome, node, observation)
         elif node.role == "head" and node.id not in observation.busy:
             _reconcile_head(outcome, node, observation)
@@ -106,6 +109,7 @@ def _adopt(
         market=instance.market or "on-demand",
         zone=instance.zone,
         price_per_hour=instance.price_per_hour,
+        extras_per_hour=instance.extras_per_hour,
     )
     outcome.changed[node.id] = node
     if not is_in_ray and observation.ray is not None and node.role == "worker":
@@ -116,6 +120,19 @@ def _should_be_listed(node: Node, observation: Observation) -> bool:
     if node.phase is Phase.TERMINATING:
         return observation.listed_at > node.since
     return observation.listed_at - node.created > _LISTED_AFTER_S
+
+
+def _was_powered_off(node: Node, instance: Instance | None, observation: Observation) -> bool:
+    """Whether a node's instance is off although the controller did not stop it: it lost the
+    cluster and could not terminate itself, or a user stopped it. It does not start again by
+    itself, and its disks cost. For a while a listing shows a stopped worker that is being reused as
+    still off."""
+    return (
+        instance is not None
+        and instance.state is State.STOPPED
+        and node.phase not in (Phase.TERMINATING, Phase.FAILED)
+        and observation.listed_at - node.created > _LISTED_AFTER_S
+    )
 
 
 def _may_be_in_ray(node: Node, observation: Observation) -> bool:

@@ -49,8 +49,9 @@ class WaitingDemand:
 @dataclass(frozen=True)
 class ControllerStatus:
     """The whole file. `nodes`, `gone` and `requested` are nodes and intents as plain data; `usage`
-    has (used, total) by resource; `error` is empty while all is well. `autostop_at` is when the
-    cluster stops if it stays unused; None without autostop and while it is used."""
+    has (used, total) by resource, and `node_usage` the same by instance id; `error` is empty while
+    all is well. `autostop_at` is when the cluster stops if it stays unused; None without autostop
+    and while it is used."""
 
     at: float
     pid: int
@@ -60,6 +61,7 @@ class ControllerStatus:
     requested: tuple[Mapping[str, Any], ...] = ()
     waiting: tuple[WaitingDemand, ...] = ()
     usage: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    node_usage: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     price_per_hour: float = 0.0
     limits: Mapping[str, Any] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()

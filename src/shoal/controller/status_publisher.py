@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from shoal.controller import status_file
+from shoal.controller.history import History, Sample, pending_resources
 from shoal.controller.journal import Journal
 from shoal.controller.planner_input import price_per_hour
 from shoal.controller.state import ControllerState
@@ -65,6 +66,7 @@ class StatusPublisher:
         self._clock = clock
         self._metrics = metrics
         self._queue = status_file.WaitingQueue()
+        self._history = History(directory)
         self._published: object = None
         self._published_at = float("-inf")
 
@@ -82,11 +84,12 @@ class StatusPublisher:
         """Publish the status if it has changed, or was not published for a while. `resources` are
         those of a node of each type; `loop_seconds` is how long the last iteration took."""
         now = self._clock.now()
-        demand, usage = None, {}
+        demand, usage, node_usage = None, {}, {}
         if reading is not None:
             demand, usage = reading.demand, status_file.usage(reading.nodes.values())
+            node_usage = {id: status_file.usage([n]) for id, n in reading.nodes.items()}
         content = (
-            self._journal.entries, demand, usage, error, config_stamp, autostop_at is None,
+            self._journal.entries, demand, node_usage, error, config_stamp, autostop_at is None,
         )  # fmt: skip
         if content == self._published and now - self._published_at < _REPUBLISH_SECONDS:
             return
@@ -101,6 +104,7 @@ class StatusPublisher:
             cluster=spec.cluster_name,
             waiting=tuple(waiting),
             usage=usage,
+            node_usage=node_usage,
             price_per_hour=price_per_hour(state.nodes.values()),
             limits=status_file.limits(spec),
             error=error,
@@ -109,6 +113,19 @@ class StatusPublisher:
             **status_file.journaled(state),
         )
         status_file.write(self._directory, status)
+        if demand is not None:
+            phases = Counter(str(node.phase) for node in state.nodes.values())
+            self._history.sample(
+                Sample(
+                    at=now,
+                    used={name: used for name, (used, _) in usage.items()},
+                    total={name: total for name, (_, total) in usage.items()},
+                    pending=pending_resources(demand),
+                    waiting=_waiting_count(demand),
+                    nodes=dict(phases),
+                    price_per_hour=status.price_per_hour,
+                )
+            )
         if reading is not None:
             await self._report_to_gcs(reading)
         if self._metrics is not None:

@@ -29,7 +29,7 @@ _OFF_PHASES = (Phase.GONE, Phase.STOPPED)
 class UsageRecord:
     """One period in which an instance ran. `last_seen_at` is when it was last known to run, and
     `ended_at` is None until its end was observed. `price_per_hour` is the price at its start; None
-    if it is free or unknown."""
+    if it is free or unknown. `extras_per_hour` is what its volumes and its address cost."""
 
     id: str
     node_type: str
@@ -39,6 +39,7 @@ class UsageRecord:
     started_at: float
     last_seen_at: float
     ended_at: float | None = None
+    extras_per_hour: float = 0.0
 
     def end(self, now: float, running_ids: Container[str]) -> float:
         """The time up to which the instance is billed: its end, or now if it still runs. If its
@@ -61,6 +62,8 @@ class BilledResource(Protocol):
     def zone(self) -> str: ...
     @property
     def price_per_hour(self) -> float | None: ...
+    @property
+    def extras_per_hour(self) -> float: ...
 
 
 class BilledNode(BilledResource, Protocol):
@@ -126,6 +129,7 @@ def usage_since(resource: BilledResource, started_at: float, last_seen_at: float
         price_per_hour=resource.price_per_hour,
         started_at=started_at,
         last_seen_at=last_seen_at,
+        extras_per_hour=resource.extras_per_hour,
     )
 
 
@@ -157,7 +161,13 @@ def _combine(first: UsageRecord, second: UsageRecord) -> UsageRecord:
     last_seen_at = max(first.last_seen_at, second.last_seen_at)
     # The earliest observed end is the true one: later ones were recorded with a delay.
     ended_at = min(ends, default=None)
-    return replace(first, price_per_hour=price, last_seen_at=last_seen_at, ended_at=ended_at)
+    return replace(
+        first,
+        price_per_hour=price,
+        extras_per_hour=max(first.extras_per_hour, second.extras_per_hour),
+        last_seen_at=last_seen_at,
+        ended_at=ended_at,
+    )
 
 
 def _close_earlier(periods: Sequence[UsageRecord]) -> list[UsageRecord]:
@@ -198,7 +208,7 @@ def _cost_row(
     node_type, market = key
     hours = [max(0.0, r.end(now, running_ids) - r.started_at) / 3600 for r in records]
     costs = [
-        length * r.price_per_hour
+        length * (r.price_per_hour + r.extras_per_hour)
         for length, r in zip(hours, records, strict=True)
         if r.price_per_hour is not None
     ]

@@ -1,7 +1,9 @@
-"""Lists the clusters of an AWS account in all regions, and deletes what clusters left behind."""
+"""Lists the clusters of an AWS account and of Google Cloud projects in all regions, and deletes
+what clusters left behind."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -9,16 +11,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal.core.concurrency import run_all
+from shoal.core.errors import AuthError, ConfigError, ShoalError
 from shoal.core.events import PlanStep, ResourcesDeleted, Stage, Warned
+from shoal.core.logs import suppress_and_log
 from shoal.core.money import dollars
+from shoal.ops import known_clusters
 from shoal.ops.context import Context, Severity
 from shoal.ops.images import describe_size
-from shoal.providers import require_aws
+from shoal.ops.ls import stopped_instances
+from shoal.providers import require_aws, require_gcp
 from shoal.providers.model import State
 
 if TYPE_CHECKING:
-    from shoal.providers.aws.inventory import ClusterResources, RetainedVolume
     from shoal.providers.baked_images import BakedImage
+    from shoal.providers.vm.inventory import ClusterResources, Inventory, RetainedVolume
 
 _log = logging.getLogger(__name__)
 
@@ -44,14 +50,70 @@ class ClusterListing:
 
 
 async def list_clusters(ctx: Context) -> list[ClusterListing]:
-    """Every cluster of the account, launched by Shoal or by Ray."""
-    from shoal.providers.aws.inventory import add_prices, list_cluster_resources
-
-    require_aws()
+    """Every cluster of the account and the projects, launched by Shoal or by Ray."""
     ctx.emit(Stage(_QUERY))
-    clusters = await list_cluster_resources(ctx.clock, ctx.emit)
-    priced = await add_prices(clusters, ctx.clock, ctx.home)
-    return [_listing(ctx, resources) for resources in priced]
+    listed = await _list_all(ctx)
+    priced = await run_all(inventory.add_prices(some) for inventory, some in listed)
+    return [_listing(ctx, resources) for some in priced for resources in some]
+
+
+async def _list_all(ctx: Context) -> list[tuple[Inventory, list[ClusterResources]]]:
+    """What each cloud lists. A cloud without credentials is skipped with a warning, unless there is
+    no other."""
+    inventories = await _inventories(ctx)
+    errors: list[ShoalError] = []
+
+    async def list_one(inventory: Inventory) -> list[ClusterResources] | None:
+        try:
+            return await inventory.list_clusters()
+        except (AuthError, ConfigError) as error:
+            errors.append(error)
+            return None
+
+    listed = await run_all(list_one(inventory) for inventory in inventories)
+    found = [(i, some) for i, some in zip(inventories, listed, strict=True) if some is not None]
+    if errors and not found:
+        raise errors[0]
+    for error in errors:
+        ctx.emit(Warned(error.what, error.why, error.fix))
+    return found
+
+
+async def _inventories(ctx: Context) -> list[Inventory]:
+    """The account and the projects that this machine can list."""
+    found: list[Inventory] = []
+    projects = await _projects(ctx)
+    if projects:
+        from shoal.providers.gcp.inventory import GcpInventory
+
+        found += [GcpInventory(project, ctx.clock, ctx.emit) for project in projects]
+    try:
+        require_aws()
+    except ConfigError:
+        if not found:
+            raise
+    else:
+        from shoal.providers.aws.inventory import AwsInventory
+
+        found.insert(0, AwsInventory(ctx.clock, ctx.emit, ctx.home))
+    return found
+
+
+async def _projects(ctx: Context) -> list[str]:
+    """The Google Cloud projects of the known clusters and of the environment."""
+    try:
+        require_gcp()
+    except ConfigError:
+        return []
+    from shoal.providers.gcp.project_settings import environment_project
+
+    projects = {await asyncio.to_thread(environment_project)}
+    for name in known_clusters.recorded_names(ctx.home):
+        with suppress_and_log(_log, f"read the record of {name}", ShoalError):
+            provider = known_clusters.load_recorded(ctx, name).provider
+            if provider.type == "gcp":
+                projects.add(str(provider.settings.get("project_id") or ""))
+    return sorted(projects - {""})
 
 
 async def collect_garbage(ctx: Context, *, images: bool = False) -> bool:
@@ -59,11 +121,10 @@ async def collect_garbage(ctx: Context, *, images: bool = False) -> bool:
     could not complete. Recent resources (an `up` may be running), retained volumes and baked images
     are reported and kept; with `images`, those of clusters without instances are deleted too. False
     when the user declined."""
-    from shoal.providers.aws.inventory import delete_images, delete_orphan, list_cluster_resources
-
-    require_aws()
     ctx.emit(Stage(_QUERY))
-    clusters = await list_cluster_resources(ctx.clock, ctx.emit)
+    listed = await _list_all(ctx)
+    clusters = [resources for _, some in listed for resources in some]
+    owners = {id(resources): inventory for inventory, some in listed for resources in some}
     now = ctx.clock.now()
     unused = [(r, list(_unused_images(r, now, images))) for r in clusters]
     unused = [(resources, some) for resources, some in unused if some]
@@ -88,8 +149,8 @@ async def collect_garbage(ctx: Context, *, images: bool = False) -> bool:
         return True
     if not ctx.confirm("Delete all of this?", Severity.DESTRUCTIVE):
         return False
-    deleted = await run_all(delete_orphan(r, ctx.clock, ctx.emit) for r in orphans)
-    deleted += await run_all(delete_images(r, some, ctx.clock) for r, some in unused)
+    deleted = await run_all(owners[id(r)].delete_orphan(r) for r in orphans)
+    deleted += await run_all(owners[id(r)].delete_images(r, some) for r, some in unused)
     ctx.emit(ResourcesDeleted(tuple(name for names in deleted for name in names)))
     return True
 
@@ -110,9 +171,8 @@ def _report_kept(ctx: Context, resources: ClusterResources, unused: Sequence[Bak
         why = "some of its resources were just created: an up may be running"
         ctx.emit(Warned(f"{where} is not deleted", why, "in a few minutes: shoal gc"))
     for volume in resources.retained:
-        delete = f"aws ec2 delete-volume --region {resources.region} --volume-id {volume.id}"
         why = f"the file of {where} retains it"
-        fix = f"{delete}, if it is no longer needed"
+        fix = f"{volume.delete_command}, if it is no longer needed"
         ctx.emit(Warned(f"{_describe(volume)}, is kept", why, fix))
     if not resources.instances:  # else nodes may need them
         for image in resources.images:
@@ -122,7 +182,8 @@ def _report_kept(ctx: Context, resources: ClusterResources, unused: Sequence[Bak
 
 
 def _describe(volume: RetainedVolume) -> str:
-    return f"volume {volume.id} with {volume.gib} GiB, about {dollars(volume.per_month)}/month"
+    cost = "" if volume.per_month is None else f", about {dollars(volume.per_month)}/month"
+    return f"volume {volume.id} with {volume.gib} GiB{cost}"
 
 
 def _describe_image(image: BakedImage) -> str:
@@ -135,7 +196,7 @@ def _listing(ctx: Context, resources: ClusterResources) -> ClusterListing:
     oldest = min((i.created_at for i in instances if i.created_at is not None), default=None)
     return ClusterListing(
         cluster=resources.cluster,
-        provider=f"aws {resources.region}",
+        provider=f"{resources.cloud} {resources.region}",
         made_by="shoal" if resources.by_shoal else "ray",
         nodes=len(instances),
         state=_state(resources, ctx.clock.now()),
@@ -159,7 +220,8 @@ def _state(resources: ClusterResources, now: float) -> str:
         return "no instances; shoal gc"
     if not resources.has_head:
         return "no head; shoal gc"
+    stopped = stopped_instances(resources.instances)
     states = {i.state for i in resources.instances}
     if states <= {State.STOPPED, State.STOPPING}:
-        return "stopped"
-    return "up"
+        return "stopped: disk only" if stopped else "stopping"
+    return f"up; {stopped}" if stopped else "up"

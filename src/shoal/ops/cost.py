@@ -52,7 +52,7 @@ async def cost(ctx: Context, ref: ClusterRef) -> Cost:
         cost=math.fsum(row.cost or 0.0 for row in rows),
         complete=all(row.complete for row in rows),
         since=min((r.started_at for r in records), default=None),
-        per_hour=math.fsum(i.price_per_hour or 0.0 for i in running.values()),
+        per_hour=math.fsum((i.price_per_hour or 0.0) + i.extras_per_hour for i in running.values()),
     )
 
 

@@ -161,10 +161,32 @@ async def _stop_controller(
         if instance.role != "head" or instance.state is not State.RUNNING:
             continue
         try:
+            if cluster.capabilities.controller_launches_workers:
+                _warn_of_forgotten(ctx, await client.terminate_workers(cluster, instance))
             if await client.stop_controller(cluster, instance):
                 await cost.import_head_ledger(ctx, cluster, instance)
-        except SetupError as error:  # the controller ends with its instance
+        except SetupError as error:
+            if _only_head_knows_workers(cluster):
+                raise
+            # The controller ends with its instance.
             ctx.emit(Warned(error.what, error.why, error.fix, instance.name))
+
+
+def _warn_of_forgotten(ctx: Context, workers: Sequence[str]) -> None:
+    if workers:
+        ctx.emit(
+            Warned(
+                f"the provider no longer knows {', '.join(workers)}",
+                why="it does not list them after a restart, so they may run on",
+                fix="check in the cloud's console, or on the head, that they are gone",
+            )
+        )
+
+
+def _only_head_knows_workers(cluster: ClusterHandle) -> bool:
+    """Whether this machine cannot list the workers, which would be left without their head."""
+    capabilities = cluster.capabilities
+    return capabilities.controller_launches_workers and capabilities.fixed_head is not None
 
 
 async def _redeploy_controller(

@@ -5,19 +5,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.core.errors import ConfigError
-from shoal.core.events import JobContinues
+from shoal.core.events import JobContinues, Warned
 from shoal.jobs.client import RayJob
+from shoal.jobs.known_failures import known_failure
 from shoal.jobs.package import Package
 from shoal.ops import jobs
 from shoal.ops.cluster_lookup import LocatedSpec
-from shoal.ops.context import Context, always_yes
+from shoal.ops.context import Context
 from shoal.ops.ephemeral_cluster import ephemeral_cluster
 from shoal.ops.execute import chosen_code
-from shoal.ops.up import UpOptions, up
+from shoal.ops.up import UpOptions
+
+# The end of the output, in which the cause of a failure is looked for.
+_KEPT_BYTES = 8192
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,12 @@ async def run_job(
     package = await asyncio.to_thread(jobs.make_package, ctx, code, requirements)
     if isinstance(cluster, str):
         return await _submit_and_follow(ctx, cluster, options, package, write)
-    spec = cluster.spec
+    spec, applied = cluster.spec, None
     if options.applies_flags:
-        confirmed = replace(ctx, confirm=always_yes, asks=False)
-        await up(confirmed, spec, UpOptions(flags=cluster.flags, source_of=cluster.source_of))
-    async with ephemeral_cluster(ctx, spec, start=options.start, stop=options.stop):
+        applied = UpOptions(flags=cluster.flags, source_of=cluster.source_of)
+    async with ephemeral_cluster(
+        ctx, spec, start=options.start, stop=options.stop, applied=applied
+    ):
         return await _submit_and_follow(ctx, spec, options, package, write)
 
 
@@ -70,12 +75,22 @@ async def _submit_and_follow(
         )  # fmt: skip
     if options.detach:
         return 0
+    end = bytearray()
+
+    def write_and_keep(chunk: bytes) -> None:
+        end.extend(chunk)
+        del end[:-_KEPT_BYTES]
+        write(chunk)
+
     try:
-        return exit_code(await jobs.follow(ctx, cluster, id, write))
+        code = exit_code(await jobs.follow(ctx, cluster, id, write_and_keep))
     except asyncio.CancelledError:
         if not options.stop:
             ctx.emit(JobContinues(id))
         raise
+    if code and (known := known_failure(end.decode(errors="replace"))):
+        ctx.emit(Warned(known.why, fix=known.fix))
+    return code
 
 
 def exit_code(job: RayJob) -> int:

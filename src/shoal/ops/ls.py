@@ -28,7 +28,7 @@ class ClusterSummary:
     """One line of `shoal ls`. Not `complete` where the price of an instance is unknown; with a
     `problem`, the cluster could not be queried and the other fields say nothing. `controller` says
     what is wrong with the cluster's controller, if anything is known to be. `hint` says what is
-    left of a cluster that has no instances."""
+    left of a cluster that has no instances, or which of them are off."""
 
     cluster: str
     provider: str
@@ -66,13 +66,19 @@ async def _summary(ctx: Context, name: str) -> ClusterSummary:
         i.price_per_hour is not None for i in billed
     )
     controller = await _controller_problem(cluster, instances)
-    hint = ""
+    hint = stopped_instances(instances)
     if not instances and cluster.capabilities.costs_money:
         # After `autostop`, for instance: a head may not delete its own role and security group.
         hint = f"its key pair, security group and role may remain: shoal down {shlex.quote(name)}"
     return ClusterSummary(
         name, provider, len(reachable), age, price, complete, controller=controller, hint=hint
     )
+
+
+def stopped_instances(instances: Sequence[Instance]) -> str:
+    """How many instances are off: their disks cost nevertheless."""
+    count = sum(i.state is State.STOPPED and bool(i.instance_type) for i in instances)
+    return f"{count} stopped: disk only" if count else ""
 
 
 async def _controller_problem(cluster: ClusterHandle, instances: Sequence[Instance]) -> str:

@@ -85,7 +85,8 @@ async def preview_up(
         raise
     offerings = _Offerings(cluster)
     tasks: list[Coroutine[Any, Any, Any]] = [cluster.observe(instances), chosen_images(cluster)]
-    if needs_launches(cluster.spec, instances, restart):
+    by_controller = cluster.capabilities.controller_launches_workers
+    if needs_launches(cluster.spec, instances, restart, controller_launches_workers=by_controller):
         account_checks = preflight.check_account(cluster, ctx.clock, _PREFLIGHT_SECONDS)
         tasks += [account_checks, offerings.load()]
     observed, images, *rest = await run_all(tasks)

@@ -15,10 +15,10 @@ _log = logging.getLogger(__name__)
 
 
 async def describe_running_work(
-    ctx: Context, cluster: ClusterHandle, instances: Sequence[Instance]
+    ctx: Context, cluster: ClusterHandle, instances: Sequence[Instance], outlook: str = "is lost"
 ) -> str:
-    """A line that names the busy nodes among `instances`, to be shown before a question; empty if
-    none is busy, or if no user is asked."""
+    """A line that names the busy nodes among `instances` and says what becomes of their work, to be
+    shown before a question; empty if none is busy, or if no user is asked."""
     head = head_of(await cluster.instances()) if ctx.asks and instances else None
     if head is None or head.state is not State.RUNNING:
         return ""
@@ -34,7 +34,7 @@ async def describe_running_work(
     ]
     if not busy:
         return ""
-    return f"The work on these nodes is lost: {', '.join(busy)}.\n"
+    return f"The work on these nodes {outlook}: {', '.join(busy)}.\n"
 
 
 def _in_use(node: RayNode) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from shoal.bootstrap import applied_state
@@ -112,6 +112,9 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
         instances, report = await asyncio.gather(cluster.instances(), _report(ctx, cluster, head))
         missing = _not_alive(instances, alive)
         head = head_of(instances)
+    if report is not None and cluster.capabilities.controller_launches_workers:
+        instances = [*instances, *_known_to_controller(spec, report, instances)]
+        missing = _not_alive(instances, alive)
     if head is not None and report is not None:
         report = await _agreeing_report(ctx, cluster, head, report, alive)
     details = await _diagnose(cluster, head, missing, report, ray_error)
@@ -143,15 +146,6 @@ async def status(ctx: Context, spec: ClusterSpec) -> ClusterStatus:
     )
 
 
-async def watch(
-    ctx: Context, spec: ClusterSpec, show: Callable[[ClusterStatus], None], *, every: float
-) -> None:
-    """Call `show` with the cluster's status every `every` seconds, until cancelled."""
-    while True:
-        show(await status(ctx, spec))
-        await ctx.clock.sleep(every)
-
-
 async def _ray_nodes(cluster: ClusterHandle, head: Instance) -> tuple[dict[str, RayNode], str]:
     """Ray's nodes, and why Ray could not be asked."""
     try:
@@ -172,6 +166,27 @@ def _missing_workers(
         minimum = {name: limits["min_workers"] for name, limits in types.items()}
     counts = Counter(n.node_type for n in nodes if n.role == "worker" and not n.is_leaving)
     return {name: n - counts[name] for name, n in minimum.items() if n > counts[name]}
+
+
+def _known_to_controller(
+    spec: ClusterSpec, report: StatusReport, listed: Sequence[Instance]
+) -> list[Instance]:
+    """The workers that only the controller knows, because their provider's state is on the head."""
+    ids = {instance.id for instance in listed}
+    return [
+        Instance(
+            id=node["id"],
+            cluster=spec.cluster_name,
+            name=node["name"],
+            node_type=node["node_type"],
+            role="worker",
+            state=State.RUNNING,
+            address=node.get("address", ""),
+            created_at=node.get("created"),
+        )
+        for node in report.state.nodes
+        if node["role"] == "worker" and node["id"] not in ids
+    ]
 
 
 def _not_alive(instances: Sequence[Instance], alive: Mapping[str, RayNode]) -> list[Instance]:

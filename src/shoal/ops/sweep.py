@@ -22,10 +22,12 @@ from shoal.jobs.sweep.sweep_spec import (
     SweepSpec,
 )
 from shoal.jobs.sweep.table import sorted_results
-from shoal.ops import jobs
+from shoal.ops import jobs, sweep_registry
 from shoal.ops.context import Context
 from shoal.ops.ephemeral_cluster import ephemeral_cluster
+from shoal.ops.execute import chosen_code
 from shoal.ops.sweep_follower import SweepFollower
+from shoal.ops.up import UpOptions
 from shoal.spec.cluster_spec import ClusterSpec
 
 
@@ -55,11 +57,19 @@ class SweepOptions:
 
 
 async def sweep(
-    ctx: Context, cluster: ClusterSpec, options: SweepOptions, *, start: bool, stop: bool
+    ctx: Context,
+    cluster: ClusterSpec,
+    options: SweepOptions,
+    *,
+    start: bool,
+    stop: bool,
+    applied: UpOptions | None = None,
 ) -> int:
     """Run the sweep, or what is left of it, and return 0 if no run has failed. Detached: return
-    once it has started."""
+    once it has started. With `start`, `applied` are options of `up` that apply also where the
+    cluster runs."""
     _check_flags(options, stop=stop)
+    options = _with_defaults(cluster, options)
     code, spec = make_spec(options)
     _check_resources(cluster, spec)
     output = options.output or _default_output(spec)
@@ -76,7 +86,7 @@ async def sweep(
         changed = before is not None and before.runs != spec.runs
         return await _run(
             ctx, cluster, directory, spec, options.env_vars, changed=changed, start=start,
-            stop=stop, detach=options.detach, retry_failed=options.retry_failed,
+            stop=stop, applied=applied, detach=options.detach, retry_failed=options.retry_failed,
         )  # fmt: skip
 
 
@@ -87,6 +97,7 @@ async def resume(
     *,
     start: bool,
     stop: bool,
+    applied: UpOptions | None = None,
     env_vars: Mapping[str, str],
     detach: bool = False,
     retry_failed: bool = False,
@@ -96,7 +107,7 @@ async def resume(
     with SweepDirectory(path) as directory:
         return await _run(
             ctx, cluster, directory, directory.load(), env_vars, changed=False, start=start,
-            stop=stop, detach=detach, retry_failed=retry_failed,
+            stop=stop, applied=applied, detach=detach, retry_failed=retry_failed,
         )  # fmt: skip
 
 
@@ -133,9 +144,11 @@ async def _run(
     changed: bool,
     start: bool,
     stop: bool,
+    applied: UpOptions | None,
     detach: bool,
     retry_failed: bool,
 ) -> int:
+    sweep_registry.record(ctx, directory.path)
     if not stop and not detach and cluster.shoal.autostop:
         ctx.emit(
             Warned(
@@ -144,13 +157,21 @@ async def _run(
                 fix="keep this program running, or resume it in time",
             )
         )
-    async with ephemeral_cluster(ctx, cluster, start=start, stop=stop):
+    async with ephemeral_cluster(ctx, cluster, start=start, stop=stop, applied=applied):
         follower = SweepFollower(ctx, cluster, directory, spec, env_vars)
         if retry_failed or not follower.is_complete:
             await follower.start(changed=changed, retry_failed=retry_failed)
             if detach:
                 return 0
         return await follower.follow(stops_cluster=stop)
+
+
+def _with_defaults(cluster: ClusterSpec, options: SweepOptions) -> SweepOptions:
+    """With the code and requirements of the cluster's file, if the script is in that code."""
+    code, requirements = chosen_code(cluster, options.code, options.requirements)
+    if options.code is None and code and code.resolve() not in options.script.resolve().parents:
+        return options
+    return replace(options, code=code, requirements=requirements)
 
 
 def make_spec(options: SweepOptions) -> tuple[Path, SweepSpec]:
@@ -211,7 +232,7 @@ def _check_flags(options: SweepOptions, *, stop: bool) -> None:
         raise ConfigError(
             "--stop cannot be combined with --detach",
             why="the sweep goes on after this program exits",
-            fix="omit one of them",
+            fix="omit one of them\nor end the cluster when it is idle: --start --autostop 10m",
         )
     if options.template and options.style:
         raise ConfigError("use --template or --style, not both")

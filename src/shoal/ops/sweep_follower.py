@@ -7,15 +7,16 @@ import asyncio
 import logging
 import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import NotFoundError, ShoalError, UnreachableError
 from shoal.jobs.client import ENTRYPOINT_KEY, RayJob
+from shoal.jobs.known_failures import known_failure
 from shoal.jobs.sweep.journal import Result
-from shoal.jobs.sweep.results import SweepDirectory, failure_hint
+from shoal.jobs.sweep.results import SweepDirectory
 from shoal.jobs.sweep.sweep_events import (
     SweepEnded,
     SweepNote,
@@ -81,15 +82,21 @@ class SweepFollower:
             SweepStarted(
                 self._spec.id, str(self._directory.path), len(self._spec.runs), done,
                 self._spec.style, self._price.per_hour, self._price.max_per_hour(),
+                self._price_at_time_limit(len(self._spec.runs) - done),
             )
         )  # fmt: skip
-        job = await self._job()
-        if job is not None and not job.has_ended:
-            if not changed and not retry_failed:
-                self._ctx.emit(SweepNote("the sweep is running: following it"))
-                return
-            await jobs.stop(self._ctx, self._cluster, job.id)
-        await self._submit(retry_failed=retry_failed)
+        was_started = bool(self._directory.state().job)
+
+        async def start() -> None:
+            job = await self._job()
+            if job is not None and not job.has_ended:
+                if not changed and not retry_failed:
+                    self._ctx.emit(SweepNote("the sweep is running: following it"))
+                    return
+                await jobs.stop(self._ctx, self._cluster, job.id)
+            await self._submit(retry_failed=retry_failed)
+
+        await self._when_reachable(start, _PATIENCE_S if was_started else 0.0)
 
     async def follow(self, *, stops_cluster: bool) -> int:
         """Return when all results are here: 0 if no run has failed."""
@@ -97,7 +104,7 @@ class SweepFollower:
             while not self.is_complete and not self._stopped:
                 has_ended = await self._follow_driver()
                 if not self._stopped and not (has_ended and self.is_complete):
-                    await self._replace_driver()
+                    await self._when_reachable(self._replace_driver, _PATIENCE_S)
         except asyncio.CancelledError:
             if not stops_cluster:
                 self._ctx.emit(SweepNote(self._detached_note()))
@@ -115,6 +122,10 @@ class SweepFollower:
                 fix=f"continue it: shoal sweep resume {self._directory.path}",
             )
         return int(failed > 0)
+
+    def _price_at_time_limit(self, runs: int) -> float | None:
+        run = {"CPU": self._spec.cpus, "GPU": self._spec.gpus}
+        return self._price.if_all_take(self._spec.time_limit_s, runs, run)
 
     def _kept(self, *, retry_failed: bool) -> dict[int, Result]:
         return {
@@ -258,14 +269,24 @@ class SweepFollower:
             )
         )  # fmt: skip
 
+    async def _when_reachable(self, act: Callable[[], Awaitable[None]], patience_s: float) -> None:
+        """Repeat an action while the cluster cannot be reached: its Ray may be restarting."""
+        deadline = self._ctx.clock.monotonic() + patience_s
+        has_warned = False
+        while True:
+            try:
+                return await act()
+            except UnreachableError as error:
+                if self._ctx.clock.monotonic() >= deadline:
+                    raise
+                if not has_warned:
+                    self._note(f"cannot reach the cluster, trying again: {error}", "warning")
+                has_warned = True
+            await self._ctx.clock.sleep(_RECONNECT_S)
+
     async def _replace_driver(self) -> None:
         """The driver ended without its last entry: it was killed, or it could not start."""
-        try:
-            job = await self._job()
-        except UnreachableError as error:
-            self._note(f"cannot reach the cluster: {error}", "warning")
-            await self._ctx.clock.sleep(_RECONNECT_S)
-            return
+        job = await self._job()
         if job is not None and not job.has_ended:
             return  # its environment is being built
         if job is not None and job.status == "STOPPED":
@@ -280,14 +301,14 @@ class SweepFollower:
                 fix=f"continue the sweep: shoal sweep resume {self._directory.path}",
                 output=output,
             )
-        self._note("the driver of the sweep was lost: starting another", "warning")
         await self._submit()
+        self._lost = (len(self._results), lost)
+        self._note("the driver of the sweep was lost: started another", "warning")
 
     def _lost_drivers(self) -> int:
         """How many drivers were lost since the last new result, this one included."""
         before, lost = self._lost
-        self._lost = (len(self._results), lost + 1 if before == len(self._results) else 1)
-        return self._lost[1]
+        return lost + 1 if before == len(self._results) else 1
 
     async def _driver_log(self, job: RayJob | None) -> list[str]:
         if job is None:
@@ -317,8 +338,9 @@ class SweepFollower:
 
 
 def run_ended(result: Result) -> SweepRunEnded:
+    known = known_failure("\n".join(result["tail"]))
     return SweepRunEnded(
         result["run"], result["params"], result["status"], result["seconds"], result["metrics"],
-        result["why"], failure_hint(result), result["attempts"], tuple(result["tail"]),
-        tuple(result["notes"]),
+        result["why"], f"{known.why}: {known.fix}" if known else "", result["attempts"],
+        tuple(result["tail"]), tuple(result["notes"]),
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 
 from shoal.catalog import catalog_source, offerings_for
 from shoal.cluster.handle import ClusterHandle
@@ -12,6 +13,8 @@ from shoal.costs.estimate import PlannedNodes, estimate
 from shoal.ops.context import Context
 from shoal.providers.model import State
 from shoal.spec.cluster_spec import ClusterSpec
+
+Resources = Mapping[str, float]
 
 _log = logging.getLogger(__name__)
 
@@ -66,10 +69,39 @@ class SweepPrice:
         """The price of the cluster with all the workers that it may have."""
         return max_price_per_hour(self._spec) if self._costs_money else None
 
+    def if_all_take(self, seconds: float | None, runs: int, run: Resources) -> float | None:
+        """The price of so many runs on the whole cluster if each takes `seconds`."""
+        per_hour = self.max_per_hour()
+        if per_hour is None or seconds is None:
+            return None
+        at_once = runs_at_once(self._spec, run)
+        return per_hour * seconds / 3600 * math.ceil(runs / at_once) if at_once else None
+
     def _add(self) -> None:
         now = self._ctx.clock.monotonic()
         self._cost += (self.per_hour or 0.0) * (now - self._added_at) / 3600
         self._added_at = now
+
+
+def runs_at_once(spec: ClusterSpec, run: Resources) -> int:
+    """How many runs with these resources fit on the cluster with all of its workers; 0 if the
+    resources of a node type are not known."""
+    declared = {name: t.resources for name, t in spec.node_types.items() if t.resources}
+    known = {o.node_type: o.resources for o in offerings_for(spec)} | declared
+
+    def fit(name: str) -> int:
+        resources = known.get(name) or {}
+        counts = [resources.get(n, 0) // amount for n, amount in run.items() if amount]
+        return int(min(counts, default=0))
+
+    workers = {name: t.max_workers for name, t in spec.node_types.items() if t.max_workers}
+    if not all(known.get(name) for name in (spec.head_node_type, *workers)):
+        return 0
+    total, left = fit(spec.head_node_type), spec.scaling.max_workers
+    for name in sorted(workers, key=fit, reverse=True):
+        total += fit(name) * min(workers[name], left)
+        left -= min(workers[name], left)
+    return total
 
 
 def max_price_per_hour(spec: ClusterSpec) -> float | None:

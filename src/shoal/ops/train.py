@@ -18,11 +18,14 @@ from shoal.ops.context import Context
 from shoal.ops.ephemeral_cluster import ephemeral_cluster
 from shoal.ops.train_follower import Follower
 from shoal.ops.train_hosts import job_host
+from shoal.ops.train_price import worker_prices
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.train.adaptdl_package import adaptdl_package
 from shoal.train.job.code_archive import pack
 from shoal.train.job.job_events import TrainNote
-from shoal.train.job.job_spec import AUTO_GPUS, IN_PLACE, OUTPUT_FILE, RESTART, JobSpec
+from shoal.train.job.job_spec import AUTO, AUTO_GPUS, OUTPUT_FILE, RESTART, JobSpec
+from shoal.train.job.script_kind import rescale_mode
+from shoal.train.job.sizing import TIME, Prices
 
 _QUERY_SECONDS = 60.0
 
@@ -52,7 +55,8 @@ class TrainOptions:
     detach: bool = False
     checkpoint_timeout_s: float = 120.0
     rescale_timeout_s: float = 60.0
-    rescale_mode: str = IN_PLACE
+    rescale_mode: str = AUTO
+    objective: str = TIME
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,7 @@ class TrainingJobs:
     def __init__(self, ctx: Context, cluster: ClusterSpec | str) -> None:
         self._ctx = ctx
         self._host = job_host(ctx, cluster)
+        self._cluster = cluster
 
     @property
     def is_here(self) -> bool:
@@ -141,6 +146,9 @@ class TrainingJobs:
         except UnreachableError as error:
             what = f"lost the connection; job {job.id} runs on"
             fix = f"follow it: shoal train logs -f {job.id}"
+            if not follower.started:
+                what = f"no connection while job {job.id} was started"
+                fix = "try again; if it was started nevertheless, shoal train list shows it"
             raise ShoalError(what, why=str(error), fix=fix) from error
         if options.output is not None and not options.detach:
             await self._fetch_output(job.id, options.output)
@@ -182,12 +190,19 @@ class TrainingJobs:
         id = options.resume or _new_id(code.script)
         if options.resume:
             await self._check_resumable(id)
+        mode = options.rescale_mode
+        if mode == AUTO:
+            mode = rescale_mode(code.directory, code.script)
+        prices = Prices()
+        if isinstance(self._cluster, ClusterSpec):
+            resources = {"CPU": options.cpus, "GPU": max(0.0, options.gpus)}
+            prices = worker_prices(self._cluster, resources)
         checkpoint_dir = options.checkpoint_dir
         if not checkpoint_dir and self.is_here:
             checkpoint_dir = f"{self._host.directory}/{id}/checkpoints"
         if not checkpoint_dir:
             when = "if all workers are lost at once"
-            if options.rescale_mode == RESTART:
+            if mode == RESTART:
                 when = "unless the script loads its own checkpoint, whenever workers come or go"
             self._ctx.emit(
                 Warned(
@@ -209,7 +224,10 @@ class TrainingJobs:
             share=options.share or (f"{self._host.directory}/{id}/share" if self.is_here else ""),
             checkpoint_timeout_s=options.checkpoint_timeout_s,
             rescale_timeout_s=options.rescale_timeout_s,
-            rescale_mode=options.rescale_mode,
+            rescale_mode=mode,
+            objective=options.objective,
+            worker_price=prices.per_worker,
+            other_price=prices.others,
             collects_output=options.output is not None,
             created=self._ctx.clock.now(),
         )

@@ -32,6 +32,7 @@ class Follower:
     query."""
 
     emit: Emit
+    started: bool = False
     next: int = 0
     end: dict[str, Any] | None = None
     failure: dict[str, Any] | None = None
@@ -55,6 +56,7 @@ class Follower:
         elif kind == "progress":
             self.emit(TrainProgress.from_entry(entry))
         elif kind == "job_started":
+            self.started = True
             self.emit(TrainStarted(entry["job"]))
         elif kind == "error":
             self.failure = entry

@@ -32,7 +32,7 @@ from shoal.ops.running_work import describe_running_work
 from shoal.ops.up_flags import UpFlags
 from shoal.ops.up_outcome import announce_ready, incomplete, outdated_warning
 from shoal.ops.up_plan import ABSENT_STATES, RestartPolicy, UpPlan, plan_up
-from shoal.ops.verification import verify_environment, verify_nodes
+from shoal.ops.verification import verify_environment, verify_nodes, wait_for_min_workers
 from shoal.providers.model import Instance, State, head_of
 from shoal.spec.cluster_spec import ClusterSpec
 from shoal.spec.loading import SourceOf, unknown_source
@@ -148,6 +148,8 @@ async def _up(ctx: Context, spec: ClusterSpec, options: UpOptions) -> UpResult:
     if problem is not None:
         raise problem
     await verify_nodes(ctx, cluster, result.head, result.nodes, report)
+    if report is not None:
+        total = max(total, 1 + await wait_for_min_workers(ctx, cluster, result.head))
     start = cluster.node_plan(result.head, result.head).start
     announce_ready(ctx, spec, start, nodes=total, started_at=started_at)
     return UpResult(plan, result.nodes)
@@ -222,6 +224,8 @@ async def _apply_settings(
     observed = preview.observed
     nodes = [i for i in observed.instances if i.id in observed.probes and i.id not in leaving]
     await verify_nodes(ctx, cluster, head, nodes, report)
+    if report is not None:
+        await wait_for_min_workers(ctx, cluster, head)
     if preview.is_empty:
         state = "the cluster is up" if plan.outdated else "the cluster is up and matches its file"
         ctx.emit(Unchanged(spec.cluster_name, state))

@@ -84,6 +84,9 @@ def plan_up(
     action: Literal["use", "create"] = "use" if observed.uses_existing_hosts else "create"
     usable = len(observed.free_hosts) if observed.uses_existing_hosts else None
     launches, steps = _launches(spec, head, keep, action, usable)
+    if observed.controller_launches_workers:
+        launches = [launch for launch in launches if launch.role == "head"]
+        steps = _left_to_controller(steps) if head is None else []
     steps += [PlanStep("terminate", i.name, _why_replaced(spec, i)) for i in classified.replaced]
 
     updates: list[NodeUpdate] = []
@@ -122,10 +125,16 @@ def plan_up(
 
 
 def needs_launches(
-    spec: ClusterSpec, instances: Sequence[Instance], restart: RestartPolicy = "as needed"
+    spec: ClusterSpec,
+    instances: Sequence[Instance],
+    restart: RestartPolicy = "as needed",
+    *,
+    controller_launches_workers: bool = False,
 ) -> bool:
     """Whether instances are missing, judged by the provider's list alone."""
     classified = _classify(spec, instances, restart)
+    if controller_launches_workers:
+        return classified.head is None
     return bool(_launches(spec, classified.head, classified.keep)[0])
 
 
@@ -271,6 +280,12 @@ def _launches(
             if shown:
                 steps.append(PlanStep(action, f"{shown} x {name}", reason))
     return launches, steps
+
+
+def _left_to_controller(steps: Sequence[PlanStep]) -> list[PlanStep]:
+    """The steps, where those for workers say who executes them."""
+    head, *workers = steps
+    return [head, *(replace(s, reason=f"{s.reason}; the controller does it") for s in workers)]
 
 
 def _initial_workers(spec: ClusterSpec) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from shoal.cluster.handle import ClusterHandle
@@ -26,6 +27,9 @@ _PAUSE_SECONDS = 0.1
 _BOOTSTRAP_PHASES = PENDING_PHASES - {Phase.REQUESTED, Phase.BOOTING}
 # Nodes that the controller is bringing up get this long.
 _PENDING_SECONDS = 300.0
+# Workers that only the controller launches get this long.
+_MIN_WORKERS_SECONDS = 1200.0
+_POLL_SECONDS = 0.5
 
 
 async def verify_environment(cluster: ClusterHandle, head: Instance) -> None:
@@ -80,6 +84,39 @@ async def verify_nodes(
             why="they were started, and Ray's GCS on the head does not list them",
             fix="see more: shoal status CLUSTER\nrestart them: shoal up CLUSTER",
         )
+
+
+async def wait_for_min_workers(ctx: Context, cluster: ClusterHandle, head: Instance) -> int:
+    """Wait until the controller has brought up the minimum of workers, where only it launches
+    them. Returns how many workers are up. Raises `IncompleteError` if they do not come up."""
+    wanted = {name: t.min_workers for name, t in cluster.spec.node_types.items() if t.min_workers}
+    if not cluster.capabilities.controller_launches_workers or not wanted:
+        return 0
+    total = sum(wanted.values())
+    ready: Counter[str] = Counter()
+    why, announced = "", False
+    async for _ in PollUntilDeadline(ctx.clock, _MIN_WORKERS_SECONDS, _POLL_SECONDS):
+        report = await client.read_status(cluster, head)
+        if report is None or not report.alive:
+            continue
+        nodes = [node for node in report.state.nodes if node["role"] == "worker"]
+        ready = Counter(node["node_type"] for node in nodes if node["phase"] == Phase.READY.value)
+        if all(ready[name] >= count for name, count in wanted.items()):
+            return ready.total()
+        if not announced:
+            ctx.emit(Stage(f"waiting for the controller, which launches {total} workers"))
+            announced = True
+        ended = [d for d in report.state.decisions if d.action in ("failed", "block")]
+        why = f"{ended[-1].subject}: {ended[-1].why}" if ended else why
+        if any(d.action == "block" for d in ended):
+            break
+    up = sum(min(ready[name], count) for name, count in wanted.items())
+    raise IncompleteError(
+        f"{up} of {total} workers are up",
+        why=why or f"the controller has not brought them up within {_MIN_WORKERS_SECONDS:.0f} s",
+        fix="see what it does: shoal status CLUSTER\nonce that is fixed: shoal up CLUSTER",
+        node=head.name,
+    )
 
 
 async def _wait_for_pending(

@@ -7,6 +7,7 @@ Ray's messages grow with its releases: a field that an older Ray lacks must be o
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import re
 import socket
@@ -36,6 +37,10 @@ _BUNDLE = "_group_"
 
 # The namespace prefix of Ray's own drivers, such as the dashboard's.
 _INTERNAL_NAMESPACE = "_ray_internal"
+
+# Where Ray's job API keeps its jobs, and the states of a job that has not ended.
+_JOB_INFO, _JOB_NAMESPACE = b"_ray_internal_job_info_", b"job"
+_UNFINISHED = ("PENDING", "RUNNING")
 
 Status = Literal["running", "idle", "draining", "unspecified"]
 
@@ -154,8 +159,11 @@ class Gcs:
             self._connected().report_autoscaling_state(state.SerializeToString())
 
     def has_drivers(self) -> bool:
-        """Whether a user's driver is connected, even if it has no demand now."""
+        """Whether a user's driver is connected, even if it has no demand now, or a submitted job
+        runs: its command may not use Ray, or not yet."""
         with _as_transient_error(self):
+            if any(status in _UNFINISHED for status in self._submitted_jobs()):
+                return True
             jobs = self._connected().get_all_job_info(
                 skip_submission_job_info_field=True,
                 skip_is_running_tasks_field=True,
@@ -165,6 +173,14 @@ class Gcs:
                 not job.is_dead and not job.config.ray_namespace.startswith(_INTERNAL_NAMESPACE)
                 for job in jobs.values()
             )
+
+    def _submitted_jobs(self) -> Iterator[str]:
+        """The status of each job that was submitted by Ray's job API."""
+        client = self._connected()
+        for key in client.internal_kv_keys(_JOB_INFO, _JOB_NAMESPACE, timeout=_CALL_SECONDS):
+            content = client.internal_kv_get(key, _JOB_NAMESPACE, timeout=_CALL_SECONDS)
+            if content is not None:
+                yield json.loads(content).get("status", "")
 
     def nodes_with_actors(self) -> frozenset[str]:
         """The Ray ids of nodes with actors. Such a node may never become empty while it drains,
@@ -307,9 +323,10 @@ def _gangs(rows: Iterable[Any]) -> tuple[Gang, ...]:
 
 
 def _bundles(row: Any) -> Sequence[Any]:
-    """The bundles of a placement group. A newer Ray lists alternatives, the preferred one first."""
+    """The bundles of a placement group. A newer Ray lists alternatives, the preferred one first;
+    only these have the label selectors of the bundles."""
     alternatives = getattr(row, "bundle_selectors", ())
-    if not row.requests and alternatives:
+    if alternatives and alternatives[0].resource_requests:
         return cast(Sequence[Any], alternatives[0].resource_requests)
     return cast(Sequence[Any], row.requests)
 

@@ -1,7 +1,7 @@
 """Adapts the start commands of a cluster file to a cluster that Shoal manages.
 
 They are the user's shell text and stay so; only options are changed that would start a second
-autoscaler, expose the dashboard or hide the node's address.
+autoscaler, expose the dashboard, hide the node's address, or have another name now.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ _START = re.compile(r"""\bray(?:\.scripts\.scripts)?["']?(?:\s|\\\n)+start\b""")
 _VALUE = r"""(?:=|\s+)(?:"[^"]*"|'[^']*'|[^\s;&|'"]+)"""
 _AUTOSCALING = re.compile(rf"\s--autoscaling-config{_VALUE}")
 _DASHBOARD_HOST = re.compile(rf"--dashboard-host{_VALUE}")
+# Their names until 2020, when Redis kept the cluster's state.
+_OLD_OPTIONS = re.compile(r"--redis-(port|address)(?=[=\s])")
 _PORT = re.compile(r"""--port(?:=|\s+)["']?(\d+)""")
 _HEAD = re.compile(r"--head\b")
 
@@ -48,7 +50,7 @@ _UV_RUN = re.compile(r"\buv\s+run\s")
 def gcs_port(head_start_commands: Sequence[str]) -> int:
     """The GCS port in the head's start commands."""
     for command in head_start_commands:
-        if _START.search(command) and (port := _PORT.search(command)):
+        if _START.search(command) and (port := _PORT.search(_with_new_names(command))):
             return int(port.group(1))
     return DEFAULT_GCS_PORT
 
@@ -85,7 +87,7 @@ def adapt_start_command(command: str, address: str) -> str:
     """A start command as it runs on the node with this address."""
     if not _START.search(command):
         return command
-    command = _AUTOSCALING.sub("", command)
+    command = _AUTOSCALING.sub("", _with_new_names(command))
     command = _DASHBOARD_HOST.sub("--dashboard-host=127.0.0.1", command)
     options = []
     if _HEAD.search(command) and "--no-monitor" not in command:
@@ -95,6 +97,10 @@ def adapt_start_command(command: str, address: str) -> str:
     if "usage-stats" not in command:
         options.append("--disable-usage-stats")
     return _START.sub(lambda start: " ".join([start.group(), *options]), command, count=1)
+
+
+def _with_new_names(command: str) -> str:
+    return _OLD_OPTIONS.sub(r"--\1", command)
 
 
 def _is_ip_address(text: str) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import signal
 import socket
 from collections.abc import Callable, Sequence
 
 from shoal.core.errors import ConfigError, SetupError, UnreachableError
-from shoal.core.logs import suppress_and_log
 from shoal.remote.command_output import to_text
+from shoal.remote.process import send_signal
 from shoal.remote.runner import PortForward
 from shoal.remote.ssh_errors import classify, login_command
 from shoal.remote.ssh_target import SshTarget, forwarding_argv, forwarding_test_argv
@@ -81,8 +82,8 @@ async def _answer_of_sshd(target: SshTarget, port: int) -> bytes:
         _log.info("sshd of %s did not say whether it forwards port %d", target, port)
         return b""
     finally:
-        with suppress_and_log(_log, "end ssh", ProcessLookupError):
-            process.terminate()
+        if process.returncode is None:
+            send_signal(process.pid, signal.SIGTERM)
         await process.wait()
 
 
@@ -115,8 +116,8 @@ async def forward_ports(
         output = (await process.stderr.read()).splitlines()
         raise classify(node, target, [to_text(line) for line in output]).error from None
     finally:
-        with suppress_and_log(_log, "end ssh", ProcessLookupError):
-            process.terminate()
+        if process.returncode is None:
+            send_signal(process.pid, signal.SIGTERM)
         await process.wait()
     raise UnreachableError(
         f"lost the connection to {target}",

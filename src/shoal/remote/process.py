@@ -97,6 +97,13 @@ class _ChildProtocol(asyncio.SubprocessProtocol):
         return self._output.tail
 
 
+def send_signal(pid: int, number: signal.Signals) -> None:
+    """Signal a child of asyncio that may have exited. `Process.terminate` would first reap one that
+    has just exited, and asyncio then prints that it does not know it."""
+    with suppress_and_log(_log, f"signal process {pid}", ProcessLookupError):
+        os.kill(pid, number)
+
+
 async def _end_session(pid: int, child: _ChildProtocol) -> None:
     for signal_number in (signal.SIGTERM, signal.SIGKILL):
         with suppress_and_log(_log, f"signal process group {pid}", ProcessLookupError):

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import secrets
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from shoal.core.logs import suppress_and_log
 from shoal.remote.command_output import CommandOutput
 from shoal.remote.exec_protocol import ExecReply, request
+from shoal.remote.process import send_signal
 from shoal.remote.runner import Completed
-
-_log = logging.getLogger(__name__)
 
 # The remote script gives a command three seconds after SIGTERM.
 _END_SECONDS = 6.0
@@ -125,8 +123,7 @@ class Session:
                 await asyncio.wait_for(asyncio.shield(self.exited), seconds)
         finally:
             if not self.exited.done():
-                with suppress_and_log(_log, "kill ssh", ProcessLookupError):
-                    self._transport.kill()
+                send_signal(self._transport.get_pid(), signal.SIGKILL)
                 await self.exited
             self._transport.close()
 

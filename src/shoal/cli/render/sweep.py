@@ -135,7 +135,12 @@ def started_lines(event: SweepStarted) -> list[str]:
         text = f"the cluster costs {dollars(event.price_per_hour)}/h now"
         if event.max_price_per_hour is not None:
             text += f", and at most {dollars(event.max_price_per_hour)}/h with all of its workers"
-        lines.append(f"{text}; the price of the sweep is estimated when the first runs have ended")
+        if event.price_at_time_limit is None:
+            text += "; the price of the sweep is estimated when the first runs have ended"
+        lines.append(text)
+    if event.price_at_time_limit is not None:
+        price = dollars(event.price_at_time_limit)
+        lines.append(f"if every run takes its time limit, the sweep costs about {price}")
     return lines
 
 

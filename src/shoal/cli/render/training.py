@@ -3,18 +3,21 @@ standard error."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import Any
 
 import click
 
-from shoal.cli.formatting import duration
+from shoal.cli.formatting import columns, duration
 from shoal.core.events import Emit, Event
+from shoal.core.money import per_hour
 from shoal.train.job.job_events import TrainNote, TrainOutput, TrainProgress, TrainStarted
 
 _LOG_EVERY_S = 10.0
 _CLEAR = "\r\033[K"
+_DEFAULT_WIDTH = 80
 
 
 class TrainingView:
@@ -69,7 +72,15 @@ class TrainingView:
 
     def _draw(self) -> None:
         if self._is_terminal and self._line:
-            click.echo(self._line, err=True, nl=False)
+            # A line that wraps could not be cleared.
+            click.echo(self._line[: _width_of_stderr() - 1], err=True, nl=False)
+
+
+def _width_of_stderr() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or _DEFAULT_WIDTH
+    except (OSError, ValueError):
+        return _DEFAULT_WIDTH
 
 
 def progress_line(event: TrainProgress) -> str:
@@ -100,6 +111,9 @@ def reason_line(entry: dict[str, Any]) -> str:
         text += f" ({entry['reason']})"
     elif "path" in entry:
         text = f"checkpoint at step {entry['step']}: {entry['path']}"
+    elif "target" in entry and "sizes" in entry:
+        changes = entry["target"] != entry["current"]
+        text = f"{entry['target']} workers instead of {entry['current']}: {text}" if changes else ""
     elif "why" in entry and "worker" in entry:
         text = f"{entry['worker']} ended: {entry['why']}"
     elif "why" in entry and "generation" in entry:
@@ -107,3 +121,33 @@ def reason_line(entry: dict[str, Any]) -> str:
     elif "status" in entry:
         text = f"ended with status {entry['status']}{': ' + text if text else ''}"
     return f"{at}  {text}" if text else ""
+
+
+def size_table(entries: list[dict[str, Any]]) -> list[str]:
+    """The last decision on the number of workers: the model behind it, and the alternatives."""
+    decisions = [entry for entry in entries if "sizes" in entry]
+    if not decisions:
+        return []
+    decision = decisions[-1]
+    model, sizes = decision["model"], decision["sizes"]
+    lines = ["", f"{decision['why']} (objective: {decision['objective']})"]
+    lines.append(
+        f"a step takes {model['alpha_c'] * 1000:.3g} ms + {model['beta_c'] * 1000:.3g} ms per "
+        f"sample of a worker; reducing gradients {model['alpha_r'] * 1000:.3g} ms within a node, "
+        f"{model['alpha_n'] * 1000:.3g} ms across nodes"
+    )
+    prices = decision.get("prices") or {}
+    has_prices = prices.get("per_worker", 0) > 0
+    header = ["WORKERS", "NODES", "BATCH", "SAMPLES/S", "GOODPUT", "RELATIVE"]
+    header += ["PRICE"] if has_prices else []
+    current = next((s for s in sizes if s["workers"] == decision["current"]), None)
+    rows = []
+    for size in sizes:
+        relative = size["goodput"] / current["goodput"] if current else 0.0
+        row = [str(size["workers"]), str(size["nodes"]), str(size["batch_size"])]
+        row += [f"{size['throughput']:.0f}", f"{size['goodput']:.0f}", f"{relative:.0%}"]
+        if has_prices:
+            row.append(per_hour(prices["others"] + size["workers"] * prices["per_worker"]))
+        row.append("<- chosen" if size["workers"] == decision["target"] else "")
+        rows.append(row)
+    return [*lines, *columns([*header, ""], rows)]

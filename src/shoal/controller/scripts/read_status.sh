@@ -1,9 +1,8 @@
 #!/bin/sh
 # Usage: read_status DIRECTORY MAX_POLLS LOG_LINES
-# Prints, each on a line with its name: the time, when the controller's heartbeat and config were
-# written, when the supervisor restarted the controller (one line for each), the last lines of its
-# log, and its status. All times are the head's, in seconds. With MAX_POLLS above 0, first waits,
-# so many times 0.05 s, for a status that is newer than the config, or for repeated restarts.
+# Prints what print_status.sh prints, and the controller's status. With MAX_POLLS above 0, first
+# waits, so many times 0.05 s, for a status that is newer than the config, or for repeated restarts.
+# Needs print_status.sh.
 directory=$1 polls=$2 log_lines=$3
 cd "$directory" 2> /dev/null || exit 0
 while [ "$polls" -gt 0 ] && [ -e config.json ]; do
@@ -12,10 +11,5 @@ while [ "$polls" -gt 0 ] && [ -e config.json ]; do
   polls=$((polls - 1))
   sleep 0.05
 done
-echo "now $(date +%s)"
-for name in heartbeat config.json; do
-  [ ! -e "$name" ] || echo "$name $(date -r "$name" +%s)"
-done
-[ ! -e restarts ] || sed 's/^/restart /' restarts
-[ ! -e controller.log ] || tail -n "$log_lines" controller.log | sed 's/^/log /'
+print_status "$log_lines"
 [ ! -e state.json ] || { printf 'state ' && cat state.json; }

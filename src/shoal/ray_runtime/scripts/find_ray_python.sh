@@ -4,8 +4,9 @@
 #   SHOAL_RAY_PYTHON  the interpreter; `false` if there is none: standard error then has the reason
 #   SHOAL_RAY_BIN     the directory of its `ray` program, if it has one
 #
-# and the variables of Ray's own processes that decide what the interpreter imports; with
-# `environment`, all variables that the user's dotfiles and start commands gave them.
+# and the variables of Ray's own processes that decide what the interpreter imports and how it
+# connects to Ray; with `environment`, all variables that the user's dotfiles and start commands
+# gave them.
 #
 #   find_ray_python.sh INSTANCE_ID python|session|environment|ran [RAY...]
 #
@@ -88,7 +89,8 @@ ray_directory() {
 }
 
 settings() {
-  for name in PYTHONPATH PYTHONHOME PYTHONUSERBASE LD_LIBRARY_PATH; do
+  for name in PYTHONPATH PYTHONHOME PYTHONUSERBASE LD_LIBRARY_PATH \
+    RAY_USE_TLS RAY_TLS_SERVER_CERT RAY_TLS_SERVER_KEY RAY_TLS_CA_CERT; do
     value=$(variable "$name")
     [ -z "$value" ] || printf 'export %s=%s\n' "$name" "$(quoted "$value")"
   done
