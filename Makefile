@@ -67,7 +67,7 @@ clean:
 
 .venv/.dev: .venv/.installed pyproject.toml adaptdl/pyproject.toml
 	@echo "installing what the tests need into .venv"
-	@$(BIN)/python -m pip install --quiet --editable '.[embedded,train,dev]' --editable ./adaptdl
+	@$(BIN)/python -m pip install --quiet --editable '.[embedded,train,dev,test-providers]' --editable ./adaptdl
 	@touch $@
 
 .venv-oldest-ray/.installed: pyproject.toml

@@ -41,7 +41,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         async with SimCloud() as cloud:
             bed = Bed(cloud, await cloud.laptop())
-            scenario = Scenario(cloud, Path(directory))
+            scenario = Scenario(Path(directory), cloud=cloud)
             expected = apply_twelve(scenario)
             cloud.faults.slow_calls(LATENCY_SECONDS)
             runs = [await run_doctor(bed, scenario, expected) for _ in range(ROUNDS)]

@@ -17,6 +17,8 @@ from tests.simcloud.cloud import SimCloud
 from tests.simcloud.fixtures import why_not
 from tests.simcloud.hosts import Host
 
+from shoal.ray_runtime.ray_start import start_timeout_env
+
 HERE = Path(__file__).parent
 PROJECT = "/home/me/project"
 
@@ -29,8 +31,9 @@ SETUP = (
 )
 # Everything else is Ray's default. The object store is small because the nodes share one host.
 _RAY = "--disable-usage-stats --num-cpus=1 --object-store-memory=100000000"
-# Ray kills a node that takes more than 30 s to start, which happens when this machine is busy.
-_LONG_START_TIMEOUT = "RAY_raylet_start_wait_time_s=300"
+# Ray kills a node that takes more than 30 s to start, or to find the head registered, which happens
+# when this machine is busy. Shoal sets the same.
+_LONG_START_TIMEOUT = " ".join(f"{name}={value}" for name, value in start_timeout_env().items())
 
 
 @dataclass(frozen=True)
