@@ -152,3 +152,28 @@ async def test_what_is_left_of_a_head_that_died_in_part_is_stopped_before_it_sta
         finally:
             raylet.kill()
     assert failures == {}
+
+
+_TIMED_OUT = "Exception: The current node timed out during startup. This could happen because"
+
+
+async def test_ray_that_times_out_at_its_start_is_stopped_and_started_again(tmp_path: Path) -> None:
+    start = f"echo start >> log; [ -e stopped ] || {{ echo '{_TIMED_OUT}' >&2; exit 1; }}"
+
+    async def stop() -> None:
+        (tmp_path / "stopped").touch()
+
+    head = replace(plan("head", LocalRunner(tmp_path, {}), "full", start), stop_ray=stop)
+    assert await bootstrap_nodes([head], head, ignore_events, SystemClock()) == {}
+    assert (tmp_path / "log").read_text().split() == ["start", "start"]
+
+
+@pytest.mark.parametrize(("message", "starts"), [(_TIMED_OUT, 2), ("no such option", 1)])
+async def test_ray_that_does_not_start_is_not_started_again_and_again(
+    tmp_path: Path, message: str, starts: int
+) -> None:
+    start = f"echo start >> log; echo '{message}' >&2; exit 1"
+    head = plan("head", LocalRunner(tmp_path, {}), "full", start)
+    failures = await bootstrap_nodes([head], head, ignore_events, SystemClock())
+    assert message in failures["head"].output[-1]
+    assert (tmp_path / "log").read_text().split() == ["start"] * starts

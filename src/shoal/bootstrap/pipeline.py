@@ -37,6 +37,7 @@ from shoal.core.events import Emit
 from shoal.core.logs import suppress_and_log
 from shoal.core.node_phase import Phase
 from shoal.ray_runtime import cluster_secrets
+from shoal.ray_runtime.ray_start import timed_out_at_start
 from shoal.ray_runtime.start_commands import without_ray_stop
 from shoal.remote.runner import Runner
 
@@ -374,7 +375,7 @@ class _NodePipeline:
         # `ray start` returns when the node has registered with the head's GCS.
         watching = asyncio.ensure_future(self._watch_for_ray())
         try:
-            await self._run(commands, "start", plan.node_runner, tries=1)
+            await self._start_ray(commands)
         except SetupError as error:
             if self._is_head:
                 raise
@@ -387,6 +388,19 @@ class _NodePipeline:
         if plan.lease_agent:
             await self._start_agent("lease agent", plan.lease_agent)
         await self._write(replace(probe.applied_state, start=plan.desired_state.start))
+
+    async def _start_ray(self, commands: Sequence[str]) -> None:
+        """Run the start commands, once more if Ray gave up because the node was too slow."""
+        runner = self._plan.node_runner
+        try:
+            await self._run(commands, "start", runner, tries=1)
+        except SetupError as error:
+            if not timed_out_at_start(error.output):
+                raise
+            _log.info("%s: Ray timed out at its start: starting it again", self._reporter.node)
+            await self._stop_ray()
+            self._reporter.phase(Phase.STARTING, "again: Ray timed out")
+            await self._run(commands, "start", runner, tries=1)
 
     async def _watch_for_ray(self) -> None:
         """Report that the head's Ray runs, which is seconds before its start command returns."""

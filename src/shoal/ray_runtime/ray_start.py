@@ -25,6 +25,10 @@ DEFAULT_OBJECT_STORE_BYTES = 200_000_000
 # A process with this environment variable is a user's session of the cluster with that address.
 IN_USE_VARIABLE = "SHOAL_IN_USE"
 
+# What `ray start` prints if its raylet has not registered within 30 s. On a busy machine the raylet
+# ends by itself if its agents need more than 15 s (Ray 2.54 and newer); the next one is faster.
+_STARTUP_TIMEOUT = "The current node timed out during startup"
+
 
 @dataclass(frozen=True)
 class RayStart:
@@ -258,3 +262,8 @@ def _ray_start(python: str, address: str, directory: str) -> list[str]:
         *("--min-worker-port=0", "--max-worker-port=0"),
         "--disable-usage-stats",
     ]
+
+
+def timed_out_at_start(output: Sequence[str]) -> bool:
+    """Whether this is the output of a `ray start` that may succeed the next time."""
+    return any(_STARTUP_TIMEOUT in line for line in output)
