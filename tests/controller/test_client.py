@@ -15,7 +15,7 @@ import pytest
 from shoal.bootstrap.node_probe import NodeProbe
 from shoal.cli.controller_status import pending_lines
 from shoal.cluster.handle import ClusterHandle
-from shoal.controller import client, status_file
+from shoal.controller import client, status_file, status_reader
 from shoal.controller.lifecycle import Node
 from shoal.controller.paths import DIRECTORY, JOURNAL, STATE
 from shoal.controller.state import Decision, NodeUpdated, to_line
@@ -93,7 +93,7 @@ async def test_a_status_of_a_thousand_nodes_and_decisions_is_read(tmp_path: Path
     decisions = [Decision(float(n), "launch", f"worker-{n}", "8 tasks wait") for n in range(1000)]
     written = ControllerStatus(time.time(), 1, "c", nodes=tuple(nodes), decisions=tuple(decisions))
     status_file.write(tmp_path / DIRECTORY, written)
-    report = await client.read_status(head, HEAD)
+    report = await status_reader.read_status(head, HEAD)
     assert report is not None
     assert report.alive
     assert (report.state.nodes, report.state.decisions) == (written.nodes, written.decisions)
@@ -112,7 +112,7 @@ async def test_a_head_whose_clock_is_wrong_reports_correct_durations(
     waiting = WaitingDemand("{CPU: 1}", 1, now - 95, "coming")
     head = Head(tmp_path)
     status_file.write(tmp_path / DIRECTORY, ControllerStatus(now, 1, "c", waiting=(waiting,)))
-    report = await client.read_status(head, HEAD)
+    report = await status_reader.read_status(head, HEAD)
     assert report is not None
     assert report.alive
     (line,) = pending_lines(report.state.waiting, report.read_at)
@@ -125,13 +125,13 @@ async def test_a_status_that_cannot_be_parsed_is_an_error_and_not_a_missing_cont
     head = Head(tmp_path)
     (tmp_path / DIRECTORY / STATE).write_text('{"at": 1')
     with pytest.raises(SetupError, match="could not parse"):
-        await client.read_status(head, HEAD)
+        await status_reader.read_status(head, HEAD)
     (tmp_path / DIRECTORY / STATE).unlink()
-    assert await client.read_status(head, HEAD) is None
+    assert await status_reader.read_status(head, HEAD) is None
 
 
 async def test_a_long_journal_entry_of_a_node_is_read(tmp_path: Path) -> None:
     head = Head(tmp_path)
     node = Node("i-1", "worker-1", "w", "worker", Phase.FAILED, 1.0, 1.0, detail="x" * 20_000)
     (tmp_path / DIRECTORY / JOURNAL).write_text(to_line(NodeUpdated(node)) + "\n")
-    assert await client.read_nodes(head, HEAD, "worker-1") == [node]
+    assert await status_reader.read_nodes(head, HEAD, "worker-1") == [node]

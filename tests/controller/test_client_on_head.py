@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from shoal.cluster.handle import ClusterHandle
-from shoal.controller import client
+from shoal.controller import client, status_reader
 from shoal.controller.journal import Journal
 from shoal.controller.lifecycle import Node
 from shoal.controller.paths import CONFIG, CONTROLLER_LOCK, DIRECTORY, HEARTBEAT, JOURNAL, STATE
@@ -88,7 +88,7 @@ async def test_the_age_of_the_status_is_measured_with_the_heads_clock(
     now = time.time()
     _write_state(directory, published_at=now - ago, heartbeat_at=now - ago)
     monkeypatch.setattr(time, "time", lambda: now + 86_400)  # this machine's clock is a day ahead
-    report = await client.read_status(handle, instance)
+    report = await status_reader.read_status(handle, instance)
     assert report is not None
     assert report.alive is alive
     assert report.age_s == pytest.approx(ago, abs=12)
@@ -100,7 +100,7 @@ async def test_a_controller_that_cannot_write_its_status_is_not_taken_for_dead(
     handle, instance, directory = head
     now = time.time()
     _write_state(directory, published_at=now - 300, heartbeat_at=now)
-    report = await client.read_status(handle, instance)
+    report = await status_reader.read_status(handle, instance)
     assert report is not None
     assert report.alive
     assert "disk full" in report.state.error
@@ -114,11 +114,11 @@ def _write_state(directory: Path, *, published_at: float, heartbeat_at: float) -
 
 async def test_a_head_without_a_status_is_no_error(head: Head) -> None:
     handle, instance, directory = head
-    report = await client.read_status(handle, instance)
+    report = await status_reader.read_status(handle, instance)
     assert report is not None, "its controller was started"
     assert not report.alive
     (directory / CONFIG).unlink()
-    assert await client.read_status(handle, instance) is None
+    assert await status_reader.read_status(handle, instance) is None
 
 
 async def test_a_head_that_does_not_answer_is_an_error(
@@ -128,7 +128,7 @@ async def test_a_head_that_does_not_answer_is_an_error(
     handle, instance, directory = head
     os.mkfifo(directory / STATE)  # reading it blocks
     with pytest.raises(UnreachableError, match="does not answer"):
-        await client.read_status(handle, instance)
+        await status_reader.read_status(handle, instance)
 
 
 async def test_a_node_that_was_terminated_long_ago_is_found_in_the_journal(head: Head) -> None:
@@ -139,6 +139,6 @@ async def test_a_node_that_was_terminated_long_ago_is_found_in_the_journal(head:
     journal.record(NodeUpdated(replace(node, phase=Phase.GONE, ended="idle")))
     journal.record(NodeUpdated(replace(node, id="i-77", name="worker-77")))
     for name in ("worker-7", "i-7"):
-        (node,) = await client.read_nodes(handle, instance, name)
+        (node,) = await status_reader.read_nodes(handle, instance, name)
         assert (node.id, node.phase, node.ended) == ("i-7", Phase.GONE, "idle")
-    assert await client.read_nodes(handle, instance, "worker-8") == []
+    assert await status_reader.read_nodes(handle, instance, "worker-8") == []

@@ -15,10 +15,10 @@ import pytest
 
 from shoal.cluster.handle import ClusterHandle
 from shoal.controller import status_file
-from shoal.controller.client import StatusReport
 from shoal.controller.lifecycle import Node
 from shoal.controller.paths import DIRECTORY, HISTORY
 from shoal.controller.status_file import ControllerStatus, WaitingDemand
+from shoal.controller.status_reader import StatusReport
 from shoal.core.errors import AuthError
 from shoal.core.events import ignore_events
 from shoal.core.node_phase import Phase

@@ -8,8 +8,8 @@ import pytest
 from click import unstyle
 
 from shoal.cli.status import status_lines
-from shoal.controller.client import StatusReport
 from shoal.controller.status_file import ControllerStatus
+from shoal.controller.status_reader import StatusReport
 from shoal.core.node_phase import Phase
 from shoal.ops.status import ClusterStatus, NodeStatus
 

@@ -1,4 +1,4 @@
-"""The laptop's side of the controller: deploy, pause, resume and stop it, and read its status.
+"""The laptop's side of the controller: deploy, pause, resume and stop it.
 Everything here is a command on the head."""
 
 from __future__ import annotations
@@ -8,42 +8,37 @@ import contextlib
 import json
 import logging
 import math
-from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from shoal import spec as specs
 from shoal.bootstrap import agents
 from shoal.bootstrap.containers import registry_login
-from shoal.bootstrap.package_upload import package_archive, upload_package
+from shoal.bootstrap.package_upload import package_archive
 from shoal.cluster.handle import ClusterHandle
-from shoal.controller import status_file
 from shoal.controller.config_changes import config_changes
 from shoal.controller.controller_config import ControllerConfig
-from shoal.controller.lifecycle import Node
+from shoal.controller.head_install import install_on_head
 from shoal.controller.paths import (
     CONFIG,
     CONTROLLER_LOCK,
     DIRECTORY,
-    HEARTBEAT,
-    JOURNAL,
-    PAUSED_CONFIG,
-    STATE,
     SUPERVISOR_LOCK,
     UNLISTED,
 )
-from shoal.controller.state import NodeUpdated, from_line
-from shoal.controller.status_file import ControllerStatus
-from shoal.controller.supervisor import MAX_RESTARTS
-from shoal.controller.supervisor import RESTART_WINDOW_SECONDS as _RESTART_WINDOW
+from shoal.controller.status_reader import (
+    LOG_LINES,
+    READ_SECONDS,
+    SCRIPTS,
+    StatusReport,
+    read_status,
+)
 from shoal.core.concurrency import run_all
-from shoal.core.errors import IncompleteError, SetupError, ShoalError, UnreachableError
+from shoal.core.errors import IncompleteError, SetupError, ShoalError
 from shoal.core.events import Emit, Warned
 from shoal.core.logs import suppress_and_log
 from shoal.providers import code_for_head
 from shoal.providers.model import Instance, State
-from shoal.ray_runtime import cluster_secrets
 from shoal.ray_runtime.ray_start import RayStart
 from shoal.remote.runner import Completed, Runner, capture, quote
 from shoal.remote.scripts import script_command
@@ -51,26 +46,15 @@ from shoal.spec.cluster_spec import ClusterSpec
 
 _log = logging.getLogger(__name__)
 
-_SCRIPTS = "shoal.controller.scripts"
-PRINT_STATUS = "print_status.sh"
-
 _COMMAND_SECONDS = 60.0
-_READ_SECONDS = 20.0
 _CONNECT_SECONDS = 10.0
-_INSTALL_SECONDS = 300.0
 _TERMINATE_SECONDS = 900.0
 # How often, twice a second, the locks of a controller without a config are polled.
 _EXIT_POLLS = 40
 # How long a controller may take until its first report.
 _FIRST_REPORT_SECONDS = 30.0
-# How many lines of the controller's log are shown.
-LOG_LINES = 8
 # How long an interrupted command waits for the controller to be resumed.
 _RESUME_SECONDS = 30.0
-# Python packages for the controller, where the head has none of its own.
-_PACKAGES_DIRECTORY = ".shoal/packages"
-# The key with which the head logs in to nodes that cannot be given the cluster's own.
-_PROVIDER_KEY = ".shoal/provider_key"
 # Where providers keep local state on a head that is not this machine.
 _HOME_ON_HEAD = "~/.shoal/home"
 
@@ -92,7 +76,7 @@ async def prepare_controller(
     start = cluster.ray_start(head, head)
     try:
         if not cluster.capabilities.shares_this_machine:
-            await _install_on_head(cluster, head, start, bootstrapping)
+            await install_on_head(cluster, head, start, bootstrapping)
         done = await _run_start_script("prepare_controller.sh", cluster, head, home)
     except (ShoalError, TimeoutError) as error:
         _log.info("could not prepare the controller: %s", error)
@@ -138,7 +122,7 @@ async def _deploy(
 ) -> None:
     """Deploy the controller. Raises `IncompleteError` if that fails."""
     if not cluster.capabilities.shares_this_machine and not is_installed:
-        await _install_on_head(cluster, head, cluster.ray_start(head, head))
+        await install_on_head(cluster, head, cluster.ray_start(head, head))
     done = await _run_start_script("deploy_controller.sh", cluster, head, home)
     if not done.ok:
         why = done.tail[-1] if done.tail else "it could not be started"
@@ -209,7 +193,7 @@ async def _disable_lease_wait(cluster: ClusterHandle) -> None:
         with suppress_and_log(_log, action, ShoalError, TimeoutError):
             runner = cluster.runner(instance)
             await runner.run(
-                agents.no_controller_command(), timeout=_READ_SECONDS, skip_profile=True
+                agents.no_controller_command(), timeout=READ_SECONDS, skip_profile=True
             )
 
     if not cluster.capabilities.has_leases:
@@ -217,71 +201,6 @@ async def _disable_lease_wait(cluster: ClusterHandle) -> None:
     with suppress_and_log(_log, "list the instances", ShoalError):
         instances = await cluster.instances()
         await run_all(disable(i) for i in instances if i.state is State.RUNNING)
-
-
-async def _install_on_head(
-    cluster: ClusterHandle, head: Instance, start: RayStart, bootstrapping: Collection[str] = ()
-) -> None:
-    """Upload Shoal to the head, and give the head the cluster key, with which its controller
-    reaches every node, itself included. Bootstrap gives it access to those with these ids."""
-    machine, inside = cluster.runner(head), cluster.node_runner(head)
-    code = code_for_head(cluster.spec)
-    secrets = await cluster_secrets.create_credentials(machine, cluster.spec.cluster_name, head.id)
-    steps: list[Coroutine[Any, Any, object]] = [
-        cluster_secrets.trust_head(machine, secrets),
-        upload_package(inside, start, code),
-    ]
-    if cluster.existing_hosts is not None:
-        steps.append(cluster.existing_hosts.authorize_key(secrets, bootstrapping))
-    if cluster.capabilities.head_packages:
-        steps.append(_install_packages(inside, start, cluster.capabilities.head_packages))
-    if cluster.capabilities.head_key is not None and (key := cluster.capabilities.head_key()):
-        steps.append(_copy_key(inside, key))
-    if code.requirements:
-        steps.append(_install_requirements(inside, start, code.requirements))
-    await run_all(steps)
-
-
-async def _copy_key(runner: Runner, key: bytes) -> None:
-    """Copy a private key to the head, readable by its user only."""
-    command = f"umask 077 && mkdir -p .shoal && cat > {_PROVIDER_KEY}"
-    done = await runner.run(command, stdin=key, timeout=_COMMAND_SECONDS, skip_profile=True)
-    if not done.ok:
-        raise SetupError("could not copy the SSH key to the head", output=done.tail)
-
-
-async def _install_requirements(
-    runner: Runner, start: RayStart, requirements: Sequence[str]
-) -> None:
-    """Install the package of a provider that is not Shoal's, with what it needs besides what the
-    head has: the head's Ray stays as it is."""
-    script = _script("install_requirements.sh", start, _PACKAGES_DIRECTORY, *requirements)
-    done = await runner.run(
-        start.with_environment(script), timeout=_INSTALL_SECONDS, skip_profile=True
-    )
-    if not done.ok:
-        names = " ".join(requirements)
-        raise SetupError(
-            f"could not install {names} on the head",
-            why="the cluster's provider is in it",
-            fix=f"add it to the file: head_setup_commands: [pip install {names}]",
-            output=done.tail,
-        )
-
-
-async def _install_packages(runner: Runner, start: RayStart, packages: Sequence[str]) -> None:
-    script = _script("install_packages.sh", start, _PACKAGES_DIRECTORY, *packages)
-    done = await runner.run(
-        start.with_environment(script), timeout=_INSTALL_SECONDS, skip_profile=True
-    )
-    if not done.ok:
-        names = " ".join(packages)
-        raise SetupError(
-            f"could not install {names} on the head",
-            why="the controller needs it to launch instances",
-            fix=f"add it to the file: head_setup_commands: [pip install {names}]",
-            output=done.tail,
-        )
 
 
 async def terminate_workers(cluster: ClusterHandle, head: Instance) -> list[str]:
@@ -317,7 +236,7 @@ async def stop_controller(
     start = cluster.ray_start(head, head)
     runner = cluster.node_runner(head)
     stop = _script("controller_command.sh", start, "stop", f"--standby-seconds={standby_seconds}")
-    fallback = script_command(_SCRIPTS, "remove_config.sh", str(_EXIT_POLLS))
+    fallback = script_command(SCRIPTS, "remove_config.sh", str(_EXIT_POLLS))
     try:
         await runner.connect(timeout=_CONNECT_SECONDS)
     except (ShoalError, TimeoutError) as error:
@@ -382,7 +301,7 @@ async def pending_changes(cluster: ClusterHandle, head: Instance) -> list[str]:
     script = f"cat {DIRECTORY}/{CONFIG} && echo && test -e {lock} && {{ {is_held}; }} && echo runs"
     runner, capabilities = cluster.node_runner(head), cluster.capabilities
     try:
-        _, output_lines = await capture(runner, script, timeout=_READ_SECONDS, skip_profile=True)
+        _, output_lines = await capture(runner, script, timeout=READ_SECONDS, skip_profile=True)
     except (ShoalError, TimeoutError) as error:
         _log.info("could not read the controller's config: %s", error)
         return []  # deploying it fails too, with a warning
@@ -399,129 +318,10 @@ async def pending_changes(cluster: ClusterHandle, head: Instance) -> list[str]:
     return changes if is_running else [*changes, "the controller starts again"]
 
 
-@dataclass(frozen=True)
-class StatusReport:
-    """The status that the controller published last, and its age; how often the controller was
-    restarted within the last minute, and the last lines of its log. A controller that has published
-    nothing yet has an empty status, without a process id. Not `is_configured` if the controller was
-    stopped on purpose, and should not run. `read_at` is when it was read, by the
-    head's clock, as all times in it are: that of this machine may differ."""
-
-    state: ControllerStatus
-    age_s: float
-    restarts: int = 0
-    log: tuple[str, ...] = ()
-    read_at: float = 0.0
-    is_configured: bool = True
-
-    @property
-    def alive(self) -> bool:
-        return self.state.pid != 0 and self.age_s < status_file.STALE_SECONDS
-
-    @property
-    def restarts_too_often(self) -> bool:
-        return self.restarts > MAX_RESTARTS
-
-
-async def read_status(
-    cluster: ClusterHandle, head: Instance, *, wait_seconds: float = 0.0
-) -> StatusReport | None:
-    """The controller's status; None where there is no controller. With `wait_seconds`, waits so
-    long for one that is newer than the config. Raises `UnreachableError` when the head cannot be
-    reached, and `SetupError` when the status cannot be parsed."""
-    runner = cluster.node_runner(head)
-    polls = str(round(wait_seconds * 20))
-    script = script_command(
-        _SCRIPTS, "read_status.sh", DIRECTORY, polls, str(LOG_LINES), libraries=[PRINT_STATUS]
-    )
-    seconds = _READ_SECONDS + 2 * wait_seconds  # each poll takes a little longer than its pause
-    try:
-        _, output_lines = await capture(runner, script, timeout=seconds, skip_profile=True)
-    except TimeoutError:
-        why = f"no reply within {seconds:.0f} s"
-        raise UnreachableError("the head does not answer", why=why, node=head.name) from None
-    try:
-        return parse_report(cluster.name, values_by_name(output_lines))
-    except (ValueError, KeyError) as error:
-        raise unreadable_status(error, head) from None
-
-
-def unreadable_status(error: Exception, head: Instance) -> SetupError:
-    """The error of a status that cannot be parsed."""
-    return SetupError(
-        "could not parse the controller's status",
-        why=f"{DIRECTORY}/{STATE}: {error}",
-        fix="restart the controller: shoal up CLUSTER",
-        node=head.name,
-    )
-
-
-def values_by_name(output_lines: Sequence[str]) -> dict[str, list[str]]:
-    """The lines that print_status.sh printed, by the name at their start."""
-    values: dict[str, list[str]] = {}
-    for line in output_lines:
-        name, _, value = line.partition(" ")
-        values.setdefault(name, []).append(value)
-    return values
-
-
-def parse_report(
-    cluster: str, values: Mapping[str, Sequence[str]], status: ControllerStatus | None = None
-) -> StatusReport | None:
-    """The report from these values; None where there is no controller. `status` is the last one
-    that was read, for values without one. Raises ValueError or KeyError for other values."""
-    if "state" in values:
-        status = status_file.parse(values["state"][0])
-    if status is None and CONFIG not in values:
-        return None
-    (now,) = map(float, values["now"])
-    if status is not None:
-        (heartbeat_at,) = map(float, values.get(HEARTBEAT, ["0"]))
-        report = _make_report(status, now, heartbeat_at)
-    else:  # it was started then, and has published nothing
-        (configured_at,) = map(float, values[CONFIG])
-        report = StatusReport(ControllerStatus(0.0, 0, cluster), max(0.0, now - configured_at))
-    restarts = [at for at in map(float, values.get("restart", ())) if now - at < _RESTART_WINDOW]
-    log = tuple(values.get("log", ()))
-    is_configured = CONFIG in values or PAUSED_CONFIG in values
-    return replace(
-        report, restarts=len(restarts), log=log, read_at=now, is_configured=is_configured
-    )
-
-
-def _make_report(status: ControllerStatus, now: float, heartbeat_at: float) -> StatusReport:
-    # A controller whose disk is full cannot write its status, but may still update its heartbeat.
-    published = StatusReport(status, max(0.0, now - status.at))
-    by_heartbeat = StatusReport(status, max(0.0, now - heartbeat_at))
-    if published.alive or not by_heartbeat.alive:
-        return published
-    age = f"{published.age_s:.0f} s"
-    error = f"this status is {age} old: the controller cannot write it (is the head's disk full?)"
-    return replace(by_heartbeat, state=replace(status, error=error))
-
-
-async def read_nodes(cluster: ClusterHandle, head: Instance, name: str) -> list[Node]:
-    """The nodes with this name or id in the controller's journal, each as last recorded, the
-    oldest first."""
-    journal = f"{DIRECTORY}/{JOURNAL}"
-    kind = f'"kind": "{NodeUpdated.kind}"'
-    script = f"{quote(['grep', '-F', '--', name, journal])} | {quote(['grep', '-F', kind])}"
-    _, output_lines = await capture(
-        cluster.node_runner(head), script, timeout=_READ_SECONDS, skip_profile=True
-    )
-    nodes: dict[str, Node] = {}
-    for line in output_lines:
-        with suppress_and_log(_log, "parse a journal entry", ValueError):
-            entry = from_line(line)
-            if isinstance(entry, NodeUpdated) and name in (entry.node.name, entry.node.id):
-                nodes[entry.node.id] = entry.node
-    return list(nodes.values())
-
-
 def _script(name: str, start: RayStart, *args: str) -> str:
     """A command that runs one of our scripts, with the head's Python as its first argument. That is
     shell text, which the head's shell expands."""
-    return f"{script_command(_SCRIPTS, name)} {start.python} {quote(args)}"
+    return f"{script_command(SCRIPTS, name)} {start.python} {quote(args)}"
 
 
 async def _run_script(

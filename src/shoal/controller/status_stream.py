@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shoal.cluster.handle import ClusterHandle
-from shoal.controller.client import (
+from shoal.controller.paths import DIRECTORY, HISTORY, SAMPLES, USAGE_LEDGER
+from shoal.controller.status_file import ControllerStatus
+from shoal.controller.status_reader import (
     LOG_LINES,
     PRINT_STATUS,
     StatusReport,
@@ -17,8 +19,6 @@ from shoal.controller.client import (
     unreadable_status,
     values_by_name,
 )
-from shoal.controller.paths import DIRECTORY, HISTORY, SAMPLES, USAGE_LEDGER
-from shoal.controller.status_file import ControllerStatus
 from shoal.core.errors import ShoalError, UnreachableError
 from shoal.providers.model import Instance
 from shoal.remote.runner import Stream

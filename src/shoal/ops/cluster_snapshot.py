@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from shoal.controller.client import StatusReport
 from shoal.controller.status_file import WaitingDemand
+from shoal.controller.status_reader import StatusReport
 from shoal.core.errors import ShoalError, fix_for_cluster
 from shoal.core.node_phase import Phase
 from shoal.costs.ledger import CostRow

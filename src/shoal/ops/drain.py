@@ -4,7 +4,7 @@ done, and replaces it if the cluster needs it."""
 from __future__ import annotations
 
 from shoal.cluster.handle import ClusterHandle
-from shoal.controller import client
+from shoal.controller import status_reader
 from shoal.controller.paths import DIRECTORY, DRAIN_REQUESTS
 from shoal.core.errors import ConfigError, NotFoundError, ShoalError, TransientError
 from shoal.core.events import PlanStep, Stage
@@ -34,7 +34,7 @@ async def drain(ctx: Context, spec: ClusterSpec, node: str) -> bool:
             why="the cluster ends with it",
             fix="terminate the cluster: shoal down CLUSTER",
         )
-    report = await client.read_status(cluster, head)
+    report = await status_reader.read_status(cluster, head)
     if report is None or not report.alive:
         raise NotFoundError(
             f"the controller of {spec.cluster_name} does not run",
@@ -66,7 +66,7 @@ async def _until_taken(
 ) -> None:
     leaving = (Phase.DRAINING, Phase.TERMINATING)
     async for _ in PollUntilDeadline(ctx.clock, _TAKEN_SECONDS, _POLL_SECONDS):
-        report = await client.read_status(cluster, head)
+        report = await status_reader.read_status(cluster, head)
         nodes = report.state.nodes if report is not None else ()
         phases = {n["id"]: Phase(n["phase"]) for n in nodes}
         if phases.get(instance.id, Phase.TERMINATING) in leaving:

@@ -8,8 +8,8 @@ from collections.abc import Collection
 
 from shoal.cluster.handle import ClusterHandle
 from shoal.cluster.observed_cluster import ObservedCluster
-from shoal.controller import client
-from shoal.controller.client import StatusReport
+from shoal.controller import status_reader
+from shoal.controller.status_reader import StatusReport
 from shoal.core.errors import ShoalError
 from shoal.core.events import Stage, Warned
 from shoal.core.node_phase import PENDING_PHASES, Phase
@@ -114,7 +114,7 @@ def _terminated(cluster: ClusterHandle) -> Warned:
 
 async def _read_status(cluster: ClusterHandle, head: Instance) -> StatusReport | None:
     try:
-        return await client.read_status(cluster, head)
+        return await status_reader.read_status(cluster, head)
     except ShoalError as error:
         _log.info("could not read the controller's status: %s", error)
         return None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal.cluster.handle import ClusterHandle
-from shoal.controller import client
+from shoal.controller import client, status_reader
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ShoalError
 from shoal.core.events import Warned
@@ -86,7 +86,7 @@ async def _controller_problem(cluster: ClusterHandle, instances: Sequence[Instan
     if head is None or head.state is not State.RUNNING or not client.has_controller(cluster.spec):
         return ""
     try:
-        report = await asyncio.wait_for(client.read_status(cluster, head), _STATUS_SECONDS)
+        report = await asyncio.wait_for(status_reader.read_status(cluster, head), _STATUS_SECONDS)
     except (ShoalError, asyncio.TimeoutError) as error:
         _log.info("could not read the controller's status of %s: %s", cluster.name, error)
         return ""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from shoal.bootstrap import applied_state
 from shoal.bootstrap.node_probe import NodeProbe
 from shoal.cluster.handle import ClusterHandle
-from shoal.controller import client
-from shoal.controller.client import StatusReport
+from shoal.controller import status_reader
+from shoal.controller.status_reader import StatusReport
 from shoal.core.concurrency import run_all
 from shoal.core.errors import ShoalError, UnreachableError
 from shoal.core.events import Warned
@@ -197,7 +197,7 @@ def _not_alive(instances: Sequence[Instance], alive: Mapping[str, RayNode]) -> l
 async def _report(ctx: Context, cluster: ClusterHandle, head: Instance) -> StatusReport | None:
     """The controller's report; None if it has none or it cannot be read."""
     try:
-        return await client.read_status(cluster, head)
+        return await status_reader.read_status(cluster, head)
     except UnreachableError as error:
         _log.info("could not read the controller's report: %s", error)  # the nodes' phases tell
     except ShoalError as error:

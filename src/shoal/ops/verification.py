@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from shoal.cluster.handle import ClusterHandle
-from shoal.controller import client
-from shoal.controller.client import StatusReport
+from shoal.controller import status_reader
+from shoal.controller.status_reader import StatusReport
 from shoal.core.errors import IncompleteError, NotFoundError, ShoalError
 from shoal.core.events import Stage
 from shoal.core.node_phase import PENDING_PHASES, Phase
@@ -62,7 +62,7 @@ async def verify_nodes(
         if report is not None and not _missing(nodes, _in_ray(report)):
             return
         await ctx.clock.sleep(_PAUSE_SECONDS)
-        report = await client.read_status(cluster, head)
+        report = await status_reader.read_status(cluster, head)
     try:
         missing = _missing(nodes, await cluster.list_nodes(head))
     except NotFoundError as error:
@@ -96,7 +96,7 @@ async def wait_for_min_workers(ctx: Context, cluster: ClusterHandle, head: Insta
     ready: Counter[str] = Counter()
     why, announced = "", False
     async for _ in PollUntilDeadline(ctx.clock, _MIN_WORKERS_SECONDS, _POLL_SECONDS):
-        report = await client.read_status(cluster, head)
+        report = await status_reader.read_status(cluster, head)
         if report is None or not report.alive:
             continue
         nodes = [node for node in report.state.nodes if node["role"] == "worker"]
@@ -139,7 +139,7 @@ async def _wait_for_pending(
         if names != announced:
             ctx.emit(Stage(f"waiting for the controller, which is bringing up {names}"))
             announced = names
-        report = await client.read_status(cluster, head)
+        report = await status_reader.read_status(cluster, head)
     return report
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.cluster.handle import ClusterHandle
-from shoal.controller.client import StatusReport, read_nodes, read_status
 from shoal.controller.state import Decision
 from shoal.controller.status_file import WaitingDemand
+from shoal.controller.status_reader import StatusReport, read_nodes, read_status
 from shoal.core.errors import NotFoundError
 from shoal.core.node_phase import Phase
 from shoal.ops.context import Context
