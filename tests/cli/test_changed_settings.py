@@ -117,6 +117,7 @@ def test_a_dead_controller_is_started_again_and_up_says_so(home: Home, yaml: Pat
     assert "nothing to do" not in started
 
 
+@pytest.mark.long
 def test_busy_workers_above_a_lower_limit_finish_their_work(
     home: Home, yaml: Path, tmp_path: Path
 ) -> None:

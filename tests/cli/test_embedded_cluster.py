@@ -133,6 +133,7 @@ def test_up_restarts_only_the_node_that_died(up: Home, yaml: Path) -> None:
     assert events[-1]["event"] == "ready"
 
 
+@pytest.mark.long
 def test_a_larger_minimum_only_adds_a_node_and_down_can_keep_the_files_minimum(
     up: Home, yaml: Path
 ) -> None:

@@ -214,6 +214,7 @@ def test_down_with_keep_min_workers_keeps_the_head_too(hour: Home) -> None:
     assert hour.shoal("status").returncode == 0
 
 
+@pytest.mark.long
 def test_down_workers_only_keeps_head_and_controller(hour: Home, file: Path) -> None:
     done = hour.shoal("down", "hour", "--workers-only", "--yes")
     assert done.returncode == 0, done.stderr
@@ -251,6 +252,7 @@ ray.get(reference)
 """
 
 
+@pytest.mark.long
 def test_a_killed_gcs_is_replaced_at_the_first_try(hour: Home, file: Path, tmp_path: Path) -> None:
     (tmp_path / "driver.py").write_text(DRIVER)
     before = len(restarts_of_the_head(hour))

@@ -124,6 +124,7 @@ def test_ray_status_agrees_with_shoal_status(elastic: Elastic) -> None:
     elastic.run("floor", 0)
 
 
+@pytest.mark.long
 def test_its_metrics_can_be_scraped(elastic: Elastic) -> None:
     def metrics() -> str:
         with urllib.request.urlopen(f"http://{elastic.state()['metrics']}/metrics") as page:
@@ -158,6 +159,7 @@ def test_gangs_of_all_strategies_get_the_nodes_they_need(elastic: Elastic) -> No
     until(elastic.has_scaled_down)
 
 
+@pytest.mark.long
 def test_pending_and_failed_nodes_are_in_ray_status(elastic: Elastic, tmp_path: Path) -> None:
     enough = tmp_path / "enough"
     program = elastic.start("sleeper", tmp_path / "connected", enough, "broken", "slow")
@@ -205,6 +207,7 @@ def test_a_killed_supervisor_is_restarted(elastic: Elastic) -> None:
     until(lambda: elastic.pid("controller") != controller, 60.0)
 
 
+@pytest.mark.long
 def test_a_request_resources_floor_is_kept_until_it_is_removed(elastic: Elastic) -> None:
     elastic.run("floor", 1)
     until(lambda: len(elastic.workers()) == 1)

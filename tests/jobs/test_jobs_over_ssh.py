@@ -75,6 +75,7 @@ async def test_a_job_has_its_code_and_its_packages_on_every_node(bed: JobBed) ->
     assert compared.code == 0, compared.stdout
 
 
+@pytest.mark.long
 async def test_a_sweep_runs_on_every_node_and_its_results_arrive(bed: JobBed) -> None:
     for host in bed.hosts:
         await host.run("touch /tmp/open")
@@ -86,6 +87,7 @@ async def test_a_sweep_runs_on_every_node_and_its_results_arrive(bed: JobBed) ->
     assert set(hosts.stdout.split("host-")[1:]) <= {h.name[5:] for h in bed.hosts}
 
 
+@pytest.mark.long
 async def test_a_stopped_job_leaves_no_process_on_any_node(bed: JobBed) -> None:
     done = await bed.laptop_run(
         "shoal job submit mine --code . --detach --id hang -- python hang.py"

@@ -114,6 +114,7 @@ async def test_updating_to_the_installed_version_does_nothing(bed: InstallBed) -
     assert await bed.versions() == ["1.0"] * 2
 
 
+@pytest.mark.long
 async def test_when_one_machine_fails_none_is_updated(bed: InstallBed, tmp_path: Path) -> None:
     await bed.without_ray()
     await bed.with_ray("1.0")
@@ -146,6 +147,7 @@ async def test_a_local_wheel_can_be_installed(bed: InstallBed, tmp_path: Path) -
     assert await bed.versions() == ["2.1.dev0"] * 2
 
 
+@pytest.mark.long
 async def test_different_ray_versions_are_reported(bed: InstallBed, tmp_path: Path) -> None:
     """By start_ray(), `shoal status` and `shoal doctor`."""
     await bed.without_ray()

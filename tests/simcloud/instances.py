@@ -164,8 +164,13 @@ class Instances:
     async def close(self) -> None:
         drivers = [instance.driver for instance in self._instances.values() if instance.driver]
         tasks = [task for task in (*drivers, *self._background_tasks) if not task.done()]
-        for task in tasks:
-            task.cancel()
+        pending = set(tasks)
+        while pending:
+            for task in pending:
+                task.cancel()
+            # Once is not always enough: before Python 3.12, a `wait_for` whose result arrives at
+            # that moment returns it instead.
+            _, pending = await asyncio.wait(pending, timeout=0.5)
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _converge(self, instance: _Instance) -> None:

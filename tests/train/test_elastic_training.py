@@ -67,6 +67,7 @@ def test_a_worker_whose_machine_falls_silent_costs_no_sample(tmp_path: Path, ran
         assert_as_if_undisturbed(tmp_path, allow_lost_counts=audited.BATCH)
 
 
+@pytest.mark.long
 def test_a_frozen_worker_is_replaced_and_a_slow_one_is_not(tmp_path: Path) -> None:
     with LocalJob(_SCRIPT, tmp_path, workers=2, minimum=2, environment={"PAUSE": "1.5"}) as job:
         job.wait_for_workers(2)

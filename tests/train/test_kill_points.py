@@ -72,6 +72,7 @@ def test_a_machine_may_fall_silent_at_every_point(tmp_path: Path, points: list[s
     _fall_silent(tmp_path, points)
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_in_a_reduction_costs_no_sample(tmp_path: Path) -> None:
     _run(tmp_path, ["after reduction"])
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.workers
 _SCRIPT = Path(audited.__file__)
 _EVENTS = 5
 _MOST_WORKERS = 3
-_QUICK = {1, 6}  # with and without loader processes and accumulation
+_QUICK = {1}
 # No step may take longer than that, whatever happens.
 _STALL_S = 30.0
 

@@ -1,14 +1,28 @@
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from botocore.loaders import JSONFileLoader
 
 from tests.providers.aws.aws_bed import Bed
 from tests.providers.aws.provider_account import Account
 from tests.simcloud.cloud import SimCloud
 from tests.simcloud.ec2 import ACCESS_KEY
+
+_load_file = JSONFileLoader.load_file
+
+
+@functools.cache
+def _load_once(path: str) -> Any:
+    """A model of botocore. Parsing EC2's takes longer than many tests."""
+    return _load_file(JSONFileLoader(), path)
+
+
+JSONFileLoader.load_file = lambda _, path: _load_once(path)
 
 
 @pytest.fixture

@@ -141,6 +141,7 @@ async def test_workers_launch_for_work_stop_when_idle_and_start_again_for_more_w
     assert len(cluster.cloud.ledger.rentals) == launched, "the stopped ones were started"
 
 
+@pytest.mark.long
 async def test_a_worker_becomes_an_image_and_later_workers_start_from_it(cluster: Bed) -> None:
     """The head's own role makes the image."""
     if not worker_images(cluster):

@@ -150,6 +150,7 @@ async def test_a_host_with_another_key_is_refused(bed: Bed) -> None:
     await bed.down()
 
 
+@pytest.mark.long
 async def test_a_lagging_listing_hides_nothing_from_down_on_another_laptop(bed: Bed) -> None:
     bed.cloud.faults.lag_listings(8)
     laptop = await bed.laptop.popen(UP)
@@ -175,6 +176,7 @@ async def test_down_cleans_up_after_credentials_expired_during_up(
     await bed.down(home="~/another-laptop")
 
 
+@pytest.mark.long
 async def test_two_concurrent_ups_of_one_cluster_end_with_one_cluster(bed: Bed) -> None:
     bed.cloud.ec2.boot_delay(2)
     first, second = await asyncio.gather(
@@ -215,7 +217,7 @@ async def test_instances_terminated_in_the_console_are_replaced(bed: Bed) -> Non
     await bed.down()
 
 
-@pytest.mark.parametrize("role", ["worker", "head"])
+@pytest.mark.parametrize("role", ["worker", pytest.param("head", marks=pytest.mark.long)])
 async def test_an_instance_terminated_while_booting_is_replaced_in_the_same_up(
     bed: Bed, role: str
 ) -> None:

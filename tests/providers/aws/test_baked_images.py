@@ -147,6 +147,7 @@ async def test_a_node_from_an_image_trusts_only_its_own_cluster(bed: Bed) -> Non
     assert len(keys) == 3, f"the key pair's, the head's and {FRIEND}: {keys}"
 
 
+@pytest.mark.long
 async def test_changed_setup_commands_bake_again(bed: Bed) -> None:
     await bed.up()
     old = {image["ImageId"] for image in images(bed, "worker")}

@@ -55,6 +55,7 @@ async def check_only_named_images_stay(bed: Bed, crashes: Crashes, after: str) -
     assert not left, f"{after}: {left} in {output}"
 
 
+@pytest.mark.long
 async def test_down_leaves_only_the_images_that_it_names_after_any_kill(
     bed: Bed, crashes: Crashes
 ) -> None:

@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 EVERY = os.environ.get("SHOAL_EVERY_EXAMPLE") == "1"
-WITH_RAY = ("example-ml", "example-subnets")
+WITH_RAY = ("example-subnets",)
 WITHOUT_RAY = ("example-multi-node-type", "example-minimal")
 WITH_GIT_BRANCH = "seed-2"
 # Longer than any of them takes on a busy computer.

@@ -50,7 +50,8 @@ async def test_instances_delete_themselves_when_the_controller_hangs(bed: Bed) -
 
 
 @pytest.mark.simcloud
-@pytest.mark.parametrize("has_account", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.long
+@pytest.mark.parametrize("has_account", [True, False])
 async def test_a_worker_that_is_cut_off_from_its_head_is_deleted(
     bed: Bed, has_account: bool
 ) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.bootstrap.containers import container_runtimes
+from tests.bootstrap.containers.container_runtimes import OPTIONS, REGISTRY
 from tests.polling import until
+from tests.providers.aws.test_ecr import print_command
 from tests.providers.gcp.gcp_bed import Bed
-from tests.providers.local.ssh_bed import USE_OUR_RAY
+from tests.providers.local.ssh_bed import SHOAL, USE_OUR_RAY
 from tests.simcloud.gce_store import PROJECT, Vm
-from tests.simcloud.hosts import Host
 from tests.spec.conftest import SHARED
 
 EXAMPLES = SHARED / "ray-yaml" / "gcp"
@@ -61,55 +64,80 @@ def adapted(name: str) -> dict[str, Any]:
     return data
 
 
-def vms(bed: Bed, role: str) -> list[Vm]:
+def in_containers(data: dict[str, Any], certificate: str) -> None:
+    """Give an example with containers what an image with Docker has, and an image to pull."""
+    trusted = f"/etc/docker/certs.d/{REGISTRY}/ca.crt"
+    at_boot = "\n".join(
+        [
+            "#!/bin/bash",
+            f"{print_command(certificate)} | install -D /dev/stdin {trusted}",
+            "usermod -aG docker ubuntu",
+            f"{print_command(container_runtimes.start_script())} | bash",
+        ]
+    )
+    data["docker"]["image"] = f"{REGISTRY}/box:1"
+    data["docker"]["run_options"] += OPTIONS
+    for node_type in data["available_node_types"].values():
+        item = {"key": "startup-script", "value": at_boot}
+        node_type["node_config"]["metadata"] = {"items": [item]}
+
+
+def vms(bed: Bed, role: str | None = None) -> list[Vm]:
     return [
         vm
         for vm in bed.cloud.gce.store.vms.values()
-        if vm.resource["labels"]["ray-node-type"] == role and vm.state == "running"
+        if role in (None, vm.resource["labels"]["ray-node-type"]) and vm.state == "running"
     ]
 
 
-def head_of(bed: Bed) -> Host:
-    (head,) = vms(bed, "head")
-    return bed.cloud.gce.host(head.name)
-
-
-def ready_workers(bed: Bed) -> set[str]:
-    path = head_of(bed).root() / "home/ubuntu/.shoal/controller/state.json"
-    nodes = json.loads(path.read_text())["nodes"] if path.exists() else ()
-    return {n["id"] for n in nodes if n["role"] == "worker" and n["phase"] == "ready"}
-
-
-async def test_rays_example_grows_replaces_a_preempted_node_and_leaves_nothing(bed: Bed) -> None:
-    text = json.dumps(adapted("example-minimal-pinned.yaml"))
+@pytest.mark.parametrize(
+    "name",
+    [
+        "example-minimal-pinned.yaml",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("example-minimal.yaml", "defaults.yaml", "example-full.yaml")
+        ),
+    ],
+)
+async def test_rays_example_grows_replaces_a_preempted_node_and_leaves_nothing(
+    bed: Bed, name: str
+) -> None:
+    data = adapted(name)
+    environment = ""
+    if data.get("docker"):
+        container_runtimes.require("docker")
+        certificate = await container_runtimes.start_registry(await bed.cloud.boot())
+        (await bed.laptop.run("cat > ca.crt", stdin=certificate)).require("trusting the registry")
+        in_containers(data, certificate)
+        environment = "SSL_CERT_FILE=ca.crt "
+    text = json.dumps(data)
     (await bed.laptop.run("cat > c.yaml", stdin=text)).require("writing the cluster file")
-    events = await bed.up(timeout=300)
-    assert events[-1]["nodes"] == 1
-    head = head_of(bed)
-    await head.run("cat > program.py", stdin=PROGRAM, user="ubuntu")
-    command = "nohup python program.py > out.txt 2>&1 &"
-    (await bed.shoal(f"exec c.yaml '{command}'")).require("starting the program")
+    done = await bed.laptop.run(f"{environment}{SHOAL} up c.yaml --yes", timeout=400)
+    assert done.code == 0, done.stdout + done.stderr
+    minimum = sum(t.get("min_workers", 0) for t in data.get("available_node_types", {}).values())
+    assert len(vms(bed)) == 1 + minimum
 
-    where = head.root() / "home/ubuntu/where.txt"
+    async def run(command: str) -> str:
+        done = await bed.shoal(f"exec c.yaml {shlex.quote(command)}")
+        return done.require(command).stdout
 
-    def runs_on(addresses: set[str]) -> bool:
-        return where.exists() and set(where.read_text().split()) == addresses
+    await run(f"{print_command(PROGRAM)} > program.py")
+    await run("nohup python program.py > out.txt 2>&1 & sleep 0.1")
 
-    def runs_everywhere() -> bool:
-        hosts = [head.address, *(bed.cloud.gce.host(id).address for id in ready_workers(bed))]
-        return len(hosts) == 3 and runs_on(set(hosts))
+    async def runs_everywhere() -> bool:
+        hosts = {bed.cloud.gce.host(vm.name).address for vm in vms(bed)}
+        return len(hosts) == 3 and set((await run("cat where.txt || true")).split()) == hosts
 
     await until(runs_everywhere, "the program runs on every node", timeout=200, every=0.5)
     assert {vm.market for vm in vms(bed, "worker")} == {"spot"}
     preempted = vms(bed, "worker")[0].name
     await bed.cloud.gce.preempt(preempted, 10)
     await until(
-        lambda: preempted not in ready_workers(bed) and runs_everywhere(),
-        "another node has taken its place",
-        timeout=200,
-        every=0.5,
+        lambda: preempted not in {vm.name for vm in vms(bed)}, "the instance ends", timeout=60
     )
-    why = await bed.shoal("why -n minimal")
+    await until(runs_everywhere, "another node has taken its place", timeout=200, every=0.5)
+    why = await bed.shoal("why c.yaml")
     assert "the provider terminates the instance at" in why.stdout, why.stdout
     status = await bed.shoal("status c.yaml")
     assert status.code == 0, status.stdout + status.stderr

@@ -64,6 +64,7 @@ async def test_an_instance_with_another_host_key_than_google_reports_gets_no_log
     await bed.down()
 
 
+@pytest.mark.long
 async def test_a_worker_preempted_during_its_setup_is_replaced_in_the_same_up(bed: Bed) -> None:
     types = cluster_file()["available_node_types"]
     types["worker"]["node_config"]["scheduling"] = [{"preemptible": True}]

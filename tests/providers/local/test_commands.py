@@ -319,6 +319,7 @@ async def test_monitor_repeats_status_until_interrupted(bed: Bed) -> None:
     assert await running.wait() == 0
 
 
+@pytest.mark.long
 async def test_stop_ends_ray_and_start_brings_it_back_without_setup(bed: Bed) -> None:
     done = await bed.shoal("stop mine")
     assert (done.code, "--yes" in done.stderr) == (2, True)

@@ -77,6 +77,7 @@ async def test_an_interrupted_start_is_undone_with_stop(bed: Bed) -> None:
     assert await owners(bed) == ["", "", ""]
 
 
+@pytest.mark.long
 async def test_a_nodes_file_makes_a_cluster_that_is_known_by_name(bed: Bed) -> None:
     """Such hosts must have Ray installed, because a list has no setup commands."""
     ray = shlex.quote(f"{sys.prefix}/bin/ray")

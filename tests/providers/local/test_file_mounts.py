@@ -48,6 +48,7 @@ async def test_no_restart_sends_files_and_keeps_ray_running(bed: Bed) -> None:
     assert await bed.read(bed.workers[0], "pgrep -x raylet") == before
 
 
+@pytest.mark.long
 async def test_restart_only_restarts_ray_without_setup(bed: Bed) -> None:
     await bed.write(setup_commands=["echo once >> ~/set-up"])
     await bed.up()

@@ -46,6 +46,7 @@ async def bed() -> AsyncIterator[Bed]:
         assert done.code == 0, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.ray
 async def test_a_program_runs_on_every_node(bed: Bed) -> None:
     done = await bed.shoal("exec c.yaml 'python code/where.py'")
@@ -53,6 +54,7 @@ async def test_a_program_runs_on_every_node(bed: Bed) -> None:
     assert done.stdout.strip() == str(sorted(host.ipv6_address for host in bed.hosts))
 
 
+@pytest.mark.long
 @pytest.mark.ray
 async def test_status_reports_every_node_as_ready(bed: Bed) -> None:
     done = await bed.shoal("status c.yaml --json")
@@ -61,6 +63,7 @@ async def test_status_reports_every_node_as_ready(bed: Bed) -> None:
     assert [(n["name"], n["phase"]) for n in nodes] == [("head", "ready"), ("worker-1", "ready")]
 
 
+@pytest.mark.long
 @pytest.mark.ray
 async def test_agents_on_workers_reach_the_controller(bed: Bed) -> None:
     connect = f"exec 3<>/dev/tcp/{bed.head.ipv6_address}/{CONTROLLER_PORT}"
@@ -70,6 +73,7 @@ async def test_agents_on_workers_reach_the_controller(bed: Bed) -> None:
     assert int(agents) > 0
 
 
+@pytest.mark.long
 @pytest.mark.ray
 async def test_plain_ssh_finds_a_node_by_its_name(bed: Bed) -> None:
     await bed.laptop.run("shoal ssh-config c.yaml --write")

@@ -76,6 +76,7 @@ async def runs_ray(bed: Bed, host: Host) -> bool:
     return await bed.read(host, "pgrep -x raylet || true") != ""
 
 
+@pytest.mark.long
 async def test_the_cluster_scales_to_four_and_back_while_the_laptop_is_unreachable(
     bed: Bed,
 ) -> None:
@@ -129,6 +130,7 @@ async def test_a_rebooted_host_becomes_a_node_again(bed: Bed) -> None:
     assert "done on 2" in done.stdout, done.stderr
 
 
+@pytest.mark.long
 async def test_an_unreachable_worker_costs_no_other_node(bed: Bed) -> None:
     await bed.write(min_workers=2)
     await bed.up()

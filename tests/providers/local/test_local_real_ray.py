@@ -111,6 +111,7 @@ async def test_a_job_survives_an_up_without_restart(bed: Bed) -> None:
     assert done.stdout.strip() == "survived", done.stderr
 
 
+@pytest.mark.long
 async def test_changed_files_restart_the_head_and_its_workers(bed: Bed) -> None:
     await bed.laptop.run("echo '# changed again' >> code/where.py")
     events = await bed.up()
@@ -127,6 +128,7 @@ async def test_a_rebooted_worker_recovers_without_a_command(bed: Bed) -> None:
     await until(lambda: is_ready(bed), "all nodes are ready", timeout=120, every=2)
 
 
+@pytest.mark.long
 async def test_a_rebooted_head_recovers_without_a_command(bed: Bed) -> None:
     await bed.head.reboot()
     await until(lambda: is_ready(bed), "all nodes are ready", timeout=180, every=2)

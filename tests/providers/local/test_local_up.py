@@ -34,6 +34,7 @@ async def test_new_login_shells_are_for_the_commands_of_the_user(bed: Bed) -> No
     assert shells <= 3 * 2 + 1 + 3
 
 
+@pytest.mark.long
 async def test_an_unreachable_worker_is_named_and_the_next_up_adds_only_it(bed: Bed) -> None:
     lost = bed.workers[1]
     await lost.power_off()
@@ -83,7 +84,16 @@ async def test_a_setup_command_that_hangs_is_killed_at_its_deadline(bed: Bed) ->
     assert await bed.read(bed.head, "pgrep -c -x sleep || true") == "0"
 
 
-@pytest.mark.parametrize("phase", ["booting", "reachable", "preparing", "starting", "ready"])
+@pytest.mark.parametrize(
+    "phase",
+    [
+        "preparing",
+        *(
+            pytest.param(phase, marks=pytest.mark.long)
+            for phase in ("booting", "reachable", "starting", "ready")
+        ),
+    ],
+)
 async def test_up_finishes_what_an_up_killed_at_any_phase_began(bed: Bed, phase: str) -> None:
     await bed.write(setup_commands=["sleep 0.5"])
     laptop = await bed.laptop.popen(f"exec {SHOAL} up c.yaml --yes --json")

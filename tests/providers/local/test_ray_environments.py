@@ -146,6 +146,7 @@ async def test_a_removed_environment_is_reported(real_beds: dict[str, Bed]) -> N
         await bed.read(bed.head, "mv ~/moved ~/env")
 
 
+@pytest.mark.long
 async def test_an_environment_with_another_ray_is_reported_until_ray_restarts(
     real_beds: dict[str, Bed],
 ) -> None:

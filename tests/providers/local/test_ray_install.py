@@ -23,6 +23,7 @@ async def shell(host: Host, command: str) -> Result:
     return done.require(command)
 
 
+@pytest.mark.long
 async def test_ray_is_installed_once_and_found_by_the_next_shell(
     cloud: SimCloud, tmp_path: Path
 ) -> None:

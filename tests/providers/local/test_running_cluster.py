@@ -75,6 +75,7 @@ async def test_a_setup_command_that_fails_stops_nothing(bed: Bed) -> None:
     assert await daemons(bed) == before
 
 
+@pytest.mark.long
 async def test_an_added_worker_waits_for_a_head_that_is_about_to_restart(bed: Bed) -> None:
     assert (await bed.shoal("down c.yaml --yes --workers-only")).code == 0
     # The workers are prepared long before the head, whose old GCS still answers.

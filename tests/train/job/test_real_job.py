@@ -211,6 +211,7 @@ def test_training_goes_on_while_the_controller_is_restarted(jobs: Jobs) -> None:
     assert jobs.home.shoal("train", "stop", job).returncode == 0
 
 
+@pytest.mark.long
 def test_two_jobs_at_once_do_not_disturb_each_other(jobs: Jobs) -> None:
     first = jobs.start("code.py", "-m", "2", *ALL_WORKERS, "--", "1000")
     second = jobs.start("code.py", "-m", "2", *ALL_WORKERS, "--", "1000")

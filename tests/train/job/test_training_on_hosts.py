@@ -14,6 +14,7 @@ _CHECKPOINTS = ("--checkpoint-dir", "/home/ubuntu/checkpoints")
 _BOTH_HOSTS = ("-m", "2", "--objective", "size", *_CHECKPOINTS)
 
 
+@pytest.mark.long
 async def test_a_job_outlives_a_cut_link_and_a_host_that_is_powered_off() -> None:
     async with two_hosts() as (bed, training):
         job = await training.start(*_BOTH_HOSTS, "--", "1000")

@@ -367,6 +367,7 @@ class AwsProvider(Provider):
         records = {record["InstanceId"]: record for record in created}
         started_at = self._clock.monotonic()
         has_head = any(self._read(record).role == "head" for record in created)
+        private_only = launch_config.uses_internal_ips(self._spec)
         for pause in poll_intervals():
             now = self._clock.monotonic()
             listed = await self._list_records(self._spec.cluster_name)
@@ -379,7 +380,8 @@ class AwsProvider(Provider):
             # A head launched in the same second may win, and may be missing from an early listing.
             is_decided = not has_head or now >= started_at + _LAUNCH_TIME_RESOLUTION
             is_late = now > started_at + _ADDRESS_SECONDS
-            if is_decided and (all(map(_has_addresses, records.values())) or is_late):
+            has_all = all(_has_addresses(r, private_only) for r in records.values())
+            if is_decided and (has_all or is_late):
                 break
             await self._clock.sleep(pause)
         self._remember_head(list(records.values()))
@@ -408,6 +410,8 @@ def _caches_stopped_nodes(spec: ClusterSpec) -> bool:
     return bool(spec.provider.settings.get("cache_stopped_nodes", True))
 
 
-def _has_addresses(record: Record) -> bool:
-    """Whether EC2 has assigned all addresses: a public one is assigned before the instance runs."""
-    return bool(record.get("PublicIpAddress")) or state_of(record) is not State.PENDING
+def _has_addresses(record: Record, private_only: bool) -> bool:
+    """Whether EC2 has assigned the addresses that are used: a public one is assigned before the
+    instance runs."""
+    address = record.get("PrivateIpAddress" if private_only else "PublicIpAddress")
+    return bool(address) or state_of(record) is not State.PENDING
