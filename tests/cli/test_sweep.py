@@ -244,6 +244,7 @@ def test_a_worker_that_joins_in_the_middle_runs_some(
     assert losses == {1.0, 1.5, 2.0, 2.5}
 
 
+@pytest.mark.long
 def test_a_sweep_of_a_file_can_be_detached_and_shown(
     sweeps: Sweeps, project: Path, tmp_path: Path
 ) -> None:

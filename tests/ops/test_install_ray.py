@@ -107,6 +107,7 @@ async def test_installing_an_installed_version_does_nothing(bed: InstallBed) -> 
     assert bed.index.downloads() == before
 
 
+@pytest.mark.long
 async def test_updating_to_the_installed_version_does_nothing(bed: InstallBed) -> None:
     await bed.with_ray("1.0")
     done = await bed.call("cluster.update_ray()")
@@ -139,6 +140,7 @@ async def test_update_installs_a_newer_ray_on_all_machines(bed: InstallBed, tmp_
     assert await bed.versions() == ["2.0"] * 2
 
 
+@pytest.mark.long
 async def test_a_local_wheel_can_be_installed(bed: InstallBed, tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, "ray", "2.1.dev0", needs="paddle")
     (bed.laptop.root() / "home/me" / wheel.name).write_bytes(wheel.read_bytes())

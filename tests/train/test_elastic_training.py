@@ -27,6 +27,7 @@ def _finish(job: LocalJob, directory: Path) -> None:
     assert job.wait_for_end().status == 0, job.describe()
 
 
+@pytest.mark.long
 def test_workers_join_and_leave_while_the_script_trains(tmp_path: Path) -> None:
     with LocalJob(_SCRIPT, tmp_path) as job:
         job.wait_for_workers(1)

@@ -170,6 +170,7 @@ async def test_instances_of_a_killed_up_terminate_themselves_including_the_head(
     await bed.down()
 
 
+@pytest.mark.long
 async def test_a_failed_node_is_tagged(bed: Bed) -> None:
     await bed.write(worker_setup_commands=["exit 3"])
     done = await bed.shoal("up c.yaml --yes")

@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.simcloud, pytest.mark.ray]
 RAY = "--disable-usage-stats --object-store-memory=100000000"
 
 
+@pytest.mark.long
 async def test_a_program_runs_on_every_node_of_a_cluster_on_aws(bed: Bed) -> None:
     types = cluster_file()["available_node_types"]
     # Workers without public addresses.

@@ -124,6 +124,7 @@ async def test_a_released_host_becomes_a_node_again(bed: Bed) -> None:
     assert "done on 2" in done.stdout, done.stderr
 
 
+@pytest.mark.long
 async def test_a_rebooted_host_becomes_a_node_again(bed: Bed) -> None:
     await bed.workers[0].reboot()
     done = await bed.shoal("exec c.yaml 'python code/actors.py 2'", timeout=240)

@@ -98,6 +98,7 @@ async def test_the_dashboard_listens_only_on_the_head(bed: Bed) -> None:
     assert (from_inside.code, from_outside.code) == (0, 7)
 
 
+@pytest.mark.long
 async def test_a_job_survives_an_up_without_restart(bed: Bed) -> None:
     job = await bed.laptop.popen("exec shoal exec c.yaml 'python code/long.py'")
     running = bed.head.root() / "tmp/running"

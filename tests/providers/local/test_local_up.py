@@ -55,6 +55,7 @@ async def test_up_waits_for_ssh_that_is_refused_for_a_while(bed: Bed) -> None:
     assert events[-1]["nodes"] == 3
 
 
+@pytest.mark.long
 async def test_a_setup_command_that_fails_once_is_retried(bed: Bed) -> None:
     flaky = "test -e ~/tried || { touch ~/tried; echo not yet; exit 1; }"
     await bed.write(setup_commands=[flaky])
@@ -133,6 +134,7 @@ async def test_down_leaves_the_hosts_as_they_were(bed: Bed) -> None:
     assert after == before
 
 
+@pytest.mark.long
 async def test_down_names_an_unreachable_host_and_finishes_later(bed: Bed) -> None:
     keys = "cat ~/.ssh/authorized_keys"
     before = await asyncio.gather(*(bed.read(h, keys) for h in bed.hosts))

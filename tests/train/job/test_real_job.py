@@ -195,6 +195,7 @@ def test_a_job_grows_shrinks_and_survives_a_kill_and_a_freeze(jobs: Jobs) -> Non
     assert listed["status"] == 143
 
 
+@pytest.mark.long
 def test_training_goes_on_while_the_controller_is_restarted(jobs: Jobs) -> None:
     job = jobs.start("code.py", "-m", "2", *ALL_WORKERS, "--", "1000")
     members = jobs.await_workers(job, 2)
