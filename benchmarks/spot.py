@@ -22,6 +22,7 @@ from tests.polling import until
 from tests.providers.aws.aws_bed import Bed
 from tests.providers.aws.spot_bed import head_of, instances, ready_workers, spot_cluster
 from tests.simcloud.fixtures import why_not
+from tests.simcloud.hosts import Host
 
 from benchmarks.report import report
 from shoal.controller.state import Decision
@@ -75,14 +76,7 @@ async def _interrupt(bed: Bed) -> tuple[float, float]:
     await bed.cloud.ec2.spot_notice(instance_id, 60)
 
     def drains() -> list[float]:
-        """When Ray had accepted the drain."""
-        return [
-            float(entry["at"])
-            for entry in _journal(bed)
-            if entry["kind"] == Decision.kind
-            and entry["action"] == "drained"
-            and entry["at"] > notified
-        ]
+        return drained_at(head_of(bed), notified)
 
     def launches() -> list[float]:
         entries = bed.cloud.ledger.entries
@@ -124,8 +118,17 @@ async def _expire_leases(bed: Bed) -> list[float]:
     return [(instance_usage[id].ended or 0.0) - lease_end[id] for id in workers]
 
 
-def _journal(bed: Bed) -> Iterator[dict[str, Any]]:
-    for line in (head_of(bed).root() / CONTROL / "journal.jsonl").read_text().splitlines():
+def drained_at(head: Host, since: float) -> list[float]:
+    """When Ray accepted the drains of the controller on this head."""
+    return [
+        float(entry["at"])
+        for entry in _journal(head)
+        if entry["kind"] == Decision.kind and entry["action"] == "drained" and entry["at"] > since
+    ]
+
+
+def _journal(head: Host) -> Iterator[dict[str, Any]]:
+    for line in (head.root() / CONTROL / "journal.jsonl").read_text().splitlines():
         try:
             yield json.loads(line)
         except ValueError:

@@ -50,8 +50,8 @@ if arguments.mode == "fail":
     raise ValueError("no such data")
 if arguments.mode == "hang":
     time.sleep(600)
-if arguments.mode == "print":
-    for _ in range(20_000):
+if arguments.mode.startswith("print"):
+    for _ in range(20_000 if arguments.mode == "print" else 1_100_000):
         print("y" * 999)
 Path("model.txt").write_text(f"weights {arguments.x}")
 print(json.dumps({"loss": half(arguments.x)}))
@@ -146,6 +146,17 @@ def test_runs_of_every_kind_have_their_results(sweeps: Sweeps, tmp_path: Path) -
     assert (directory / "output.log").stat().st_size < 11_000
     assert (directory / "files" / "model.txt").read_text() == "weights 4"
     assert "5 runs, 3 failed" in done.stderr
+
+
+@pytest.mark.long
+def test_a_run_that_prints_a_gigabyte_has_its_result(sweeps: Sweeps, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = sweeps.run("train.py", "--grid", "x=4", "--grid", "mode=print-much", "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    (result,) = sweeps.results(out).values()
+    assert (result["status"], result["metrics"]) == ("ok", {"loss": 2.0})
+    assert result["printed"] > 2**30
+    assert sum(path.stat().st_size for path in out.rglob("*") if path.is_file()) < 2**24
 
 
 def test_a_killed_laptop_resumes_without_repeating_a_run(
