@@ -16,7 +16,10 @@ from tests.simcloud.calls import ApiError, Call
 from tests.simcloud.iam_evaluation import Need, Values, is_allowed
 
 ACCOUNT = "123456789012"
-ADMINISTRATOR = '{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}'
+ADMINISTRATOR = (
+    '{"Version": "2012-10-17", '
+    '"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}'
+)
 """The policy of a role that may do everything."""
 
 Inventory = Mapping[str, list[dict[str, Any]]]
