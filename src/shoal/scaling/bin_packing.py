@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shoal.scaling.bin_completion import complete_bins
 from shoal.scaling.exact_search import MAX_BINS, PACK_STEPS, QUICK_PACK_STEPS, Bin, pack_exactly
 from shoal.scaling.free_capacity import FreeCapacity, Row
 from shoal.scaling.greedy_packing import BinType, item_values
@@ -119,12 +120,16 @@ def _pack_greedily(
 def _pack_thoroughly(
     free_capacity: FreeCapacity, items: Sequence[Item], quick: bool
 ) -> FreeCapacity | None:
-    """The free capacity with all items packed, if moving items or, on few nodes, exact search finds
-    a way."""
+    """The free capacity with all items packed, if filling nodes one after the other, moving items
+    or, on few nodes, exact search finds a way."""
     bins = _single_bins(free_capacity.rows, MAX_BINS if quick else MAX_BINS_REPACKED)
     if bins is None:
         return None
-    free = None if quick else repack(free_capacity.space, items, bins)
+    free = None
+    if not quick:
+        free = complete_bins(free_capacity.space, items, bins)
+        if free is None:
+            free = repack(free_capacity.space, items, bins)
     if free is None and len(bins) <= MAX_BINS:
         steps = QUICK_PACK_STEPS if quick else PACK_STEPS
         free = pack_exactly(free_capacity.space, items, bins, steps)
