@@ -11,7 +11,7 @@ from shoal.scaling import Cause, Demand, Gang, History, Plan, Unmet, plan
 from shoal.scaling.inputs import LaunchFailure
 from shoal.scaling.scaling_plan import MINIMUM_SUBJECT
 from shoal.spec.cluster_spec import ClusterSpec, NodeType
-from tests.scaling.clusters import EXAMPLES, HEAD, carried_out, spec
+from tests.scaling.clusters import EXAMPLES, HEAD, carried_out, node_type, spec
 from tests.scaling.test_properties import (
     Case,
     bounded,
@@ -163,3 +163,20 @@ def unmet_by_rank(result: Plan) -> tuple[int, int, int, int]:
     prefixes = (MINIMUM_SUBJECT, "request_resources", "placement group")
     counts = [sum(u.count for u in rows if u.subject.startswith(p)) for p in prefixes]
     return counts[0], counts[1], counts[2], sum(u.count for u in rows) - sum(counts)
+
+
+def test_a_minimum_that_waits_names_the_limit_that_another_minimum_will_reach() -> None:
+    """Both types fail to launch; when that is over, the limit allows only the minimum of one."""
+    cluster = spec(
+        node_type("a", {"CPU": 1}, min_workers=2),
+        node_type("b", {"CPU": 1}, min_workers=2),
+        max_workers=3,
+    )
+    history = History()
+    for name in ("a", "b"):
+        history = history.with_failure(LaunchFailure(name, 990.0))
+    first, second = plan(cluster, [HEAD], Demand(), history, 1000.0).unmet
+    assert "max_workers" not in first.reason.numbers
+    assert second.reason.cause is Cause.CAPACITY
+    assert second.reason.numbers["max_workers"] == 3
+    assert not plan(raised(cluster, second), [HEAD], Demand(), History(), 1000.0).unmet

@@ -147,8 +147,8 @@ class Explainer:
 
     def _minimum(self, name: str, lacking: int) -> Unmet:
         subject = f"{MINIMUM_SUBJECT}{name}"
-        is_cluster_full = self._instance_selector.remaining < lacking
-        is_type_full = self._instance_selector.remaining_by_type[name] < lacking
+        selector = self._instance_selector
+        is_type_full = selector.remaining_by_type[name] < lacking
         backing_off = self._offerings.backing_off.get(name)
         not_launchable = None
         if backing_off and self._offerings.cheapest(name) is None:
@@ -156,10 +156,15 @@ class Explainer:
         elif name in self._offerings.blocked:
             not_launchable = self._blocked(name)
         if not_launchable:
+            # Minimums are launched in order of name: those before may take what the limit leaves.
+            allowed = selector.remaining_by_type
+            before = sum(min(n, allowed[t]) for t, n in self._minimums.items() if t < name)
+            is_cluster_full = selector.remaining < before + lacking
             binding = BindingLimits(is_cluster_full, (name,) if is_type_full else ())
             if is_cluster_full or is_type_full:
                 not_launchable = self._and(*not_launchable, binding)
             return Unmet(subject, lacking, *not_launchable)
+        is_cluster_full = selector.remaining < lacking
         types = (name,) if is_type_full or not is_cluster_full else ()
         return Unmet(subject, lacking, *self._binding_limits(BindingLimits(is_cluster_full, types)))
 
