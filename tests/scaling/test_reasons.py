@@ -7,11 +7,24 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.scaling import Cause, Demand, Gang, History, Plan, Unmet, plan
+from shoal.scaling import (
+    Cause,
+    Demand,
+    Gang,
+    History,
+    Offering,
+    Plan,
+    Request,
+    Shape,
+    Strategy,
+    Unmet,
+    plan,
+)
+from shoal.scaling.demand import LabelRule
 from shoal.scaling.inputs import LaunchFailure
 from shoal.scaling.scaling_plan import MINIMUM_SUBJECT
 from shoal.spec.cluster_spec import ClusterSpec, NodeType
-from tests.scaling.clusters import EXAMPLES, HEAD, carried_out, node_type, spec
+from tests.scaling.clusters import EXAMPLES, HEAD, carried_out, demand, gang, node_type, spec, tasks
 from tests.scaling.test_properties import (
     Case,
     bounded,
@@ -180,3 +193,50 @@ def test_a_minimum_that_waits_names_the_limit_that_another_minimum_will_reach() 
     assert second.reason.cause is Cause.CAPACITY
     assert second.reason.numbers["max_workers"] == 3
     assert not plan(raised(cluster, second), [HEAD], Demand(), History(), 1000.0).unmet
+
+
+def test_a_row_names_each_limit_that_it_shares_with_other_unmet_work() -> None:
+    """Without the limit of the cluster, tasks for any node take the large nodes as well, because
+    those for pool a need all nodes of that pool."""
+    in_a = Shape.of({"CPU": 4}, [[LabelRule("pool", ("a",))]])
+    not_in_a = Shape.of({"CPU": 6}, [[LabelRule("pool", ("a",), negated=True)]])
+    cluster = spec(
+        node_type("small", {"CPU": 4}, max_workers=5),
+        node_type("large", {"CPU": 16}, max_workers=5),
+        node_type("in_a", {"CPU": 8}, max_workers=2, labels={"pool": "a"}),
+        max_workers=3,
+    )
+    offerings = [Offering("small", price_per_hour=1.0), Offering("large", price_per_hour=1.0)]
+    pending = demand(tasks(24, CPU=4), Request(in_a, 4), Request(not_in_a, 1))
+    result = plan(cluster, [HEAD], pending, History(), 0.0, offerings)
+    row = next(row for row in result.unmet if row.subject == str(not_in_a))
+    assert {"max_workers", "max_workers large"} <= set(row.reason.numbers)
+    again = plan(raised(cluster, row), [HEAD], pending, History(), 0.0, offerings)
+    assert not unmet_count(again, row.subject)
+
+
+def test_work_that_waits_names_the_limit_that_other_work_will_reach() -> None:
+    """Both node types fail to launch; when that is over, gangs take what max_workers allows."""
+    shape = Shape.of({"CPU": 2}, [[LabelRule("pool", ("a",))]])
+    in_a = node_type("a", {"CPU": 2}, labels={"pool": "a"})
+    cluster = spec(in_a, node_type("b", {"CPU": 4, "disk": 1}), max_workers=2)
+    history = History()
+    for name in ("a", "b"):
+        history = history.with_failure(LaunchFailure(name, 990.0))
+    pending = demand(Request(shape, 1), gangs=[gang(Strategy.SPREAD, {"disk": 1}, count=2)])
+    result = plan(cluster, [HEAD], pending, history, 1000.0)
+    row = next(row for row in result.unmet if row.subject == str(shape))
+    assert row.reason.cause is Cause.CAPACITY
+    assert row.reason.numbers["max_workers"] == 2
+    assert not plan(raised(cluster, row), [HEAD], pending, History(), 1000.0).unmet
+
+
+def test_work_names_no_limit_that_only_work_on_other_nodes_has_reached() -> None:
+    cluster = spec(
+        node_type("cpu", {"CPU": 4}, max_workers=1),
+        node_type("gpu", {"GPU": 1}, max_workers=2),
+        max_workers=10,
+    )
+    result = plan(cluster, [HEAD], demand(tasks(2, CPU=4), tasks(9, GPU=1)), History(), 0.0)
+    blamed = {row.subject: set(row.reason.numbers) for row in result.unmet}
+    assert blamed == {"{CPU: 4}": {"max_workers cpu"}, "{GPU: 1}": {"max_workers gpu"}}

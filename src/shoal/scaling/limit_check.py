@@ -57,56 +57,88 @@ class LimitCheck:
     def binding(self, row: UnmetItems) -> BindingLimits:
         """The fewest limits to raise so that the row can be met beside the other unmet rows."""
         types = tuple(sorted(t for t in row.types if t in self._selector.remaining_by_type))
-        together = self._together(row)
         has_type = any(self._selector.remaining_by_type[t] > 0 for t in types)
-        if has_type and self._can_meet(together, lifts_cluster=True, lifted_types=()):
+        if has_type and self._can_meet(row, lifts_cluster=True, lifted_types=()):
             return BindingLimits(True, ())
         has_any = self._selector.remaining > 0
-        if has_any and self._can_meet(together, lifts_cluster=False, lifted_types=types):
+        if has_any and self._can_meet(row, lifts_cluster=False, lifted_types=types):
             return BindingLimits(False, types)
         return BindingLimits(True, types)
 
     def allow(self, row: UnmetItems) -> bool:
         """Whether the limits allow instances for the row beside the other unmet rows."""
-        return self._can_meet(self._together(row), lifts_cluster=False, lifted_types=())
-
-    def _together(self, row: UnmetItems) -> list[UnmetItems]:
-        if len(self._rows) > _MAX_ROWS_TOGETHER:
-            return [row]
-        return [row, *(r for r in self._rows if r is not row and r.types & row.types)]
+        return self._can_meet(row, lifts_cluster=False, lifted_types=())
 
     def _can_meet(
-        self, rows: Sequence[UnmetItems], *, lifts_cluster: bool, lifted_types: Collection[str]
+        self, row: UnmetItems, *, lifts_cluster: bool, lifted_types: Collection[str]
     ) -> bool:
+        together, others = self._competing(row)
         by_type = {
             name: _UNLIMITED if name in lifted_types else n
             for name, n in self._selector.remaining_by_type.items()
         }
         remaining = _UNLIMITED if lifts_cluster else self._selector.remaining
+        if others and not lifts_cluster:
+            remaining -= self._instances_for_others(others)
+        return self._instances_for(together, by_type, remaining, self._minimums) is not None
+
+    def _competing(self, row: UnmetItems) -> tuple[list[UnmetItems], list[UnmetItems]]:
+        """The rows that compete with this one for node types, itself included, directly or through
+        other rows; and those that compete only for the limit of the cluster."""
+        if len(self._rows) > _MAX_ROWS_TOGETHER:
+            return [row], []
+        together, types = [row], row.types
+        others = [r for r in self._rows if r is not row]
+        while more := [r for r in others if r.types & types]:
+            together += more
+            types = types.union(*(r.types for r in more))
+            others = [r for r in others if r not in more]
+        return together, others
+
+    def _instances_for_others(self, rows: Sequence[UnmetItems]) -> int:
+        """How many instances the limits of their node types allow these rows to take."""
+        by_type = self._selector.remaining_by_type
+        instances = self._instances_for(rows, by_type, _UNLIMITED, {})
+        if instances is not None:
+            return instances
+        return sum(by_type.get(name, 0) for name in frozenset().union(*(r.types for r in rows)))
+
+    def _instances_for(
+        self,
+        rows: Sequence[UnmetItems],
+        by_type: Mapping[str, int],
+        remaining: int,
+        minimums: Mapping[str, int],
+    ) -> int | None:
+        """How many instances meet all of these rows and the minimums within these limits; None if
+        none do."""
         selector = InstanceSelector(self._space, self._options, by_type, remaining)
         free_capacity = FreeCapacity(self._space)
-        self._add_minimums(selector, free_capacity)
+        _add_minimums(selector, free_capacity, minimums)
         for row in rows:
             for left in range(min(row.gangs, _MAX_SPREAD_GANGS), 0, -1):
                 choices = selector.choices(row.items, left)
                 launched = place_gang(free_capacity, row.items, choices)
                 if launched is None:
-                    return False
+                    return None
                 for option, n in launched.items():
                     selector.add(option, n)
         items = [item for row in rows if not row.gangs for item in row.items]
-        if self._minimums:
+        if minimums:
             unplaced = pack(free_capacity, items)
             items = [self._space.resized(i, n) for i, n in zip(items, unplaced, strict=True)]
-        return selector.select_all(items) is not None
+        return None if selector.select_all(items) is None else remaining - selector.remaining
 
-    def _add_minimums(self, selector: InstanceSelector, free_capacity: FreeCapacity) -> None:
-        """They come first: they use up limits, and offer their capacity."""
-        lacking = dict(self._minimums)
-        for index, option in enumerate(selector.options):
-            name = option.node_type
-            allowed = min(selector.remaining, selector.remaining_by_type[name])
-            n = min(lacking.get(name, 0), allowed)
-            if n > 0:
-                lacking[name] -= n
-                add_selection(free_capacity, selector.add(index, n))
+
+def _add_minimums(
+    selector: InstanceSelector, free_capacity: FreeCapacity, minimums: Mapping[str, int]
+) -> None:
+    """They come first: they use up limits, and offer their capacity."""
+    lacking = dict(minimums)
+    for index, option in enumerate(selector.options):
+        name = option.node_type
+        allowed = min(selector.remaining, selector.remaining_by_type[name])
+        n = min(lacking.get(name, 0), allowed)
+        if n > 0:
+            lacking[name] -= n
+            add_selection(free_capacity, selector.add(index, n))
