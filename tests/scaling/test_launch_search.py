@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from shoal.core.node_phase import Phase
 from shoal.scaling import (
     Demand,
     Gang,
@@ -205,3 +206,15 @@ def test_what_initial_workers_no_longer_need_is_left_to_tasks_at_once() -> None:
     in_a = Shape.of({"CPU": 2}, [[LabelRule("pool", ("a",))]])
     result = planned_twice(cluster, [], Demand((Request(in_a, 23),)), {"cheap": 0.1, "other": 0.1})
     assert counts(result) == {"other": 4}
+
+
+def test_tasks_take_the_place_of_all_initial_workers_that_they_cannot_use() -> None:
+    """The draining node counts against the limit, so that seven may be launched."""
+    in_a = Shape.of({"CPU": 3}, [[LabelRule("pool", ("a",))]])
+    costly = node_type("costly", {"CPU": 16}, labels={"pool": "a"})
+    cheap = node_type("cheap", {"CPU": 16}, max_workers=5)
+    cluster = spec(costly, cheap, max_workers=8, initial_workers=6)
+    leaving = NodeView("n0", "costly", Phase.DRAINING, total=costly.resources)
+    prices = {"costly": 1.0, "cheap": 0.5}
+    result = planned_twice(cluster, [leaving], Demand((Request(in_a, 21),)), prices)
+    assert counts(result) == {"costly": 5, "cheap": 1}

@@ -112,7 +112,10 @@ class ScaleUp:
         refinement.count_fewest_left()
         # The launches for work, which count towards this target, have changed.
         for _ in range(MAX_DROP_ROUNDS):
-            surplus = self._workers() - legacy_targets.initial
+            # While work is unmet, all that it does not need must leave it the space below the
+            # limits. The target is topped up afterwards.
+            kept = 0 if self._launches.unplaced else legacy_targets.initial
+            surplus = self._workers() - kept
             if not refinement.drop_initial_surplus(surplus) or not self._launches.unplaced:
                 break
             # What was dropped leaves space below the limits.
