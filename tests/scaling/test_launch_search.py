@@ -218,3 +218,33 @@ def test_tasks_take_the_place_of_all_initial_workers_that_they_cannot_use() -> N
     prices = {"costly": 1.0, "cheap": 0.5}
     result = planned_twice(cluster, [leaving], Demand((Request(in_a, 21),)), prices)
     assert counts(result) == {"costly": 5, "cheap": 1}
+
+
+def test_one_more_node_is_launched_for_a_task_that_is_left_over_within_the_limits() -> None:
+    in_a = [[LabelRule("pool", ("a",))]]
+    not_in_a = [[LabelRule("pool", ("a",), negated=True)]]
+    any_six = Shape.of({"CPU": 6})
+    limited = node_type("limited", {"CPU": 16}, max_workers=2, labels={"pool": "a"})
+    gpu = node_type("gpu", {"CPU": 8, "GPU": 4})
+    pending = Demand(
+        (Request(Shape.of({"CPU": 4}, in_a), 7), Request(Shape.of({"CPU": 3, "GPU": 1}), 14)),
+        (
+            Gang((any_six,), Strategy.PACK, 3),
+            Gang((any_six, Shape.of({"CPU": 3}, not_in_a)), Strategy.PACK, 3),
+        ),
+    )
+    result = planned_twice(spec(limited, gpu), [], pending, {"limited": 1.0, "gpu": 1.0})
+    assert [row.subject for row in result.unmet if "GPU" in row.subject] == []
+
+
+@pytest.mark.parametrize("priority", [0, 1])
+def test_no_node_is_launched_whose_tasks_fit_beside_spread_gangs(priority: int) -> None:
+    """Twelve nodes hold 20 tasks, three bundles of 4 and three of 2, if these are combined well."""
+    in_a = Shape.of({"CPU": 2}, [[LabelRule("pool", ("a",))]])
+    gpu = node_type("gpu", {"CPU": 4, "GPU": 1}, max_workers=5)
+    cpu = node_type("cpu", {"CPU": 8}, labels={"pool": "a"}, priority=priority)
+    bundles = (in_a, Shape.of({"CPU": 4}), Shape.of({"CPU": 4, "GPU": 0.5}))
+    pending = Demand((tasks(20, CPU=3),), (Gang(bundles, Strategy.STRICT_SPREAD, 3),))
+    result = planned_twice(spec(gpu, cpu), [], pending, {"cpu": 1.0})
+    assert counts(result) == {"gpu": 3, "cpu": 12}
+    assert not result.unmet

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from shoal.scaling.bin_packing import pack
 from shoal.scaling.exact_search import CoverBounds, cheapest_set
 from shoal.scaling.free_capacity import FreeCapacity
 from shoal.scaling.instance_mix import MAX_EXACT_INSTANCES
@@ -29,6 +31,7 @@ from shoal.scaling.placement import (
     with_fewest_tasks_left,
 )
 from shoal.scaling.resource_vectors import Item
+from shoal.scaling.workload import SingleNodeItem
 
 # How many instances a neighbour may take away, and how many it may add instead.
 MAX_REMOVED = 2
@@ -79,7 +82,9 @@ class LaunchSearch:
                 best = better
         if self._leaves_unmet(best):
             return self._exchanged(best)
-        return self._cheapest(best) if 0 < sum(best) <= MAX_EXACT_INSTANCES else best
+        if 0 < sum(best) <= MAX_EXACT_INSTANCES:
+            best = self._cheapest(best)
+        return self._without_spare(best)
 
     def _best_of_all(self, best: InstanceSet, sets: Sequence[InstanceSet]) -> InstanceSet:
         """The best of these sets. Larger ones come first: what they leave unmet, a part of them
@@ -165,10 +170,41 @@ class LaunchSearch:
             if all(a <= b for a, b in zip(chosen, other, strict=True))
         )
         for other in itertools.islice(larger, MAX_LARGER_SETS):
-            self.add_placement(other, *self.unplaced(chosen))  # what fits still fits
+            self.add_placement(other, *self._unplaced_beside(chosen, other))
             self._place_thoroughly(other)
             if self.meets_more(other, chosen):
                 return self._with_more(other)
+        return chosen
+
+    def _unplaced_beside(
+        self, chosen: InstanceSet, larger: InstanceSet
+    ) -> tuple[Unplaced, Unplaced]:
+        """What a larger set leaves of the floors and the work if what fits with the smaller one
+        stays where it is."""
+        added = [b - a for a, b in zip(chosen, larger, strict=True)]
+        more = with_selections(FreeCapacity(self._free.space), self._selections(tuple(added)))
+
+        def left(tasks: Sequence[SingleNodeItem], unplaced: Unplaced) -> Unplaced:
+            pairs = zip(items_of(tasks), unplaced.tasks, strict=True)
+            items = [more.space.resized(item, n) for item, n in pairs]
+            return replace(unplaced, tasks=tuple(pack(more, items, fewest_left=True, quick=True)))
+
+        floors, work = self.unplaced(chosen)
+        return left(self._workload.floors, floors), left(self._workload.tasks, work)
+
+    def _without_spare(self, chosen: InstanceSet) -> InstanceSet:
+        """The set without instances whose work fits on the others if some of it is moved. The
+        search places too quickly to see that."""
+        options = [i for i in range(len(chosen)) if chosen[i]]
+        for index in sorted(options, key=lambda i: -self._bin_types[i].price):
+            while chosen[index]:
+                fewer = (*chosen[:index], chosen[index] - 1, *chosen[index + 1 :])
+                if not self._could_meet(fewer):
+                    break
+                self._place_by_moving(fewer)
+                if self._leaves_unmet(fewer):
+                    break
+                chosen = fewer
         return chosen
 
     def without_unneeded(self, chosen: InstanceSet) -> InstanceSet:
@@ -182,7 +218,7 @@ class LaunchSearch:
                 if self._rank(fewer) > self._rank(chosen):
                     break
                 chosen = fewer
-        return chosen
+        return chosen if self._leaves_unmet(chosen) else self._without_spare(chosen)
 
     def _selections(self, chosen: InstanceSet) -> list[Selection]:
         return [Selection(self._options[i], n) for i, n in enumerate(chosen) if n]
