@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import psutil
@@ -22,18 +23,22 @@ _END_S = 30.0
 
 
 @contextlib.contextmanager
-def contained(command: list[str], **environment: str) -> Iterator[None]:
-    """The command runs in the block. Afterwards nothing of it is left."""
-    with subprocess.Popen(
-        [sys.executable, __file__, *command],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as supervisor:
+def contained(command: list[str], log: Path | None = None, /, **environment: str) -> Iterator[int]:
+    """The command runs in the block, and its output goes to `log`. Afterwards nothing of it is
+    left. Yields the process id of its supervisor."""
+    with (
+        (log or Path(os.devnull)).open("ab") as output,
+        subprocess.Popen(
+            [sys.executable, __file__, *command],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+        ) as supervisor,
+    ):
         assert supervisor.stdin is not None
         try:
-            yield
+            yield supervisor.pid
         finally:
             supervisor.stdin.close()
             supervisor.wait(_END_S)
