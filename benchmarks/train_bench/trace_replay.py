@@ -10,8 +10,6 @@ from benchmarks.train_bench.trace_audit import Availability, read_steps
 from benchmarks.train_bench.trace_systems import System
 
 NOTICE_S = 120.0 / SPEED
-# A node is started this long before it joins in the trace, where its time to boot does not count.
-_BOOT_S = 8.0
 _FIRST_NODES_S = 120.0
 _WARM_UP_S = 240.0
 _WARM_UP_STEPS = 5
@@ -64,7 +62,7 @@ def replay(system: System, trace: SpotTrace, directory: Path) -> tuple[float, fl
     _start_first(nodes, trace)
     _warm_up(directory, len(trace.initial))
     begun = time.monotonic()
-    for at, action, node in _schedule(trace):
+    for at, action, node in _schedule(trace, system.boot_s):
         while time.monotonic() < begun + at:
             nodes.look()
             time.sleep(_POLL_S)
@@ -101,11 +99,11 @@ def _warm_up(directory: Path, workers: int) -> None:
         time.sleep(_LOOK_S)
 
 
-def _schedule(trace: SpotTrace) -> list[tuple[float, str, str]]:
+def _schedule(trace: SpotTrace, boot_s: float) -> list[tuple[float, str, str]]:
     actions = [(trace.seconds, "end", "")]
     for change in trace.changes:
         if change.kind == "add":
-            actions.append((max(0.0, change.at - _BOOT_S), "start", change.node))
+            actions.append((max(0.0, change.at - boot_s), "start", change.node))
         else:
             actions.append((max(0.0, change.at - NOTICE_S), "announce", change.node))
             actions.append((change.at, "kill", change.node))

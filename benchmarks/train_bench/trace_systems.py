@@ -45,7 +45,10 @@ class Unavailable(Exception):
 
 
 class System(Protocol):
-    """Nodes that can each run one worker, and a training on them."""
+    """Nodes that can each run one worker, and a training on them. A node is started `boot_s`
+    before it joins in the trace, since its time to boot is not part of the capacity."""
+
+    boot_s: float
 
     def start(self, node: str) -> None:
         """Begin to start a node."""
@@ -64,6 +67,8 @@ class System(Protocol):
 
 class OnRay:
     """A training on a Ray cluster, begun by a driver."""
+
+    boot_s = 8.0
 
     def __init__(
         self, nodes: RayNodes, driver: list[str], environment: dict[str, str], directory: Path
@@ -156,6 +161,8 @@ def _on_ray(
 class Torchft:
     """Replicas of torchft; a node is a process. It has no use for a notice."""
 
+    boot_s = 0.0
+
     def __init__(self, directory: Path, packages: str, lighthouse: str) -> None:
         self._directory = directory
         self._environment = {"PYTHONPATH": python_path(packages), "LIGHTHOUSE": lighthouse}
@@ -165,7 +172,9 @@ class Torchft:
     def start(self, node: str) -> None:
         part = min(set(range(WORKERS)) - set(self._parts.values()))
         process = contextlib.ExitStack()
-        command = [sys.executable, str(LOOP), "torchft", str(self._directory)]
+        replica = [sys.executable, str(LOOP), "torchft", str(self._directory)]
+        # The loss of a peer ends some replicas: they are started again, as torchrun would do.
+        command = ["sh", "-c", 'while :; do "$@"; sleep 0.1; done', "sh", *replica]
         log = self._directory / f"{node}.log"
         process.enter_context(contained(command, log, PART=str(part), **self._environment))
         self._processes[node], self._parts[node] = process, part
@@ -190,13 +199,14 @@ class Torchft:
 
 @contextlib.contextmanager
 def torchft(directory: Path) -> Iterator[System]:
-    """torchft with its shortest heartbeat timeout that is of use, 1 s."""
+    """torchft with its shortest heartbeat timeout that is of use, 1 s, and a timeout for joining
+    that is longer than a step: with a shorter one, a replica that is late once is late again."""
     with tempfile.TemporaryDirectory() as packages, contextlib.ExitStack() as stack:
         _install(packages, *_TORCHFT)
         address = directory / "lighthouse"
         serve = (
             "from torchft.coordination import LighthouseServer as S; import pathlib, sys, time; "
-            "s = S(bind='127.0.0.1:0', min_replicas=1, join_timeout_ms=100, "
+            "s = S(bind='127.0.0.1:0', min_replicas=1, join_timeout_ms=2000, "
             "heartbeat_timeout_ms=1000); pathlib.Path(sys.argv[1]).write_text(s.address()); "
             "time.sleep(99999)"
         )
