@@ -8,13 +8,15 @@ four workers are four times as fast as one on any machine.
 
 Shoal and Ray Train run on real Ray nodes, which are drained with a notice of 6 s (two minutes at
 20 times speed) and then shut down. The capacity is counted from when a node has joined Ray until it
-is shut down, times the samples per second of one plain process, measured in the same run. torchft has no
-nodes: its capacity is counted from when a replica's process is started. A worker that starts
+is shut down, times the samples per second of one plain process, measured in the same run. torchft
+has no nodes: its capacity is counted from when a replica's process is started. A worker that starts
 imports torch, which takes seconds and is not 20 times faster in a scaled trace. On two cores it is
 slower where several start at once, as in each restart of Ray Train, than on separate machines.
 
 Ray Train has elastic workers, checkpoints every three seconds and, after a notice, every second,
-and short intervals in place of its defaults. torchft leaves out the samples of a lost replica.
+and short intervals in place of its defaults. What cannot be set is not scaled: Ray Train counts the
+nodes of the cluster every 20 s, and Shoal leaves a node 30 s before its end, here at once.
+torchft has no use for a notice; it leaves out the samples of a lost replica.
 KEEP_LOGS names a directory for the logs of workers and nodes.
 """
 

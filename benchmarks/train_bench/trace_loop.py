@@ -77,8 +77,7 @@ def ray_train(directory: str) -> None:
         ),
         run_config=RunConfig(
             storage_path=f"{directory}/storage",
-            # Right at the deadline, Ray would still count the node that ends.
-            failure_config=FailureConfig(max_failures=-1, preemption_grace_s=0.5),
+            failure_config=FailureConfig(max_failures=-1),
             checkpoint_config=CheckpointConfig(num_to_keep=2),
         ),
     ).fit()

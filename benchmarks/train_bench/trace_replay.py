@@ -10,7 +10,9 @@ from benchmarks.train_bench.trace_audit import Availability, read_steps
 from benchmarks.train_bench.trace_systems import System
 
 NOTICE_S = 120.0 / SPEED
-_FIRST_NODES_S = 120.0
+_JOIN_S = 150.0
+# On a busy machine a raylet can end while it starts; it is then started again.
+_START_AGAIN_S = 45.0
 _WARM_UP_S = 240.0
 _WARM_UP_STEPS = 5
 _POLL_S = 0.1
@@ -23,13 +25,13 @@ class _Nodes:
     def __init__(self, system: System) -> None:
         self.system = system
         self.changes: list[tuple[float, int]] = []
-        self._starting: set[str] = set()
+        self._starting: dict[str, float] = {}  # since when
         self._alive: set[str] = set()
         self._look_at = 0.0
 
     def start(self, node: str) -> None:
         self.system.start(node)
-        self._starting.add(node)
+        self._starting[node] = time.monotonic()
 
     def kill(self, node: str) -> None:
         if node in self._alive:
@@ -37,19 +39,24 @@ class _Nodes:
         else:
             print(f"{node} had not joined when it ended", flush=True)
         self._alive.discard(node)
-        self._starting.discard(node)
+        self._starting.pop(node, None)
         self.system.kill(node)
 
     def look(self) -> None:
-        """Note the nodes that have joined."""
+        """Note the nodes that have joined, and start those again that take too long."""
         now = time.monotonic()
         if not self._starting or now < self._look_at:
             return
         self._look_at = now + _LOOK_S
-        for node in self._starting & self.system.alive():
-            self._starting.discard(node)
+        for node in set(self._starting) & self.system.alive():
+            del self._starting[node]
             self._alive.add(node)
             self.changes.append((time.monotonic(), 1))
+        for node, since in list(self._starting.items()):
+            if now - since > _START_AGAIN_S:
+                print(f"{node} is started again", flush=True)
+                self.system.kill(node)
+                self.start(node)
 
     @property
     def are_starting(self) -> bool:
@@ -76,14 +83,15 @@ def replay(system: System, trace: SpotTrace, directory: Path) -> tuple[float, fl
 
 
 def _start_first(nodes: _Nodes, trace: SpotTrace) -> None:
+    """One by one: several at a time take longer on few cores."""
     for node in trace.initial:
         nodes.start(node)
-    deadline = time.monotonic() + _FIRST_NODES_S
-    while nodes.are_starting:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the first nodes have not joined in {_FIRST_NODES_S:g} s")
-        nodes.look()
-        time.sleep(_POLL_S)
+        deadline = time.monotonic() + _JOIN_S
+        while nodes.are_starting:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{node} has not joined in {_JOIN_S:g} s")
+            nodes.look()
+            time.sleep(_POLL_S)
     nodes.system.begin_training()
 
 

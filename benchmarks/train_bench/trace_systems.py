@@ -31,12 +31,13 @@ _TORCHFT = (["opentelemetry-exporter-otlp-proto-http"], ["--no-deps", "torchft==
 _OF_RAY_TRAIN = ("pandas", "pyarrow", "tensorboardX")
 
 # Ray Train looks at its workers and at draining nodes more often than by default (2 s and 5 s),
-# since the notice is shorter in the scaled trace, and does not wait 60 s for a node that is gone.
+# since the notice is shorter in the scaled trace. It counts the nodes of the cluster every 20 s,
+# which is no setting: the count can include a node that is gone, for which it waits 2 s, not 60.
 _RAY_TRAIN = {
     "RAY_TRAIN_V2_ENABLED": "1",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
     "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "0.5",
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "20",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "2",
 }
 
 
@@ -151,11 +152,17 @@ def _on_ray(
 ) -> Iterator[System]:
     with contextlib.ExitStack() as stack:
         short = tempfile.TemporaryDirectory(prefix="tt-", dir="/tmp", ignore_cleanup_errors=True)
-        nodes = RayNodes(Path(stack.enter_context(short)), directory, path)
-        stack.enter_context(nodes)
+        ray_directory = Path(stack.enter_context(short))
+        stack.callback(_keep_raylet_logs, ray_directory, directory)
+        nodes = stack.enter_context(RayNodes(ray_directory, directory, path))
         system = OnRay(nodes, driver, environment, directory)
         stack.enter_context(system.stack)
         yield system
+
+
+def _keep_raylet_logs(ray_directory: Path, directory: Path) -> None:
+    for log in ray_directory.glob("*/session_2*/logs/raylet.*"):
+        shutil.copy(log, directory / f"{log.relative_to(ray_directory).parts[0]}-{log.name}")
 
 
 class Torchft:
