@@ -15,6 +15,9 @@ from shoal.providers.model import Finding
 from shoal.providers.provider_code import code_of
 from shoal.spec.cluster_spec import ClusterSpec
 
+# Classes whose constructor ends the nodes that an earlier instance of it has launched.
+_ENDS_EARLIER_NODES = ("ray_vast.provider.VastNodeProvider",)
+
 
 def check_class(spec: ClusterSpec) -> list[Finding]:
     """Problems with the class and the settings that it needs."""
@@ -40,11 +43,23 @@ def check_class(spec: ClusterSpec) -> list[Finding]:
     if starts_ray and spec.shoal.auth == "token":
         findings.append(
             Finding(
-                "error",
-                "the workers could not join",
-                why="provider.disable_node_updaters is set, so they start Ray themselves, without "
-                "the cluster's token",
-                fix="set shoal: {auth: none}, and let only the cluster's nodes reach the head",
+                "warning",
+                "the workers join only if the class gives them the cluster's token",
+                why="provider.disable_node_updaters is set, so they start Ray themselves, and "
+                "Shoal does not copy the token to them",
+                fix="have the class give them ~/.shoal/auth_token of the head\n"
+                "or, if they start Ray without a token, set shoal: {auth: none}, and let only the "
+                "cluster's nodes reach the head",
+            )
+        )
+    if class_path(spec) in _ENDS_EARLIER_NODES:
+        findings.append(
+            Finding(
+                "warning",
+                "a restart of the controller replaces all workers",
+                why="the class is constructed again, and its constructor ends all workers that it "
+                "has launched before, with the work that runs on them",
+                fix="let Ray run lost work again (max_retries, max_restarts, checkpoints)",
             )
         )
     key = spec.auth.ssh_private_key
