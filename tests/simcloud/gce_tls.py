@@ -1,4 +1,5 @@
-"""A certificate authority for the length of a cloud, and the certificate of Google's host names.
+"""A certificate authority for the length of a cloud, and certificates of host names, Google's among
+them.
 
 Clients that use these names unchanged reach the bed, and check its certificate as they check
 Google's.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import ssl
 import tempfile
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -36,7 +38,7 @@ class Authority:
         self._directory = tempfile.TemporaryDirectory(prefix="simcloud-ca-")
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "simcloud")])
-        self.certificate = self._sign(self._name, self._key.public_key(), authority=True)
+        self.certificate = self._sign(self._name, self._key.public_key())
         self.image = Path(self._directory.name, "image")
         bundle = self.image / BUNDLE.lstrip("/")
         bundle.parent.mkdir(parents=True)
@@ -47,11 +49,11 @@ class Authority:
     def close(self) -> None:
         self._directory.cleanup()
 
-    def server_context(self) -> ssl.SSLContext:
-        """TLS for a server that has all of Google's names."""
+    def server_context(self, hosts: Sequence[str] = API_HOSTS) -> ssl.SSLContext:
+        """TLS for a server that has all of these names."""
         key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, API_HOSTS[0])])
-        certificate = self._sign(name, key.public_key(), authority=False)
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+        certificate = self._sign(name, key.public_key(), hosts)
         chain = Path(self._directory.name, "server.pem")
         private = key.private_bytes(
             serialization.Encoding.PEM,
@@ -64,8 +66,9 @@ class Authority:
         return context
 
     def _sign(
-        self, name: x509.Name, key: ec.EllipticCurvePublicKey, *, authority: bool
+        self, name: x509.Name, key: ec.EllipticCurvePublicKey, hosts: Sequence[str] = ()
     ) -> x509.Certificate:
+        """The certificate of a server with these names; without names, that of the authority."""
         now = datetime.now(timezone.utc)
         builder = (
             x509.CertificateBuilder()
@@ -75,14 +78,14 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - timedelta(days=1))
             .not_valid_after(now + timedelta(days=2))
-            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .add_extension(x509.BasicConstraints(ca=not hosts, path_length=None), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
                 critical=False,
             )
         )
-        if authority:
+        if not hosts:
             usage = x509.KeyUsage(
                 digital_signature=True,
                 key_cert_sign=True,
@@ -96,7 +99,7 @@ class Authority:
             )
             builder = builder.add_extension(usage, critical=True)
         else:
-            names = x509.SubjectAlternativeName([x509.DNSName(host) for host in API_HOSTS])
+            names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
             builder = builder.add_extension(names, critical=False)
         return builder.sign(self._key, hashes.SHA256())
 
