@@ -57,3 +57,9 @@ def test_docker_whose_daemon_does_not_answer_is_not_running() -> None:
     output = ["Cannot connect to the Docker daemon at unix:///var/run/docker.sock."]
     error = container_errors.runtime_error(CONTEXT, 1, output)
     assert error.what == "docker is not running on the host" and error.fix
+
+
+def test_the_reason_of_a_failed_start_is_not_the_hint_at_dockers_help() -> None:
+    reason = "docker: Error response from daemon: setrlimit `RLIMIT_NOFILE`: not permitted"
+    output = [reason, "", "Run 'docker run --help' for more information"]
+    assert container_errors.create_error(CONTEXT, output).why == reason

@@ -3,6 +3,7 @@ both runtimes differ and change between versions, so a few phrases are matched."
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,7 @@ class ContainerContext:
 _MakeError = Callable[[ContainerContext, Sequence[str]], ShoalError]
 
 _EXIT_NOT_INSTALLED = 127
+_HELP_HINT = re.compile(r"Run '\w+ [\w ]*--help' for more information\.?")
 
 
 def runtime_error(context: ContainerContext, code: int, output: Sequence[str]) -> ShoalError:
@@ -259,7 +261,10 @@ def _contains(output: Sequence[str], *phrases: str) -> bool:
 
 
 def _last_line(output: Sequence[str]) -> str:
-    return next((line.strip() for line in reversed(output) if line.strip()), "it gave no reason")
+    """The last line that says something: Docker's last one may only name its help."""
+    lines = (line.strip() for line in reversed(output))
+    reasons = (line for line in lines if line and not _HELP_HINT.fullmatch(line))
+    return next(reasons, "it gave no reason")
 
 
 def _gib(size: int) -> str:
