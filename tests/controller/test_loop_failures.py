@@ -335,6 +335,9 @@ async def test_a_failed_listing_is_reported_and_nothing_is_launched(
     (anomaly,) = harness.reasons("anomaly")
     assert "throttled" in anomaly
     assert "throttled" in harness.status.error, "`shoal status` shows it"
+    (waiting,) = harness.status.waiting
+    assert waiting.outlook.startswith("the controller does not plan at the moment: ")
+    assert "throttled" in waiting.outlook
     fake.list_error = None
     await harness.iterate(3)
     assert len(fake.workers) == 1

@@ -17,8 +17,7 @@ from tests.simcloud.iam_evaluation import Need, Values, is_allowed
 
 ACCOUNT = "123456789012"
 ADMINISTRATOR = (
-    '{"Version": "2012-10-17", '
-    '"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}'
+    '{"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}'
 )
 """The policy of a role that may do everything."""
 

@@ -116,10 +116,12 @@ class WaitingQueue:
         state: ControllerState,
         resources: NodeResources,
         now: float,
+        error: str = "",
     ) -> list[WaitingDemand]:
         """The pending demand. Each row names the pending nodes that could run it, or the reason
         why there are none. A floor waits when the cluster cannot become large enough for it, and
-        min_workers wait when they cannot be launched."""
+        min_workers wait when they cannot be launched. While the controller has an `error`, it does
+        not plan."""
         unmet = {u.subject: u for u in plan.unmet}
         demands: dict[str, tuple[Sequence[Shape], int]] = {}
         demands.update({str(r.shape): ([r.shape], r.count) for r in demand.requests})
@@ -130,14 +132,21 @@ class WaitingQueue:
         self._since = {subject: self._since.get(subject, now) for subject in demands}
         pending = _pending_nodes(state)
         return [
-            self._row(subject, count, unmet.get(subject), _fitting(pending, shapes, resources))
+            self._row(
+                subject, count, unmet.get(subject), _fitting(pending, shapes, resources), error
+            )
             for subject, (shapes, count) in demands.items()
         ]
 
-    def _row(self, subject: str, count: int, unmet: Unmet | None, coming: str) -> WaitingDemand:
+    def _row(
+        self, subject: str, count: int, unmet: Unmet | None, coming: str, error: str
+    ) -> WaitingDemand:
         since = self._since[subject]
         if unmet is None:
-            outlook = coming or "existing nodes have room for it"
+            outlook = "existing nodes have room for it"
+            if error:
+                outlook = f"the controller does not plan at the moment: {error}"
+            outlook = coming or outlook
             return WaitingDemand(subject, count, since, outlook)
         if coming:
             outlook = f"{coming}; {unmet.count} of {count} must wait: {unmet.reason}"

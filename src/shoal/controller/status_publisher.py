@@ -97,7 +97,7 @@ class StatusPublisher:
         state = self._journal.state
         waiting: Sequence[status_file.WaitingDemand] = ()
         if demand is not None:
-            waiting = self._queue.rows(demand, plan, state, resources, now)
+            waiting = self._queue.rows(demand, plan, state, resources, now, error)
         status = status_file.ControllerStatus(
             at=now,
             pid=os.getpid(),

@@ -10,7 +10,7 @@ from shoal.cluster.handle import ClusterHandle
 from shoal.controller import status_reader
 from shoal.controller.status_reader import StatusReport
 from shoal.core.errors import IncompleteError, NotFoundError, ShoalError
-from shoal.core.events import Stage
+from shoal.core.events import Stage, Warned
 from shoal.core.node_phase import PENDING_PHASES, Phase
 from shoal.core.polling import PollUntilDeadline
 from shoal.ops.context import Context
@@ -60,6 +60,7 @@ async def verify_nodes(
         report = await _wait_for_pending(ctx, cluster, head, nodes, report)
     for _ in range(_READS if report is not None else 0):
         if report is not None and not _missing(nodes, _in_ray(report)):
+            _warn_of_error(ctx, head, report)
             return
         await ctx.clock.sleep(_PAUSE_SECONDS)
         report = await status_reader.read_status(cluster, head)
@@ -84,6 +85,14 @@ async def verify_nodes(
             why="they were started, and Ray's GCS on the head does not list them",
             fix="see more: shoal status CLUSTER\nrestart them: shoal up CLUSTER",
         )
+
+
+def _warn_of_error(ctx: Context, head: Instance, report: StatusReport) -> None:
+    """The nodes run; but a controller that, for example, cannot reach the cloud's API neither
+    launches nor terminates any."""
+    if error := report.state.error:
+        fix = "see whether it goes on: shoal status CLUSTER"
+        ctx.emit(Warned("the controller cannot manage the cluster", error, fix, head.name))
 
 
 async def wait_for_min_workers(ctx: Context, cluster: ClusterHandle, head: Instance) -> int:

@@ -18,6 +18,7 @@ from tests.providers.aws.test_ecr import print_command
 from tests.providers.gcp.gcp_bed import Bed
 from tests.providers.local.ssh_bed import SHOAL, USE_OUR_RAY
 from tests.simcloud.gce_store import PROJECT, Vm
+from tests.simcloud.gce_tls import BUNDLE
 from tests.spec.conftest import SHARED
 
 EXAMPLES = SHARED / "ray-yaml" / "gcp"
@@ -77,7 +78,8 @@ def in_containers(data: dict[str, Any], certificate: str) -> None:
     )
     data["docker"]["image"] = f"{REGISTRY}/box:1"
     # A simulated host may have fewer descriptors than the example gives its containers.
-    data["docker"]["run_options"] = OPTIONS
+    trust = [f"-v {BUNDLE}:{BUNDLE}:ro", f"-e REQUESTS_CA_BUNDLE={BUNDLE}"]
+    data["docker"]["run_options"] = [*OPTIONS, *trust]
     for node_type in data["available_node_types"].values():
         item = {"key": "startup-script", "value": at_boot}
         node_type["node_config"]["metadata"] = {"items": [item]}
