@@ -33,6 +33,16 @@ def test_a_worker_leaves_30_s_before_its_deadline_without_a_replacement() -> Non
     assert job.members == ["w1", "w3"]
 
 
+def test_most_of_a_short_notice_is_used() -> None:
+    """Google's, for example."""
+    job = SimulatedJob(2).start()
+    job.drain("n1", deadline_in=28)
+    job.advance(20)
+    assert job.members == ["w1", "w2"]
+    job.advance(1)
+    assert job.members == ["w1"]
+
+
 def test_rank_0_can_leave_too() -> None:
     job = SimulatedJob(3).start()
     job.drain("n0")

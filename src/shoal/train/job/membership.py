@@ -145,7 +145,7 @@ class Membership:
         affected = [w for w in state.workers.values() if w.node == node and w.deadline is None]
         if affected and state.finished is None:
             for worker in affected:
-                worker.deadline = deadline
+                worker.announce_end(deadline, now, restarts=state.settings.restarts)
                 state.send(worker.id, Notice(max(0.0, deadline - now)))
             text = f"node {node[:8]} is going away in {max(0.0, deadline - now):.0f} s"
             state.record("notice", text, "warning", node=node, deadline=deadline)

@@ -8,7 +8,10 @@ from shoal.train.job.actions import Action, Finish, Record, Send
 from shoal.train.job.sizing import SIZE, Prices
 from shoal.train.messages import Checkpoint, ControllerMessage, Generation, StoreAddress
 
-LEAVE_BEFORE_DEADLINE_S = 30.0
+# How long before the end of its node a worker leaves: at most so long, and no more than this part
+# of a short notice. Google's is 30 s.
+_LEAVE_BEFORE_DEADLINE_S = 30.0
+_LEAVE_BEFORE_PART = 0.25
 STOPPED = 143  # the status of a worker that has stopped after a checkpoint
 
 
@@ -27,7 +30,8 @@ class Settings:
 @dataclass
 class Worker:
     """`trained` once it holds the training state; `leaving` once its exit is expected. `cohort` is
-    the first generation that was announced to it, and `deadline` when its node ends."""
+    the first generation that was announced to it. `deadline` is when its node ends, and `leave_at`
+    when it leaves at the latest."""
 
     id: str
     node: str = ""
@@ -37,6 +41,7 @@ class Worker:
     prepared: bool = False
     trained: bool = False
     deadline: float | None = None
+    leave_at: float = 0.0
     leaving: bool = False
     address: StoreAddress | None = None  # a free port there, for what the script may start
 
@@ -44,9 +49,16 @@ class Worker:
     def number(self) -> int:
         return int(self.id.lstrip("w") or 0)
 
+    def announce_end(self, deadline: float, now: float, *, restarts: bool) -> None:
+        """Its node ends then. A script that is restarted writes its own checkpoint first."""
+        lead = _LEAVE_BEFORE_DEADLINE_S
+        if not restarts:
+            lead = min(lead, _LEAVE_BEFORE_PART * max(0.0, deadline - now))
+        self.deadline, self.leave_at = deadline, deadline - lead
+
     def is_due(self, now: float) -> bool:
         """Whether it must leave now, because its node ends soon."""
-        return self.deadline is not None and now >= self.deadline - LEAVE_BEFORE_DEADLINE_S
+        return self.deadline is not None and now >= self.leave_at
 
 
 @dataclass
