@@ -1,5 +1,5 @@
 """Preemptions on GCP: how soon after Google's notice the controller has drained the node, and how
-soon after that it has asked for a replacement.
+soon after that it has requested a replacement.
 
 Real Ray on spot instances of the simulated Compute Engine. The limit is the notice itself: the
 agent on an instance waits for a change of its metadata and does not poll.

@@ -12,7 +12,6 @@ import itertools
 import os
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -24,14 +23,16 @@ from tests.train.local_job import LocalJob
 from benchmarks.report import report
 from benchmarks.train_bench import peer_loop, timed
 from benchmarks.train_bench.contained import contained
+from benchmarks.train_bench.peer_packages import (
+    Unavailable,
+    install_ray_train,
+    install_torchft,
+)
 
 ROUNDS = int(os.environ.get("ROUNDS", "20"))
 LOOP = Path(peer_loop.__file__)
 _STEPS = 10
 _DEADLINE_S = 120.0
-_TORCHFT = "torchft==0.2.0"
-# Its other requirement is torch, which must not be replaced.
-_OF_TORCHFT = "opentelemetry-exporter-otlp-proto-http"
 
 
 class Run:
@@ -92,8 +93,11 @@ def _torchrun(directory: Path) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def _ray_train(directory: Path) -> Iterator[Run]:
-    with contained([sys.executable, str(LOOP), "ray", str(directory)]):
-        yield Run(directory)
+    with tempfile.TemporaryDirectory() as packages:
+        install_ray_train(packages)
+        path = os.pathsep.join([packages, os.environ.get("PYTHONPATH", "")])
+        with contained([sys.executable, str(LOOP), "ray", str(directory)], PYTHONPATH=path):
+            yield Run(directory)
 
 
 def _await_text(path: Path) -> str:
@@ -108,9 +112,7 @@ def _await_text(path: Path) -> str:
 @contextlib.contextmanager
 def _torchft(directory: Path) -> Iterator[Run]:
     with tempfile.TemporaryDirectory() as packages, contextlib.ExitStack() as stack:
-        for options in ([_OF_TORCHFT], ["--no-deps", _TORCHFT]):
-            install = [sys.executable, "-m", "pip", "install", "-q", "--target", packages]
-            subprocess.run([*install, *options], check=True, capture_output=True)
+        install_torchft(packages)
         address_file = Path(packages) / "lighthouse"
         serve = (
             "from torchft.coordination import LighthouseServer as S; import pathlib, sys, time; "
@@ -169,7 +171,7 @@ def main() -> None:
     for name, run in (("torchrun", _torchrun), ("Ray Train", _ray_train), ("torchft", _torchft)):
         try:
             pauses = _of_peer(run)
-        except (subprocess.CalledProcessError, TimeoutError, IndexError, ValueError) as error:
+        except (Unavailable, TimeoutError, IndexError, ValueError) as error:
             print(f"{name}: could not be measured: {error}", flush=True)
             continue
         _print(name, pauses)

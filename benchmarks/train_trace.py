@@ -39,10 +39,11 @@ from typing import NoReturn
 from benchmarks.report import report
 from benchmarks.train_bench import spot_trace, trace_audit, trace_systems, trace_workload
 from benchmarks.train_bench.contained import contained
+from benchmarks.train_bench.peer_packages import Unavailable
 from benchmarks.train_bench.spot_trace import SPEED, SpotTrace
 from benchmarks.train_bench.trace_audit import Availability, Losses
 from benchmarks.train_bench.trace_replay import replay
-from benchmarks.train_bench.trace_systems import System, Unavailable
+from benchmarks.train_bench.trace_systems import System
 
 SYSTEMS: dict[str, Callable[[Path], contextlib.AbstractContextManager[System]]] = {
     "shoal": trace_systems.shoal,

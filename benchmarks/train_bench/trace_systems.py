@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,6 +14,11 @@ from typing import Protocol
 
 from benchmarks.train_bench import trace_loop
 from benchmarks.train_bench.contained import contained
+from benchmarks.train_bench.peer_packages import (
+    Unavailable,
+    install_ray_train,
+    install_torchft,
+)
 from benchmarks.train_bench.ray_nodes import RayNodes
 from benchmarks.train_bench.spot_trace import WORKERS
 from shoal.train.job.code_archive import pack
@@ -24,11 +27,6 @@ from shoal.train.job.job_spec import AUTO, CODE_FILE, JOB_FILE, JobSpec
 LOOP = Path(trace_loop.__file__)
 _ROOT = LOOP.parents[2]
 _DEADLINE_S = 120.0
-_INSTALL_S = 300.0
-# Its other requirement is torch, which must not be replaced.
-_TORCHFT = (["opentelemetry-exporter-otlp-proto-http"], ["--no-deps", "torchft==0.2.0"])
-# What `ray.train` imports besides the packages that Shoal's development needs.
-_OF_RAY_TRAIN = ("pandas", "pyarrow", "tensorboardX")
 
 # Ray Train looks at its workers and at draining nodes more often than by default (2 s and 5 s),
 # since the notice is shorter in the scaled trace. It counts the nodes of the cluster every 20 s,
@@ -39,10 +37,6 @@ _RAY_TRAIN = {
     "RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "0.5",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "2",
 }
-
-
-class Unavailable(Exception):
-    """The system cannot be measured here."""
 
 
 class System(Protocol):
@@ -137,11 +131,9 @@ def _remove_sockets(directory: Path) -> None:
 @contextlib.contextmanager
 def ray_train(directory: Path) -> Iterator[System]:
     """Ray Train with elastic workers and just-in-time checkpoints."""
-    missing = [name for name in _OF_RAY_TRAIN if importlib.util.find_spec(name) is None]
     driver = [sys.executable, str(LOOP), "ray", str(directory)]
     with tempfile.TemporaryDirectory() as packages:
-        if missing:
-            _install(packages, ["--no-deps", *missing])
+        install_ray_train(packages)
         with _on_ray(driver, _RAY_TRAIN, directory, python_path(packages)) as system:
             yield system
 
@@ -209,7 +201,7 @@ def torchft(directory: Path) -> Iterator[System]:
     """torchft with its shortest heartbeat timeout that is of use, 1 s, and a timeout for joining
     that is longer than a step: with a shorter one, a replica that is late once is late again."""
     with tempfile.TemporaryDirectory() as packages, contextlib.ExitStack() as stack:
-        _install(packages, *_TORCHFT)
+        install_torchft(packages)
         address = directory / "lighthouse"
         serve = (
             "from torchft.coordination import LighthouseServer as S; import pathlib, sys, time; "
@@ -222,18 +214,6 @@ def torchft(directory: Path) -> Iterator[System]:
         system = Torchft(directory, packages, _await_text(address))
         stack.callback(system.close)
         yield system
-
-
-def _install(packages: str, *requirements: list[str]) -> None:
-    """Install into a directory that is removed afterwards."""
-    for requirement in requirements:
-        install = [sys.executable, "-m", "pip", "install", "-q", "--target", packages]
-        try:
-            subprocess.run(
-                [*install, *requirement], check=True, capture_output=True, timeout=_INSTALL_S
-            )
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-            raise Unavailable(f"{requirement[-1]} could not be installed: {error}") from error
 
 
 def python_path(packages: str = "") -> str:
