@@ -124,7 +124,7 @@ async def test_a_head_without_a_status_is_no_error(head: Head) -> None:
 async def test_a_head_that_does_not_answer_is_an_error(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "_READ_SECONDS", 0.2)
+    monkeypatch.setattr(status_reader, "READ_SECONDS", 0.2)
     handle, instance, directory = head
     os.mkfifo(directory / STATE)  # reading it blocks
     with pytest.raises(UnreachableError, match="does not answer"):
