@@ -124,7 +124,7 @@ async def test_the_timeline_and_the_buttons_work_with_the_keyboard(
         await s.page.wait_for_selector(".question")
         assert await s.page.evaluate("document.activeElement.textContent") == "No, change nothing"
         await s.page.keyboard.press("Escape")
-        assert await s.page.locator("dialog").count() == 0
+        await s.page.locator("dialog").wait_for(state="detached")
 
 
 async def test_ten_thousand_decisions_can_be_filtered(chromium: Browser, made: Heads) -> None:
