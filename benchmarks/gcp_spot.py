@@ -77,10 +77,9 @@ async def _preempt(bed: Bed) -> tuple[float, float]:
 
     def is_prepared() -> bool:
         names = {vm.name for vm in _running(bed, "worker")}
-        watches = bed.cloud.gce.metadata.waiting
-        return len(names) == watches == WORKERS and _ready_workers(head) == names
+        return len(names) == WORKERS and _ready_workers(head) == names
 
-    await until(is_prepared, "all workers are ready and wait", timeout=TIMEOUT_SECONDS)
+    await until(is_prepared, "all workers are ready", timeout=TIMEOUT_SECONDS)
     notified = time.time()
     await bed.cloud.gce.preempt(_running(bed, "worker")[0].name, 60)
 
