@@ -63,6 +63,7 @@ async def _up(bed: Bed) -> None:
         node_config=spot, resources={"CPU": 1}, min_workers=WORKERS, max_workers=WORKERS
     )
     await bed.write(
+        shoal={"controller": True},
         available_node_types=types,
         setup_commands=[USE_OUR_RAY],
         head_start_ray_commands=["ray stop", f"ray start --head --port=6379 {_RAY}"],
