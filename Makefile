@@ -8,7 +8,7 @@ BIN := .venv/bin
 help:
 	@echo "make demo      start a Ray cluster on this machine, run a program on it, and remove it"
 	@echo "make install   create the environment only: $(BIN)/shoal"
-	@echo "make check     style, types, import contracts and pure tests: under 90 s"
+	@echo "make check     style, types, import contracts and pure tests: a few minutes"
 	@echo "make test      everything: install what the tests need, then run make lint and all tests"
 	@echo "make docs      build the documentation in build/docs"
 	@echo "make bench     run every benchmark; make bench NAME=cli runs one"

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from shoal.core.concurrency import cancel_and_wait
 from tests.simcloud import firewall, user_data
 from tests.simcloud.aws_encryption import LAUNCH_ERROR
 from tests.simcloud.disk_images import DiskImages
@@ -163,15 +164,7 @@ class Instances:
 
     async def close(self) -> None:
         drivers = [instance.driver for instance in self._instances.values() if instance.driver]
-        tasks = [task for task in (*drivers, *self._background_tasks) if not task.done()]
-        pending = set(tasks)
-        while pending:
-            for task in pending:
-                task.cancel()
-            # Once is not always enough: before Python 3.12, a `wait_for` whose result arrives at
-            # that moment returns it instead.
-            _, pending = await asyncio.wait(pending, timeout=0.5)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_and_wait([*drivers, *self._background_tasks])
 
     async def _converge(self, instance: _Instance) -> None:
         try:

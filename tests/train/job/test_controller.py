@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from shoal.core.concurrency import cancel_and_wait
 from shoal.train.job import agent_actor, agent_handles, controller, placements
 from shoal.train.job.code_archive import pack
 from shoal.train.job.controller import Controller
@@ -118,6 +120,7 @@ async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
             await handle.instance.close()
         elif handle.instance._main is not None:
             handle.instance._main.cancel()
+    await cancel_and_wait(asyncio.all_tasks() - {asyncio.current_task()})
 
 
 async def test_a_job_runs_to_its_end_and_releases_everything(cluster: Cluster) -> None:
