@@ -355,7 +355,9 @@ async def test_a_resumed_job_runs_again(cluster: Cluster) -> None:
     await cluster.start("LIBRARY = False; STATUS = 3")
     assert (await cluster.await_end())["status"] == 3
     await cluster.controller.acknowledge.remote()
-    await until(lambda: not cluster.ray.actors[cluster.spec.actor_name].is_alive, "it is gone")
+    ended = cluster.ray.actors[cluster.spec.actor_name]
+    await until(lambda: not ended.is_alive, "it is gone")
+    ended.instance._main.cancel()  # its process would have ended
     cluster.spec = JobSpec(
         "job-1", "code.py", directory=str(cluster.directory / "jobs"), created=2.0
     )

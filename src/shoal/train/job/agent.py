@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shoal.core.concurrency import cancel_and_wait
 from shoal.train.job.actions import Exit, WorkerReport
 from shoal.train.job.worker_output import OutputFile
 from shoal.train.messages import (
@@ -124,7 +123,9 @@ class Agent:
         if waits:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(asyncio.gather(*waits), timeout=5)
-        await cancel_and_wait(self._tasks)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._server is not None:
             self._server.close()
         shutil.rmtree(self._directory, ignore_errors=True)
