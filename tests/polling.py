@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 import psutil
 
@@ -31,3 +33,15 @@ def alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
+    """Cancel tasks, and return when they have ended. Once is not always enough: before Python
+    3.12, an `asyncio.wait_for` whose result arrives at that moment returns it, and the task goes
+    on."""
+    pending = {task for task in tasks if task is not None and not task.done()}
+    while pending:
+        for task in pending:
+            task.cancel()
+        done, pending = await asyncio.wait(pending, timeout=0.5)
+        await asyncio.gather(*done, return_exceptions=True)  # or their errors would be logged

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from shoal.core.clock import SystemClock
-from shoal.core.concurrency import TtlCache, cancel_and_wait, run_all
+from shoal.core.concurrency import TtlCache, run_all
 
 
 async def _record_slow_cleanup(log: list[str], name: str) -> None:
@@ -88,16 +88,3 @@ async def test_a_failed_load_is_not_cached() -> None:
     with pytest.raises(ValueError, match="no"):
         await cache.get_or_load("key", _fail)
     assert await cache.get_or_load("key", lambda: _return(7)) == 7
-
-
-async def test_a_task_that_swallows_its_cancellation_is_cancelled_again() -> None:
-    async def go_on_once() -> None:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            await asyncio.sleep(60)
-
-    task = asyncio.ensure_future(go_on_once())
-    await asyncio.sleep(0)
-    await cancel_and_wait([task])
-    assert task.cancelled()

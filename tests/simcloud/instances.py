@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from shoal.core.concurrency import cancel_and_wait
+from tests.polling import cancel_and_wait
 from tests.simcloud import firewall, user_data
 from tests.simcloud.aws_encryption import LAUNCH_ERROR
 from tests.simcloud.disk_images import DiskImages

@@ -14,8 +14,6 @@ from shoal.core.clock import Clock
 
 T = TypeVar("T")
 
-_CANCEL_AGAIN_SECONDS = 0.5
-
 
 async def run_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Run all at once and return their results in order. When one fails, or the caller is
@@ -31,18 +29,6 @@ async def run_all(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         await _wait_for_all(tasks)
     failed = [task for task in tasks if not task.cancelled() and task.exception() is not None]
     return [task.result() for task in failed or tasks]
-
-
-async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and return when they have ended. Once is not always enough: before Python
-    3.12, an `asyncio.wait_for` whose result arrives at that moment returns it, and the task goes
-    on."""
-    pending = {task for task in tasks if not task.done()}
-    while pending:
-        for task in pending:
-            task.cancel()
-        done, pending = await asyncio.wait(pending, timeout=_CANCEL_AGAIN_SECONDS)
-        await asyncio.gather(*done, return_exceptions=True)  # or their errors would be logged
 
 
 class TtlCache:

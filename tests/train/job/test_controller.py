@@ -15,14 +15,13 @@ from typing import Any
 
 import pytest
 
-from shoal.core.concurrency import cancel_and_wait
 from shoal.train.job import agent_actor, agent_handles, controller, placements
 from shoal.train.job.code_archive import pack
 from shoal.train.job.controller import Controller
 from shoal.train.job.job_spec import NAMESPACE, JobSpec
 from shoal.train.job.journal import read_journal
 from shoal.train.job.launch import read_status
-from tests.polling import alive, until
+from tests.polling import alive, cancel_and_wait, until
 from tests.train.job.local_ray import LocalPlacements, LocalRay
 
 A, B, C = "a" * 56, "b" * 56, "c" * 56  # ids of nodes
