@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+
+from shoal import spec
+from shoal.core.events import PreflightFinding
+from shoal.ops.context import Context
+from shoal.ops.preflight import diagnose
 
 
 @dataclass
@@ -84,3 +91,23 @@ def _for_each_owner(data: Any, key: str, change: Callable[[Any], object]) -> int
         change(data)
         count += 1
     return count
+
+
+async def preflight(
+    scenario: FixableFile, monkeypatch: pytest.MonkeyPatch
+) -> list[PreflightFinding]:
+    """The findings of preflight, in this process."""
+    for name, text in scenario.home.items():
+        path = scenario.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o600)
+    for name, value in scenario.environment.items():
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    path = scenario.directory / "c.yaml"
+    path.write_text(json.dumps(scenario.file, indent=1))
+    ctx = Context(emit=lambda event: None, home=scenario.directory / "shoal")
+    return await diagnose(ctx, spec.load(path))

@@ -9,36 +9,15 @@ from typing import Any
 
 import pytest
 
-from shoal import spec
-from shoal.core.events import PreflightFinding
-from shoal.ops.context import Context
-from shoal.ops.preflight import diagnose
 from tests.providers.aws.aws_bed import Bed
 from tests.providers.aws.broken_accounts import MISTAKES, USER_REPORTED, Scenario, run_on_laptop
 from tests.providers.aws.provider_account import Account
+from tests.providers.fixes import preflight
 from tests.simcloud.aws_images import RAY_EXAMPLE_IMAGE
 from tests.simcloud.calls import ApiError
 from tests.simcloud.faults import Fault
 
 pytestmark = pytest.mark.simcloud
-
-
-async def preflight(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> list[PreflightFinding]:
-    """The findings of preflight, in this process."""
-    for name, text in scenario.home.items():
-        path = scenario.directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        path.chmod(0o600)
-    for name, value in scenario.environment.items():
-        if value is None:
-            monkeypatch.delenv(name, raising=False)
-        else:
-            monkeypatch.setenv(name, value)
-    path = scenario.directory / "c.yaml"
-    path.write_text(json.dumps(scenario.file, indent=1))
-    ctx = Context(emit=lambda event: None, home=scenario.directory / "shoal")
-    return await diagnose(ctx, spec.load(path))
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from shoal import spec
-from shoal.core.events import PreflightFinding
-from shoal.ops.context import Context
-from shoal.ops.preflight import diagnose
+from tests.providers.fixes import preflight
 from tests.providers.gcp.broken_projects import (
     COMMON,
     DEFAULT_SUBNET,
@@ -27,24 +24,6 @@ from tests.simcloud.cloud import SimCloud
 from tests.simcloud.google_names import lead_to
 
 pytestmark = [pytest.mark.simcloud, pytest.mark.asyncio(loop_scope="module")]
-
-
-async def preflight(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> list[PreflightFinding]:
-    """The findings of preflight, in this process."""
-    for name, text in scenario.home.items():
-        path = scenario.directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        path.chmod(0o600)
-    for name, value in scenario.environment.items():
-        if value is None:
-            monkeypatch.delenv(name, raising=False)
-        else:
-            monkeypatch.setenv(name, value)
-    path = scenario.directory / "c.yaml"
-    path.write_text(json.dumps(scenario.file, indent=1))
-    ctx = Context(emit=lambda event: None, home=scenario.directory / "shoal")
-    return await diagnose(ctx, spec.load(path))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
