@@ -291,8 +291,8 @@ MISTAKES = {
         _head(minCPUPlatform="Intel Skylake"),
     ),
     "wrong value": Mistake(
-        "cannot be passed to Compute Engine: scheduling.preemptible",
-        _head(scheduling={"preemptible": "yes"}),
+        "cannot be passed to Compute Engine: scheduling.automaticRestart",
+        _head(scheduling={"automaticRestart": "yes"}),
     ),
     "label": Mistake(
         "Google does not accept the label Team",
