@@ -19,9 +19,9 @@ install: .venv/.installed
 demo: install
 	@bash examples/demo.sh
 
-# For people who are working: nothing here starts Ray or a simulated host.
+# For people who are working: nothing here starts Ray, a simulated host or a browser.
 check: lint
-	$(BIN)/python -m pytest -q -n 2 -m "not ray and not simcloud and not workers" $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 -m "not ray and not simcloud and not workers and not processes" $(ARGS)
 
 test: .venv/.dev lint compiled
 	@sh scripts/debian-packages --optional $$(cat tests/system-packages.txt)

@@ -19,6 +19,8 @@ from shoal.remote.runner import quote
 from shoal.spec.cluster_spec import ShoalSettings
 from tests.polling import until
 
+pytestmark = pytest.mark.processes
+
 
 @dataclass
 class Node:

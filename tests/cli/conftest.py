@@ -36,10 +36,17 @@ def temporary_home(prefix: str = "shoal") -> Iterator[Home]:
     try:
         yield home
     finally:
-        instance_ids = home.instance_ids()
-        done = home.shoal("down", "--all", "--yes")
-        deadline = time.monotonic() + _EXIT_SECONDS
-        while home.leftovers(instance_ids) and time.monotonic() < deadline:
-            time.sleep(0.1)  # processes that still write would make rmtree fail
-        shutil.rmtree(path)
-        assert done.returncode == 0, done.stderr
+        try:
+            if any(path.iterdir()):  # otherwise there was no cluster
+                _terminate_clusters(home)
+        finally:
+            shutil.rmtree(path)
+
+
+def _terminate_clusters(home: Home) -> None:
+    instance_ids = home.instance_ids()
+    done = home.shoal("down", "--all", "--yes")
+    deadline = time.monotonic() + _EXIT_SECONDS
+    while home.leftovers(instance_ids) and time.monotonic() < deadline:
+        time.sleep(0.1)  # processes that still write would make rmtree fail
+    assert done.returncode == 0, done.stderr

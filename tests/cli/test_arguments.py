@@ -11,6 +11,8 @@ import pytest
 from shoal.spec import Overrides, default_embedded, to_json
 from tests.cli.shoal_command import SHOAL, Home
 
+pytestmark = pytest.mark.processes
+
 USAGE_ERRORS = {
     ("exec", "a", "b", "c"): "Quote the command",
     ("exec", "--nodes", "n.txt", "c.yaml", "true"): "Use CLUSTER or --nodes",

@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.shoal_command import SHOAL, Home
 
+pytestmark = pytest.mark.processes
+
 INVALID_FILES = {
     "empty": (b"", "is empty"),
     "list": (b"- up\n", "must be a mapping"),

@@ -15,6 +15,8 @@ import shoal
 from shoal.core.errors import fix_for_cluster
 from tests.cli.shoal_command import Home
 
+pytestmark = pytest.mark.processes
+
 BROKEN = """
 cluster_name: broken
 provider: {type: embedded}

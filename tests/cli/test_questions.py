@@ -13,6 +13,8 @@ from tests.cli.shoal_command import Home
 from tests.cli.terminal import CTRL_C, CTRL_D, terminal
 from tests.specs import cluster
 
+pytestmark = pytest.mark.processes
+
 QUESTION = "Terminate all nodes of cluster demo? [y/N]: "
 
 

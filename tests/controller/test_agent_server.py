@@ -23,6 +23,8 @@ from shoal.remote.runner import quote
 from shoal.remote.scripts import read_script
 from tests.polling import until
 
+pytestmark = pytest.mark.processes
+
 TOKEN = "a token of the test"
 
 

@@ -27,6 +27,8 @@ from shoal.controller.paths import (
 from shoal.core.file_lock import FileLock, lock_owner
 from tests.polling import alive, until
 
+pytestmark = pytest.mark.processes
+
 # A supervisor whose controllers only write their heartbeat, and ignore SIGTERM if so asked. One
 # without a heartbeat for three seconds is stalled.
 PROGRAM = """

@@ -15,6 +15,8 @@ from tests.cli.conftest import temporary_home
 from tests.cli.shoal_command import SHOAL, Home
 from tests.jobs.repository import git, repository, wheel
 
+pytestmark = pytest.mark.ray
+
 _RESULT = "result: "
 
 

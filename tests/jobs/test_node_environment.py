@@ -21,6 +21,8 @@ from shoal.jobs.scripts import node_environment
 from shoal.jobs.scripts.node_environment import BuildError, ensure
 from tests.jobs.repository import wheel
 
+pytestmark = pytest.mark.processes
+
 _USES = "import shoaltest, ray, sys; print(shoaltest.VALUE, sys.prefix)"
 
 

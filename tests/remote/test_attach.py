@@ -27,6 +27,8 @@ from shoal.remote.ssh_target import SshTarget
 from tests.polling import until
 from tests.remote.sshd import Sshd, command_lines, free_port, running
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = textwrap.dedent(
     """
     import asyncio, fcntl, pickle, sys, termios

@@ -28,6 +28,8 @@ from shoal.remote.ssh_target import SshTarget, prepare_control_directory
 from tests.polling import until
 from tests.remote.sshd import Sshd, free_port, new_key
 
+pytestmark = pytest.mark.processes
+
 NewServer = Callable[..., tuple[Sshd, SshTarget]]
 
 

@@ -27,6 +27,8 @@ from tests.polling import until
 from tests.remote.sshd import Sshd, running
 from tests.specs import cluster
 
+pytestmark = pytest.mark.processes
+
 HEAD = Instance("id-head", "c", "head", "head", "head", State.RUNNING, "127.0.0.1", None)
 
 

@@ -18,6 +18,8 @@ from shoal.remote.ssh_target import SshTarget, control_directory
 from tests.polling import until
 from tests.remote.sshd import Sshd, target_of
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def owner() -> str:

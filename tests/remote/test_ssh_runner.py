@@ -18,6 +18,8 @@ from shoal.remote.ssh_runner import SshRunner
 from tests.polling import alive, until
 from tests.remote.sshd import Sshd, command_lines, running
 
+pytestmark = pytest.mark.processes
+
 UNUSUAL_VALUE = 'it\'s "$(touch pwned)" `id` \\ \n\n end é \t!'
 
 

@@ -15,6 +15,8 @@ import pytest
 import shoal
 from shoal.train.adaptdl_package import adaptdl_package
 
+pytestmark = pytest.mark.processes
+
 # What scripts import, and where it comes from.
 NAMES = {
     "env": "checkpoint_path share_path job_id master_addr master_port replica_rank num_nodes "
