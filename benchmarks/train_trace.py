@@ -6,17 +6,23 @@ MINUTES=8 takes the eight minutes with the most changes, and SYSTEMS=shoal,ray,t
 systems. All have the same model, seed and samples. A worker's step costs time by sleeping, so that
 four workers are four times as fast as one on any machine.
 
-Shoal and Ray Train run on real Ray nodes, which are drained with a notice of 6 s (two minutes at
-20 times speed) and then shut down. The capacity is counted from when a node has joined Ray until it
-is shut down, times the samples per second of one plain process, measured in the same run. torchft
-has no nodes: its capacity is counted from when a replica's process is started. A worker that starts
-imports torch, which takes seconds and is not 20 times faster in a scaled trace. On two cores it is
-slower where several start at once, as in each restart of Ray Train, than on separate machines.
+Shoal and Ray Train run on real Ray nodes, which are drained with a notice of 6 s (two minutes at 20
+times speed) and then shut down. The capacity is what undisturbed groups of plain
+DistributedDataParallel train with as many workers as there are nodes, measured in the same run; a
+node counts from when it has joined Ray until it is shut down. torchft has no nodes: its capacity is
+counted from when a replica's process is started. The share of the linear capacity, N times what one
+process trains, is printed too: four processes on two cores need 10 ms to reduce the gradients of a
+step of 250 ms, and do not reach it even if undisturbed.
+
+A worker that starts imports torch, which takes seconds and is not 20 times faster in a scaled
+trace. On two cores it is slower where several start at once, as in each restart of Ray Train, than
+on separate machines.
 
 Ray Train has elastic workers, checkpoints every three seconds and, after a notice, every second,
 and short intervals in place of its defaults. What cannot be set is not scaled: Ray Train counts the
-nodes of the cluster every 20 s, and Shoal leaves a node 30 s before its end, here at once.
-torchft has no use for a notice; it leaves out the samples of a lost replica.
+nodes of the cluster every 20 s. Shoal leaves a node when a quarter of the notice remains. torchft
+has no use for a notice; it leaves out the samples of a lost replica.
+
 KEEP_LOGS names a directory for the logs of workers and nodes.
 """
 
@@ -40,10 +46,11 @@ from benchmarks.report import report
 from benchmarks.train_bench import spot_trace, trace_audit, trace_systems, trace_workload
 from benchmarks.train_bench.contained import contained
 from benchmarks.train_bench.peer_packages import Unavailable
-from benchmarks.train_bench.spot_trace import SPEED, SpotTrace
-from benchmarks.train_bench.trace_audit import Availability, Losses
+from benchmarks.train_bench.spot_trace import SPEED, WORKERS, SpotTrace
+from benchmarks.train_bench.trace_audit import Losses, Rates
 from benchmarks.train_bench.trace_replay import replay
 from benchmarks.train_bench.trace_systems import System
+from shoal.train.worker.torchrun_env import free_port
 
 SYSTEMS: dict[str, Callable[[Path], contextlib.AbstractContextManager[System]]] = {
     "shoal": trace_systems.shoal,
@@ -51,13 +58,15 @@ SYSTEMS: dict[str, Callable[[Path], contextlib.AbstractContextManager[System]]] 
     "torchft": trace_systems.torchft,
 }
 SHARE, OVER_RAY_TRAIN = 0.97, 1.2
-_RATE_STEPS = 10
-_RATE_DEADLINE_S = 120.0
+_RATE_STEPS = 60
+_RATE_SKIPPED = 5  # the first steps are slower
+_RATE_DEADLINE_S = 180.0
 
 
 @dataclass(frozen=True)
 class Result:
     share: float
+    linear_share: float
     stalls: list[float]
     lost: int
     repeated: int
@@ -78,12 +87,13 @@ def main() -> None:
         f"{trace.count('add')} join, {trace.count('remove')} end",
         flush=True,
     )
-    rate = _undisturbed_rate()
-    print(f"one process without any system: {rate:.2f} samples/s", flush=True)
+    rates = {0: 0.0, **{n: _undisturbed_rate(n) for n in range(1, WORKERS + 1)}}
+    text = ", ".join(f"{rates[n]:.2f} with {n}" for n in range(1, WORKERS + 1))
+    print(f"plain DistributedDataParallel, samples/s by workers: {text}", flush=True)
     results = {}
     for name in os.environ.get("SYSTEMS", ",".join(SYSTEMS)).split(","):
         try:
-            results[name] = _measure(name, trace, rate)
+            results[name] = _measure(name, trace, rates)
         except (Unavailable, TimeoutError) as error:
             print(f"{name}: could not be measured: {error}", flush=True)
     _report(results)
@@ -93,22 +103,29 @@ def _exit(number: int, frame: object) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _undisturbed_rate() -> float:
-    """The samples per second of one worker that runs alone."""
+def _undisturbed_rate(workers: int) -> float:
+    """The samples per second of a group that never changes."""
     loop = str(trace_systems.LOOP)
-    with tempfile.TemporaryDirectory() as name:
-        path = trace_systems.python_path()
-        with contained([sys.executable, loop, "plain", name], PYTHONPATH=path):
-            deadline = time.monotonic() + _RATE_DEADLINE_S
-            while len(steps := trace_audit.read_steps(Path(name))) <= _RATE_STEPS:
-                if time.monotonic() > deadline:
-                    raise TimeoutError("one process alone makes no steps")
-                time.sleep(0.2)
-    seconds = [b.end - a.end for a, b in itertools.pairwise(steps)]
-    return trace_workload.BATCH / statistics.median(seconds)
+    environment = {
+        "PYTHONPATH": trace_systems.python_path(),
+        "WORLD_SIZE": str(workers),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port("127.0.0.1")),
+    }
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        for rank in range(workers):
+            command = [sys.executable, loop, "plain", name]
+            stack.enter_context(contained(command, **environment, RANK=str(rank)))
+        deadline = time.monotonic() + _RATE_DEADLINE_S
+        while len(steps := trace_audit.read_steps(Path(name))) <= _RATE_STEPS:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{workers} undisturbed processes make no steps")
+            time.sleep(0.2)
+    first, last = steps[_RATE_SKIPPED], steps[_RATE_STEPS]
+    return trace_workload.BATCH * (_RATE_STEPS - _RATE_SKIPPED) / (last.end - first.end)
 
 
-def _measure(name: str, trace: SpotTrace, rate: float) -> Result:
+def _measure(name: str, trace: SpotTrace, rates: Rates) -> Result:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as root:
         directory = Path(root) / name
         directory.mkdir()
@@ -119,19 +136,21 @@ def _measure(name: str, trace: SpotTrace, rate: float) -> Result:
         finally:
             if kept := os.environ.get("KEEP_LOGS"):
                 shutil.copytree(directory, Path(kept) / name, dirs_exist_ok=True)
-    capacity = nodes.node_seconds(start, end)
-    share = trace_audit.samples_between(steps, start, end) / (rate * capacity)
-    losses = trace_audit.losses(steps, nodes, rate, start, end)
+    capacity = nodes.capacity(rates, start, end)
+    linear = nodes.capacity({n: n * rates[1] for n in rates}, start, end)
+    trained = trace_audit.samples_between(steps, start, end)
+    losses = trace_audit.losses(steps, nodes, rates, start, end)
     lost, repeated = trace_audit.lost_and_repeated(steps)
     result = Result(
-        share,
-        trace_audit.stalls(steps, rate, start, end),
+        trained / capacity,
+        trained / linear,
+        trace_audit.stalls(steps, rates, start, end),
         lost,
         repeated,
         _loss_difference(steps[-1]),
         _projection(losses, capacity),
     )
-    _print(name, result, losses, nodes, capacity)
+    _print(name, result, losses, capacity)
     return result
 
 
@@ -146,12 +165,13 @@ def _projection(losses: Losses, capacity: float) -> float:
     return 1 - losses.other / capacity - (losses.stalled + losses.idle) / (SPEED * capacity)
 
 
-def _print(name: str, result: Result, losses: Losses, nodes: Availability, capacity: float) -> None:
+def _print(name: str, result: Result, losses: Losses, capacity: float) -> None:
     stalls = sorted(result.stalls)
     p50 = statistics.median(stalls) if stalls else 0.0
     p95 = stalls[min(len(stalls) - 1, int(0.95 * len(stalls)))] if stalls else 0.0
     print(
-        f"{name}: {result.share:.1%} of a capacity of {capacity:.0f} worker seconds; "
+        f"{name}: {result.share:.1%} of a capacity of {capacity:.0f} samples "
+        f"({result.linear_share:.1%} of the linear one); "
         f"{len(stalls)} stalls, p50 {p50:.2f} s, p95 {p95:.2f} s; "
         f"{result.lost} samples lost, {result.repeated} repeated; "
         f"final loss differs by {result.loss_difference:.2g}; "

@@ -10,12 +10,15 @@ import itertools
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.train_bench.trace_workload import SAMPLES, STEPS_PER_PASS
+
+# The samples per second of an undisturbed group, by its number of workers.
+Rates = Mapping[int, float]
 
 # A pause is a stall if it is longer than so many usual steps.
 _STALL = 1.5
@@ -29,9 +32,9 @@ class Step:
     samples: tuple[int, ...]
     loss: float
 
-    def usual(self, rate: float) -> float:
-        """How long such a step takes where each worker trains `rate` samples per second."""
-        return len(self.samples) / (self.workers * rate)
+    def usual(self, rates: Rates) -> float:
+        """How long such a step takes in an undisturbed group."""
+        return len(self.samples) / rates[self.workers]
 
 
 @dataclass(frozen=True)
@@ -40,22 +43,23 @@ class Availability:
 
     changes: tuple[tuple[float, int], ...]
 
-    def node_seconds(self, start: float, end: float) -> float:
+    def capacity(self, rates: Rates, start: float, end: float) -> float:
+        """The samples that undisturbed groups of as many workers train in this time."""
         total, nodes, since = 0.0, 0, start
         for at, change in self.changes:
             if at >= end:
                 break
             if at > since:
-                total += nodes * (at - since)
+                total += rates[nodes] * (at - since)
                 since = at
             nodes += change
-        return total + nodes * (end - since)
+        return total + rates[nodes] * (end - since)
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Node seconds in which no sample was trained that counts: while all workers were stalled, on
-    nodes without a worker, and the rest, which is the cost of each step and of repeated ones."""
+    """Samples of the capacity that were not trained: while all workers were stalled, on nodes
+    without a worker, and the rest, which is the cost of each step and of repeated ones."""
 
     stalled: float
     idle: float
@@ -119,22 +123,22 @@ def samples_between(steps: Sequence[Step], start: float, end: float) -> int:
     return sum(len(step.samples) for step in steps if start < step.end <= end)
 
 
-def stalls(steps: Sequence[Step], rate: float, start: float, end: float) -> list[float]:
+def stalls(steps: Sequence[Step], rates: Rates, start: float, end: float) -> list[float]:
     """The pauses between steps that are longer than usual, less a usual step."""
-    return [gap.pause for gap in _gaps(steps, rate, start, end) if gap.pause]
+    return [gap.pause for gap in _gaps(steps, rates, start, end) if gap.pause]
 
 
 def losses(
-    steps: Sequence[Step], nodes: Availability, rate: float, start: float, end: float
+    steps: Sequence[Step], nodes: Availability, rates: Rates, start: float, end: float
 ) -> Losses:
     stalled = idle = 0.0
-    for gap in _gaps(steps, rate, start, end):
+    for gap in _gaps(steps, rates, start, end):
         seconds = gap.end - gap.start
-        available = nodes.node_seconds(gap.start, gap.end) / seconds if seconds else 0.0
+        available = nodes.capacity(rates, gap.start, gap.end) / seconds if seconds else 0.0
         stalled += available * gap.pause
-        idle += max(0.0, available - gap.workers) * (seconds - gap.pause)
-    useful = samples_between(steps, start, end) / rate
-    return Losses(stalled, idle, nodes.node_seconds(start, end) - useful - stalled - idle)
+        idle += max(0.0, available - rates[gap.workers]) * (seconds - gap.pause)
+    trained = samples_between(steps, start, end)
+    return Losses(stalled, idle, nodes.capacity(rates, start, end) - trained - stalled - idle)
 
 
 @dataclass(frozen=True)
@@ -147,14 +151,14 @@ class _Gap:
     pause: float
 
 
-def _gaps(steps: Sequence[Step], rate: float, start: float, end: float) -> Iterable[_Gap]:
+def _gaps(steps: Sequence[Step], rates: Rates, start: float, end: float) -> Iterable[_Gap]:
     """From each step to the next one, and from the last one to the end."""
     for before, step in itertools.pairwise(steps):
         if start < step.end <= end:
-            usual = max(before.usual(rate), step.usual(rate))
+            usual = max(before.usual(rates), step.usual(rates))
             yield _gap(before.end, step.end, step.workers, usual)
     if steps:
-        yield _gap(max(start, steps[-1].end), end, steps[-1].workers, steps[-1].usual(rate))
+        yield _gap(max(start, steps[-1].end), end, steps[-1].workers, steps[-1].usual(rates))
 
 
 def _gap(start: float, end: float, workers: int, usual: float) -> _Gap:

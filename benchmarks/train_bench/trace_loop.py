@@ -23,15 +23,20 @@ FOREVER = 1_000_000
 
 
 def plain(directory: str) -> None:
-    """One process without any system: what a worker can do."""
+    """Plain DistributedDataParallel with torchrun's variables: what an undisturbed group can do."""
+    rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     model, optimizer = workload.model_and_optimizer()
+    net = model
+    if workers > 1:
+        dist.init_process_group("gloo")
+        net = torch.nn.parallel.DistributedDataParallel(model)
     data, log = Samples(), StepLog(directory)
     for step in range(FOREVER):
-        indices = workload.batch_of(step)
-        log.begin(step, 0, 1, indices)
+        indices = workload.part_of(step, rank, workers)
+        log.begin(step, rank, workers, indices)
         workload.compute(len(indices))
-        workload.train_step(model, optimizer, data, indices)
-        log.end(step, 0, workload.full_loss(model, data))
+        workload.train_step(net, optimizer, data, indices)
+        log.end(step, rank, workload.full_loss(model, data))
 
 
 def shoal(directory: str) -> None:
@@ -44,7 +49,9 @@ def shoal(directory: str) -> None:
     # It changes nothing: its state is the number of steps, which a new worker gets with the rest.
     counter = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)
     data, log = Samples(), StepLog(directory)
-    loader = torch.utils.data.DataLoader(data, batch_size=BATCH, shuffle=True)
+    loader = torch.utils.data.DataLoader(
+        data, batch_size=BATCH, shuffle=True, collate_fn=workload.as_it_is
+    )
     net, optimizer, counter, loader = st.prepare(model, optimizer, counter, loader)
     for _ in st.epochs(FOREVER):
         for indices, x, y in loader:

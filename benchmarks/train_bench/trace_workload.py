@@ -38,6 +38,14 @@ class Samples(torch.utils.data.Dataset):  # type: ignore[misc]
     def __getitem__(self, index: int) -> Any:
         return index, self.x[index], self.y[index]
 
+    def __getitems__(self, indices: list[int]) -> Any:
+        """A whole batch, for a DataLoader whose `collate_fn` is `as_it_is`."""
+        return torch.tensor(indices), self.x[indices], self.y[indices]
+
+
+def as_it_is(batch: Any) -> Any:
+    return batch
+
 
 def model_and_optimizer() -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.set_num_threads(1)
