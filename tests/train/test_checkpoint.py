@@ -69,6 +69,19 @@ def test_a_damaged_checkpoint_is_skipped_with_a_line(
     assert f"checkpoint {name} is damaged" in capsys.readouterr().out
 
 
+def test_a_resumed_job_that_finds_no_checkpoint_says_so(
+    path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _loaded() is None
+    assert capsys.readouterr().out == ""
+    monkeypatch.setenv("SHOAL_TRAIN_RESUMES", "1")
+    assert _loaded() is None
+    assert f"no checkpoint in {path} on this node" in capsys.readouterr().out
+    checkpoint.write_checkpoint(path, {"loaded/number": b"1"})
+    assert _loaded() == 1
+    assert capsys.readouterr().out == ""
+
+
 def test_an_unfinished_checkpoint_does_not_count(path: str, tmp_path: Path) -> None:
     checkpoint.write_checkpoint(path, {"loaded/number": b"1"})
     unfinished = tmp_path / "checkpoints" / "checkpoint-9"

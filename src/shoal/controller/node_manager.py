@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from shoal.bootstrap import node_probe
@@ -34,6 +34,9 @@ _log = logging.getLogger(__name__)
 _SESSION_CHECK_SECONDS = 20.0
 _JOIN_POLL_SECONDS = 2.0
 _END_DRIVERS_SECONDS = 20.0
+# How long a machine whose Ray was lost may take to reboot. One that does not answer by then has
+# failed, and a new one is ready sooner than the time in which a first boot may end.
+_REBOOT_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,8 @@ class ProviderNodeManager:
             with suppress_and_log(_log, f"stop Ray on {instance.name}", ShoalError):
                 await self._cluster.stop_ray([instance])
         plan = self._cluster.node_plan(instance, head)
+        if restart and self._cluster.capabilities.hosts is None:
+            plan = replace(plan, reach_seconds=min(plan.reach_seconds, _REBOOT_SECONDS))
         head_plan = self._cluster.node_plan(head, head)
         emit = self._tagger.wrap([instance], emit)
         failures = await bootstrap_nodes([plan], head_plan, emit, self._clock)

@@ -213,6 +213,7 @@ class TrainingJobs:
             )
         return JobSpec(
             id=id,
+            resumes=bool(options.resume),
             script=code.script,
             arguments=options.arguments,
             max_workers=options.max_workers,

@@ -216,6 +216,12 @@ def _opened() -> _Checkpoint | None:
     with _lock:
         if not _looked and path:
             _newest, _looked = _newest_whole(path), True
+            if _newest is None and env.resumes():
+                print(
+                    f"shoal: no checkpoint in {path} on this node: training begins at the first "
+                    "step. --checkpoint-dir must be a path or a URL that all nodes share",
+                    flush=True,
+                )
         return _newest
 
 

@@ -62,6 +62,11 @@ def checkpoint_path() -> str | None:
     return os.environ.get("SHOAL_TRAIN_CHECKPOINT_DIR") or os.environ.get("ADAPTDL_CHECKPOINT_PATH")
 
 
+def resumes() -> bool:
+    """Whether the job continues an earlier run, which has written checkpoints."""
+    return bool(os.environ.get("SHOAL_TRAIN_RESUMES"))
+
+
 def share_path() -> str | None:
     """A directory that all workers of a node share, for data sets."""
     return os.environ.get("ADAPTDL_SHARE_PATH")

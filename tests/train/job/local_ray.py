@@ -99,10 +99,12 @@ class LocalPlacements:
         self.nodes = nodes
         self.draining: dict[str, float] = {}
         self._requests: list[str] = []
+        self._near: dict[str, str] = {}
         self._placed: dict[str, str] = {}
 
-    def request(self, worker: str) -> None:
+    def request(self, worker: str, near: str = "") -> None:
         self._requests.append(worker)
+        self._near[worker] = near
 
     def release(self, worker: str) -> None:
         if worker in self._requests:
@@ -119,9 +121,10 @@ class LocalPlacements:
         for worker in list(self._requests):
             free = [n for n, count in self.nodes.items() if count and n not in self.draining]
             if free:
+                node = self._near[worker] if self._near[worker] in free else free[0]
                 self._requests.remove(worker)
-                self.nodes[free[0]] -= 1
-                placed[worker] = self._placed[worker] = free[0]
+                self.nodes[node] -= 1
+                placed[worker] = self._placed[worker] = node
         return placed
 
     def uses_by_job(self) -> dict[str, JobUse]:

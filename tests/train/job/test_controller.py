@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ import threading
 import time
 import zipfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -350,17 +352,33 @@ async def test_the_files_of_the_script_are_collected(cluster: Cluster) -> None:
         assert files.namelist() == ["model.pt"]
 
 
-async def test_a_resumed_job_runs_again(cluster: Cluster) -> None:
-    await cluster.start("LIBRARY = False; STATUS = 3")
-    assert (await cluster.await_end())["status"] == 3
+async def _resume(cluster: Cluster, script: str) -> None:
+    """Run a job that has ended again, with another script."""
     await cluster.controller.acknowledge.remote()
     ended = cluster.ray.actors[cluster.spec.actor_name]
     await until(lambda: not ended.is_alive, "it is gone")
     ended.instance._main.cancel()  # its process would have ended
-    cluster.spec = JobSpec(
-        "job-1", "code.py", directory=str(cluster.directory / "jobs"), created=2.0
-    )
-    (cluster.directory / "project" / "code.py").write_text("LIBRARY = False")
+    cluster.spec = replace(cluster.spec, created=2.0, resumes=True)
+    (cluster.directory / "project" / "code.py").write_text(script)
     await cluster.start_controller().begin.remote(pack(cluster.directory / "project"))
     await until(lambda: read_status(cluster.spec.path), "it ended again", timeout=30)
+
+
+async def test_a_resumed_job_runs_again(cluster: Cluster) -> None:
+    await cluster.start("LIBRARY = False; STATUS = 3")
+    assert (await cluster.await_end())["status"] == 3
+    await _resume(cluster, "LIBRARY = False")
     assert (await cluster.await_end())["status"] == 0
+
+
+@pytest.mark.parametrize(("directory", "node"), [("/checkpoints", B), ("s3://bucket", A)])
+async def test_a_resumed_job_begins_on_the_node_with_its_checkpoint(
+    cluster: Cluster, directory: str, node: str
+) -> None:
+    await cluster.start("LIBRARY = False", checkpoint_dir=directory)
+    assert (await cluster.await_end())["status"] == 0
+    assert [e["node"] for e in cluster.entries("agent")] == [A]
+    with (cluster.spec.path / "journal.jsonl").open("a") as journal:
+        journal.write(json.dumps({"kind": "checkpoint", "node": B}) + "\n")
+    await _resume(cluster, "LIBRARY = False")
+    assert [e["node"] for e in cluster.entries("agent")] == [node]

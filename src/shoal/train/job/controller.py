@@ -48,7 +48,7 @@ from shoal.train.job.job_spec import (
     STATUS_FILE,
     JobSpec,
 )
-from shoal.train.job.journal import Entry, Journal
+from shoal.train.job.journal import Entry, Journal, last_checkpoint_node
 from shoal.train.job.membership import Membership
 from shoal.train.job.sizing import Prices
 from shoal.train.job.state import Settings
@@ -296,14 +296,21 @@ class Controller:
                 self._begin_finish(action)
 
     async def _request(self, worker: str) -> None:
+        near = await self._node_of_checkpoint()
         while worker in self._membership.state.workers and self._finish is None:
             try:
                 async with self._placing:
-                    await asyncio.to_thread(self._placements.request, worker)
+                    await asyncio.to_thread(self._placements.request, worker, near)
                 return
             except Exception as error:
                 _log.info("could not request resources for %s: %s", worker, error)
                 await asyncio.sleep(_RETRY_S)
+
+    async def _node_of_checkpoint(self) -> str:
+        """Where the first worker finds the job's checkpoint, which may be on no other node."""
+        if self._membership.state.running is not None or not self._spec.has_local_checkpoints:
+            return ""
+        return await asyncio.to_thread(last_checkpoint_node, self._spec.path)
 
     async def _release(self, worker: str) -> None:
         async with self._placing:

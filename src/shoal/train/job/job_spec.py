@@ -59,6 +59,7 @@ class JobSpec:
     collects_output: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     created: float = 0.0
+    resumes: bool = False  # an earlier run of the same job
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1)
@@ -77,6 +78,11 @@ class JobSpec:
     def node_path(self, node: str) -> Path:
         """The job's directory for one node; several nodes may share a machine."""
         return self.path / f"node-{node[:12]}"
+
+    @property
+    def has_local_checkpoints(self) -> bool:
+        """Whether its checkpoints may be on the disk of one node."""
+        return bool(self.checkpoint_dir) and "://" not in self.checkpoint_dir
 
     @property
     def actor_name(self) -> str:

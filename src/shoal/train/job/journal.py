@@ -79,6 +79,17 @@ class Journal:
             file.write(text)
 
 
+def last_checkpoint_node(directory: Path) -> str:
+    """The node that wrote the newest checkpoint of a job, in its last run or an earlier one."""
+    name = Path(JOURNAL_FILE)
+    paths = sorted(directory.glob(f"{name.stem}*{name.suffix}"), key=lambda p: p.stat().st_mtime)
+    for path in reversed(paths):
+        for entry in reversed(read_journal(path)):
+            if entry["kind"] == "checkpoint":
+                return str(entry.get("node", ""))
+    return ""
+
+
 def read_journal(path: Path) -> list[Entry]:
     """The entries of a journal file; a half-written last line is left out."""
     entries = []

@@ -33,12 +33,15 @@ class Placements:
         self._waiting: set[str] = set()
         self._gpu_holders: dict[str, Any] = {}
 
-    def request(self, worker: str) -> None:
+    def request(self, worker: str, near: str = "") -> None:
+        """Request the resources of a worker, on the node `near` if that is alive and has them."""
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]} if near else set()
         self._groups[worker] = placement_group(
             [self._spec.resources()],
             name=f"{self._prefix}{worker}",
             # The controller may be restarted; the groups end with the job.
             lifetime="detached",
+            **({"strategy": "STRICT_PACK", "_soft_target_node_id": near} if near in alive else {}),
         )
         self._waiting.add(worker)
 

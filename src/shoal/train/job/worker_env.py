@@ -50,6 +50,7 @@ def worker_environment(
         SHOAL_TRAIN_DIR=str(directory),
         SHOAL_TRAIN_MAX_WORKERS=str(spec.max_workers),
         SHOAL_TRAIN_CHECKPOINT_DIR=spec.checkpoint_dir,
+        SHOAL_TRAIN_RESUMES="1" if spec.resumes else "",
         ADAPTDL_JOB_ID=spec.id,
         ADAPTDL_SHARE_PATH=spec.share or str(directory / "share"),
         ADAPTDL_TENSORBOARD_LOGDIR=str(directory / "tensorboard"),
