@@ -332,7 +332,7 @@ async def test_requested_instances_are_reported_to_the_gcs(harness: Harness) -> 
         return LaunchResult([])
 
     harness.cluster.launch = slow  # type: ignore[method-assign]
-    harness.cluster.in_setup = 1
+    harness.cluster.in_setup = 2  # before Python 3.12, `wait_for` runs the call in a task
     harness.cluster.set_pending_tasks(2)
     await harness.iterate(2)
     (requested,) = harness.cluster.pending
