@@ -23,16 +23,19 @@ def _refusal(script: str) -> str:
     return done.stderr.splitlines()[-1]
 
 
+@pytest.mark.processes
 def test_an_optimizer_needs_its_model() -> None:
     error = _refusal("st.prepare(torch.optim.SGD(m.parameters(), lr=1))")
     assert "pass the model whose parameters it updates" in error
 
 
+@pytest.mark.processes
 def test_several_optimizers_for_one_model_are_refused() -> None:
     sgd = "torch.optim.SGD(m.parameters(), lr=1)"
     assert "several optimizers for one model" in _refusal(f"st.prepare(m, {sgd}, {sgd})")
 
 
+@pytest.mark.processes
 def test_other_objects_are_refused() -> None:
     assert "not str" in _refusal("st.prepare('model')")
 

@@ -124,6 +124,7 @@ async def test_refusals_of_vast_have_their_class(
         await provider.launch(spec, [replace(WORKERS, count=9, token="t-3")])
 
 
+@pytest.mark.processes
 async def test_a_laptop_never_constructs_the_class(
     spec: ClusterSpec, vast: VastApi, tmp_path: Path
 ) -> None:
