@@ -379,6 +379,6 @@ async def test_a_resumed_job_begins_on_the_node_with_its_checkpoint(
     assert (await cluster.await_end())["status"] == 0
     assert [e["node"] for e in cluster.entries("agent")] == [A]
     with (cluster.spec.path / "journal.jsonl").open("a") as journal:
-        journal.write(json.dumps({"kind": "checkpoint", "node": B}) + "\n")
+        journal.write(json.dumps({"kind": "checkpoint", "host": B}) + "\n")
     await _resume(cluster, "LIBRARY = False")
     assert [e["node"] for e in cluster.entries("agent")] == [node]

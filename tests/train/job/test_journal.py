@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shoal.train.job.job_spec import JOURNAL_FILE, OUTPUT_LOG
-from shoal.train.job.journal import Journal, last_checkpoint_node
+from shoal.train.job.journal import Journal, last_checkpoint_host
 
 
 async def test_a_follower_gets_every_entry_once_and_in_order(tmp_path: Path) -> None:
@@ -57,11 +57,11 @@ async def test_a_resumed_job_begins_a_new_journal_and_keeps_the_old_one(tmp_path
     assert (tmp_path / "journal-1.jsonl").exists()
 
 
-async def test_the_node_of_the_newest_checkpoint_is_known_to_later_runs(tmp_path: Path) -> None:
-    assert last_checkpoint_node(tmp_path) == ""
+async def test_the_machine_of_the_newest_checkpoint_is_known_to_later_runs(tmp_path: Path) -> None:
+    assert last_checkpoint_host(tmp_path) == ""
     first = Journal(tmp_path, run=1.0)
     first.add("started", run=1.0)
-    for node in ("a", "b"):
-        first.add("checkpoint", node=node)
+    for host in ("a", "b"):
+        first.add("checkpoint", host=host)
     Journal(tmp_path, run=2.0).add("started", run=2.0)
-    assert last_checkpoint_node(tmp_path) == "b"
+    assert last_checkpoint_host(tmp_path) == "b"

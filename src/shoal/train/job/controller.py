@@ -48,7 +48,7 @@ from shoal.train.job.job_spec import (
     STATUS_FILE,
     JobSpec,
 )
-from shoal.train.job.journal import Entry, Journal, last_checkpoint_node
+from shoal.train.job.journal import Entry, Journal, last_checkpoint_host
 from shoal.train.job.membership import Membership
 from shoal.train.job.sizing import Prices
 from shoal.train.job.state import Settings
@@ -296,7 +296,7 @@ class Controller:
                 self._begin_finish(action)
 
     async def _request(self, worker: str) -> None:
-        near = await self._node_of_checkpoint()
+        near = await self._host_of_checkpoint()
         while worker in self._membership.state.workers and self._finish is None:
             try:
                 async with self._placing:
@@ -306,11 +306,11 @@ class Controller:
                 _log.info("could not request resources for %s: %s", worker, error)
                 await asyncio.sleep(_RETRY_S)
 
-    async def _node_of_checkpoint(self) -> str:
-        """Where the first worker finds the job's checkpoint, which may be on no other node."""
+    async def _host_of_checkpoint(self) -> str:
+        """Where the first worker finds the job's checkpoint, which may be on no other machine."""
         if self._membership.state.running is not None or not self._spec.has_local_checkpoints:
             return ""
-        return await asyncio.to_thread(last_checkpoint_node, self._spec.path)
+        return await asyncio.to_thread(last_checkpoint_host, self._spec.path)
 
     async def _release(self, worker: str) -> None:
         async with self._placing:

@@ -79,14 +79,15 @@ class Journal:
             file.write(text)
 
 
-def last_checkpoint_node(directory: Path) -> str:
-    """The node that wrote the newest checkpoint of a job, in its last run or an earlier one."""
+def last_checkpoint_host(directory: Path) -> str:
+    """The address of the machine that wrote the newest checkpoint of a job, in its last run or an
+    earlier one. The id of its node may have changed since."""
     name = Path(JOURNAL_FILE)
     paths = sorted(directory.glob(f"{name.stem}*{name.suffix}"), key=lambda p: p.stat().st_mtime)
     for path in reversed(paths):
         for entry in reversed(read_journal(path)):
-            if entry["kind"] == "checkpoint":
-                return str(entry.get("node", ""))
+            if entry["kind"] == "checkpoint" and entry.get("host"):
+                return str(entry["host"])
     return ""
 
 

@@ -214,7 +214,7 @@ class Membership:
             state.last_checkpoint = message.path
             state.record(
                 "checkpoint", step=message.step, path=message.path, bytes=message.bytes,
-                seconds=message.seconds, node=worker.node,
+                seconds=message.seconds, host=worker.address.host if worker.address else "",
             )  # fmt: skip
         elif isinstance(message, Note):
             state.record("note", message.text, message.level, worker=worker.id)

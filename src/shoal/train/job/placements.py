@@ -34,14 +34,15 @@ class Placements:
         self._gpu_holders: dict[str, Any] = {}
 
     def request(self, worker: str, near: str = "") -> None:
-        """Request the resources of a worker, on the node `near` if that is alive and has them."""
-        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]} if near else set()
+        """Request the resources of a worker, on the machine `near` if it is alive and has them."""
+        nodes = ray.nodes() if near else []
+        alive = [n["NodeID"] for n in nodes if n["Alive"] and n["NodeManagerAddress"] == near]
         self._groups[worker] = placement_group(
             [self._spec.resources()],
             name=f"{self._prefix}{worker}",
             # The controller may be restarted; the groups end with the job.
             lifetime="detached",
-            **({"strategy": "STRICT_PACK", "_soft_target_node_id": near} if near in alive else {}),
+            **({"strategy": "STRICT_PACK", "_soft_target_node_id": alive[0]} if alive else {}),
         )
         self._waiting.add(worker)
 
